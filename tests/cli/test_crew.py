@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.cli.canned import Canned
 
 from batonpass.cli.crew import DEMO, Crew, SimulatedCast
 from batonpass.cli.folder import UpFolder
+from batonpass.client import CoordinatorClient
 
 KEPT = "bpt_kept-0123456789-wxyz"
 KNOWN: dict[str, Any] = {"role": "worker", "group": DEMO, "status": "valid", "last_four": "wxyz"}
@@ -25,7 +27,12 @@ def admit(server: Canned, folder: UpFolder, *known: dict[str, Any]) -> str:
     """Start on a coordinator that knows these tokens, and return the one that the workers get."""
     server.on("GET", "/v1/tokens", (200, {"tokens": list(known)}))
     server.on("POST", "/v1/tokens", (201, KNOWN | {"secret": "bpt_new"}))
-    Crew(folder, 0, SimulatedCast())._admit(server.url, "admin")
+
+    async def start() -> None:
+        async with CoordinatorClient(server.url, "admin") as client:
+            await Crew(folder, 0, SimulatedCast())._admit(client)
+
+    asyncio.run(start())
     return folder.workers_token_file.read_text().strip()
 
 

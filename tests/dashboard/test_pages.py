@@ -203,11 +203,14 @@ async def test_an_outage_is_told_with_what_goes_on(canned: Canned, operator: htt
     canned.is_away = True
     answer = await operator.get("/groups/fleet")
     assert answer.status_code == 503
-    assert f"No coordinator answers at {COORDINATOR}." in answer.text
+    assert f"No coordinator answers at {COORDINATOR} (connection refused)." in answer.text
     assert "Workers go on" in answer.text
     assert 'id="middle" tabindex="-1" data-live="yes"' in answer.text
     part = await operator.get("/groups/fleet", headers={"x-part": "1"})
-    assert (part.status_code, part.json()["said"]) == (503, f"No coordinator answers at {COORDINATOR}.")
+    assert (part.status_code, part.json()["said"]) == (
+        503,
+        f"No coordinator answers at {COORDINATOR} (connection refused).",
+    )
 
 
 async def test_what_is_not_there_is_told(operator: httpx.AsyncClient) -> None:

@@ -7,15 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.client_context import trusted
 from batonpass.cli.folder import UpFolder
-from batonpass.cli.rest import OperatorClient
+from batonpass.client import CoordinatorClient, Refused, path
 from batonpass.demo import tethered
 
 DEMO: Final = "demo"
@@ -23,7 +22,6 @@ SIMULATED: Final = "batonpass.worker.simulated"
 STOP_PATIENCE_S: Final = 8.0
 LOOK_EVERY_S: Final = 0.5
 DECLARE_PATIENCE_S: Final = 60.0
-DECLARE_AGAIN_S: Final = 0.2
 
 DECLARATION: Final[dict[str, Any]] = {
     "topology": {
@@ -145,11 +143,13 @@ class Crew:
         """Declare the group unless it is there, and start the workers.
 
         Raises:
-            Failure: when the group cannot be declared, or what the workers need cannot be had.
+            ApiError: when the group cannot be declared.
+            Failure: when what the workers need cannot be had.
         """
         await self.cast.ready()
-        await asyncio.to_thread(declare, url, token, self.cast)
-        await asyncio.to_thread(self._admit, url, token)
+        async with CoordinatorClient(url, token, patience_s=DECLARE_PATIENCE_S, trusted=trusted()) as client:
+            await declare(client, self.cast)
+            await self._admit(client)
         for number in range(1, self.count + 1):
             name = f"{self.cast.group}-{number}"
             place = self.folder.workers / name
@@ -170,16 +170,15 @@ class Crew:
         kill(self.beside)
         kill(self.workers)
 
-    def _admit(self, url: str, token: str) -> None:
+    async def _admit(self, client: CoordinatorClient) -> None:
         """Have a token that opens their group to the workers, and nothing else."""
         file, group = self.folder.workers_token_file, self.cast.group
         kept = self.folder.kept(file)
-        with OperatorClient(url, token) as coordinator:
-            # To try the token itself would be refused, with a warning, where it is for the workers of another group.
-            known = coordinator.get("/tokens")["tokens"]
-            if kept is None or not any(_opens(one, kept, group) for one in known):
-                wish = {"name": f"{group}-workers", "role": "worker", "group": group}
-                self.folder.keep(file, coordinator.call("POST", "/tokens", body=wish).body["secret"])
+        # To try the token itself would be refused, with a warning, where it is for the workers of another group.
+        known = (await client.get("/tokens"))["tokens"]
+        if kept is None or not any(_opens(one, kept, group) for one in known):
+            wish = {"name": f"{group}-workers", "role": "worker", "group": group}
+            self.folder.keep(file, (await client.call("POST", "/tokens", body=wish)).body["secret"])
 
 
 def _opens(known: Mapping[str, Any], secret: str, group: str) -> bool:
@@ -246,23 +245,16 @@ def arguments(*, url: str, group: str, instance: str, folder: Path, pace: Pace) 
     return [*given, "--on-lease-lost", "continue"]
 
 
-def declare(url: str, token: str, cast: Cast) -> None:
+async def declare(client: CoordinatorClient, cast: Cast) -> None:
     """Declare the group of the workers; one that is there stays as it is.
 
     A coordinator that was killed a moment ago may hold its lease for some seconds more: that is waited out.
 
     Raises:
-        Failure: when the coordinator refuses.
+        ApiError: when the coordinator refuses.
     """
-    ends_at = time.monotonic() + DECLARE_PATIENCE_S
-    with OperatorClient(url, token) as coordinator:
-        while True:
-            try:
-                coordinator.call("PUT", f"/groups/{cast.group}", body=dict(cast.declaration()))
-            except Failure as failure:
-                if failure.code is Exit.UNREACHABLE and time.monotonic() < ends_at:
-                    time.sleep(DECLARE_AGAIN_S)
-                    continue
-                if failure.problem.get("type") != "precondition-required":
-                    raise
-            return
+    try:
+        await client.call("PUT", path("groups", cast.group), body=dict(cast.declaration()), is_repeatable=True)
+    except Refused as refused:
+        if refused.kind != "precondition-required":
+            raise

@@ -14,15 +14,15 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from batonpass.cli.desk import failing_well
+from batonpass.cli.client_context import failing_well
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import default_folder
+from batonpass.client import ApiError
 from batonpass.demo.conductor import Conductor
 from batonpass.demo.crew import WorkerLost
 from batonpass.demo.form import LONG, QUICK, Policy
 from batonpass.demo.place import PlaceUnavailable
 from batonpass.demo.report import write_report
-from batonpass.demo.rest import Refused
 from batonpass.demo.scene import NoRest
 from batonpass.demo.tables import bars, run_table
 from batonpass.demo.view import view_for
@@ -68,7 +68,7 @@ def demo(
             asyncio.run(conductor.run())
         except (BrokerUnavailable, EmbeddedPostgresError) as error:
             raise Failure(Exit.REFUSED, str(error)) from None
-        except (PlaceUnavailable, WorkerLost, NoRest, Refused) as error:
+        except (PlaceUnavailable, WorkerLost, NoRest, ApiError) as error:
             raise Failure(Exit.REFUSED, f"{error}.", todo=f"{folder / 'logs'} has the logs of all processes.") from None
         finally:
             files = write_report(conductor, folder)

@@ -15,14 +15,15 @@ import typer
 from pydantic import SecretStr
 
 from batonpass.cli import beside
+from batonpass.cli.client_context import failing_well, failure_of
 from batonpass.cli.crew import Crew, Program, SimulatedCast, Worker, kill, start, stop, watch
 from batonpass.cli.database import upgraded
-from batonpass.cli.desk import failing_well
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, default_folder, folder_named
 from batonpass.cli.greeting import Around, greeting
 from batonpass.cli.jobcast import JobCast, NoKafka
 from batonpass.cli.serve import busy, listen, settings_of
+from batonpass.client import ApiError
 from batonpass.postgres.binaries import EmbeddedPostgresError
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.runtime.access import new_secret
@@ -172,6 +173,8 @@ class _Stay:
         if self._crew is not None:
             try:
                 await self._crew.start(url, self._token)
+            except ApiError as error:
+                failure_of(error).show(as_json=self._as_json)
             except Failure as failure:
                 failure.show(as_json=self._as_json)
             except OSError as error:

@@ -17,12 +17,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from batonpass.client import CoordinatorClient
 from batonpass.dashboard import door, orders
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.desk import Desk, guarded
 from batonpass.dashboard.live import live
 from batonpass.dashboard.pages import PAGES
-from batonpass.dashboard.rest import DashboardClient
 
 HEADERS: Final = [
     (
@@ -74,7 +74,10 @@ async def _livez(_: Request) -> Response:
 
 def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = None) -> Starlette:
     """Return the dashboard; ``transport`` is how it reaches the coordinator, over the network where it is left out."""
-    desk = Desk(config, DashboardClient(config, transport=transport))
+    client = CoordinatorClient(
+        config.server, patience_s=0, trusted=config.trusted, agent="batonpass-dashboard", transport=transport
+    )
+    desk = Desk(config, client)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from batonpass import __version__
+from batonpass.client import CoordinatorClient, Refused, Unreachable, path
 from batonpass.dashboard import words
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.line import Line
-from batonpass.dashboard.rest import DashboardClient, Refused, Unreachable, path
 from batonpass.dashboard.sessions import Session, Sessions
 
 PART: Final = "x-part"
@@ -37,7 +37,7 @@ Page = Callable[["Visit"], Awaitable[Response]]
 class Desk:
     """One running dashboard."""
 
-    def __init__(self, config: Config, coordinator: DashboardClient) -> None:
+    def __init__(self, config: Config, coordinator: CoordinatorClient) -> None:
         self.config = config
         self.coordinator = coordinator
         self.sessions = Sessions()
@@ -125,7 +125,7 @@ def guarded(page: Page) -> Callable[[Request], Awaitable[Response]]:
             return await page(visit)
         except Unreachable as error:
             todo = "Workers go on with what they have. Start a coordinator, or look at what lies in between."
-            return _sorry(visit, 503, str(error), todo)
+            return _sorry(visit, 503, words.sentence(error), todo)
         except Refused as refused:
             if refused.status == SIGNED_OUT:
                 desk.sessions.end(request.cookies.get(desk.cookie, ""))

@@ -9,9 +9,10 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from batonpass.client import Refused, Unreachable, path
 from batonpass.dashboard.desk import Desk
-from batonpass.dashboard.rest import Refused, Unreachable, path
 from batonpass.dashboard.sessions import Session
+from batonpass.dashboard.words import sentence
 
 FORM_MAX_BYTES: Final = 16_384
 FORBIDDEN: Final = 403
@@ -44,7 +45,7 @@ async def look_in(request: Request) -> Response:
         try:
             session = await admitted(desk, desk.config.token, None)
         except (Refused, Unreachable) as error:
-            return _form(desk, wanted, said=f"The dashboard's own token is of no use: {error}")
+            return _form(desk, wanted, said=f"The dashboard's own token is of no use: {sentence(error)}")
         session.is_shared, session.may_command = True, False
         return _let_in(desk, request, session, wanted)
     return _form(desk, wanted)
@@ -64,7 +65,7 @@ async def sign_in(request: Request) -> Response:
     try:
         session = await admitted(desk, token, group)
     except Unreachable as error:
-        return _form(desk, wanted, said=str(error), group=group, status=503)
+        return _form(desk, wanted, said=sentence(error), group=group, status=503)
     except Refused as refused:
         await asyncio.sleep(WRONG_S)
         bound = "may make this call on group" in str(refused) and not group

@@ -8,17 +8,16 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from batonpass.dashboard.rest import DashboardClient, Refused, Unreachable, path
+from batonpass.client import ApiError, CoordinatorClient, Refused, path
 from batonpass.dashboard.words import Names
 
 FRESH_S: Final = 0.7
 """An answer of so long ago is as good as a new one."""
 
 ANSWERS_MAX: Final = 200
-AGAIN_S: Final = (0.5, 1.0, 2.0, 5.0)
 PAGE: Final = 1_000
 OPENING: Final = "the stream of events is being opened"
 
@@ -26,7 +25,7 @@ OPENING: Final = "the stream of events is being opened"
 class Line:
     """The coordinator as one token sees it."""
 
-    def __init__(self, coordinator: DashboardClient, token: str, *, bound_to: str | None = None) -> None:
+    def __init__(self, coordinator: CoordinatorClient, token: str, *, bound_to: str | None = None) -> None:
         self.names = Names()
         self.ear = Ear(coordinator, token, bound_to, self.names)
         self._coordinator = coordinator
@@ -43,7 +42,7 @@ class Line:
         key = json.dumps([place, query])
         known = self._answers.get(key)
         if known is None or time.monotonic() - known[0] > FRESH_S:
-            asked = asyncio.create_task(self._coordinator.call("GET", place, token=self._token, query=query))
+            asked = asyncio.create_task(self._coordinator.get(place, token=self._token, **query))
             # Whoever asked may be gone when it fails, and an error that nobody takes is reported as lost.
             asked.add_done_callback(lambda done: done.cancelled() or done.exception())
             known = (time.monotonic(), asked)
@@ -52,12 +51,12 @@ class Line:
 
     async def look(self, place: str, **query: Any) -> Any:
         """Return what a POST that changes nothing answers."""
-        return await self._coordinator.call("POST", place, token=self._token, body=query)
+        return (await self._coordinator.call("POST", place, token=self._token, body=query, is_repeatable=True)).body
 
     async def order(self, method: str, place: str, *, query: Mapping[str, Any], body: Any = None) -> Any:
         """Carry a command out. What was known before it is forgotten."""
         try:
-            return await self._coordinator.call(method, place, token=self._token, query=query, body=body)
+            return (await self._coordinator.call(method, place, token=self._token, query=query, body=body)).body
         finally:
             self._answers.clear()
 
@@ -83,18 +82,15 @@ class Line:
 class Ear:
     """Follows the events that a token may hear, as long as anybody listens; a stream that breaks is resumed.
 
-    ``latest`` is the newest position by group; ``position`` that of the stream. ``lost_at`` is since when nothing is
-    heard, on the clock of this machine, and ``why`` is why; None and empty while the stream is open.
+    ``latest`` is the newest position by group. ``lost_at`` is since when nothing is heard, on the clock of this
+    machine, and ``why`` is why; None and empty while the stream is open.
     """
 
-    def __init__(self, coordinator: DashboardClient, token: str, bound_to: str | None, names: Names) -> None:
+    def __init__(self, coordinator: CoordinatorClient, token: str, bound_to: str | None, names: Names) -> None:
         self.latest: dict[str, int] = {}
-        self.position = ""
         self.lost_at: float | None = time.time()
         self.why = OPENING
-        self._coordinator = coordinator
-        self._token = token
-        self._path = path("groups", bound_to, "events") if bound_to else "/events"
+        self._feed = coordinator.follow(path("groups", bound_to, "events") if bound_to else "/events", token=token)
         self._names = names
         self._listeners: set[asyncio.Event] = set()
         self._task: asyncio.Task[None] | None = None
@@ -117,48 +113,24 @@ class Ear:
             self._lose("nobody listens")
 
     async def _follow(self) -> None:
-        failures = 0
-        while True:
-            try:
-                async for _ in self._hear():
-                    failures = 0
-                self._lose("the coordinator ended the stream")
-            except Unreachable as error:
-                self._lose(str(error).rstrip("."))
-            except Refused as refused:
-                self._lose(f"the coordinator refuses the stream: {refused}".rstrip("."))
-            await asyncio.sleep(AGAIN_S[min(failures, len(AGAIN_S) - 1)])
-            failures += 1
+        async for heard in self._feed:
+            if isinstance(heard, ApiError):
+                refused = "the coordinator refuses the stream: " if isinstance(heard, Refused) else ""
+                self._lose(f"{refused}{heard}".rstrip("."))
+            else:
+                self._take(heard)
 
-    async def _hear(self) -> AsyncIterator[None]:
-        """Take what comes; an item for each frame."""
-        async with self._coordinator.stream(self._path, token=self._token, after=self.position) as lines:
-            place, content = "", ""
-            async for line in lines:
-                name, _, text = line.partition(":")
-                text = text.removeprefix(" ")
-                if name == "id":
-                    place = text
-                elif name == "data":
-                    content = text
-                elif not line:
-                    self._take(place, content)
-                    place, content = "", ""
-                    yield
-
-    def _take(self, place: str, content: str) -> None:
-        self.position = place or self.position
+    def _take(self, event: dict[str, Any] | None) -> None:
         was_lost = self.lost_at is not None
         self.lost_at, self.why = None, ""
-        event = json.loads(content) if content else {}
-        group = event.get("group")
-        if group:
+        group = event.get("group") if event else None
+        if event and group:
             self.latest[group] = event["position"]
             self._names.learn(event.get("member") or "", (event.get("body") or {}).get("instance_id"))
-        elif content:
+        elif event:
             # Events are missing: whatever is shown had better be asked for again.
-            self.latest = dict.fromkeys(self.latest, int(self.position or 0))
-        if content or was_lost:
+            self.latest = dict.fromkeys(self.latest, int(self._feed.position or 0))
+        if event or was_lost:
             self._wake()
 
     def _lose(self, why: str) -> None:

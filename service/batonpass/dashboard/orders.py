@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from starlette.responses import RedirectResponse, Response
 
+from batonpass.client import Refused, Unreachable, path
 from batonpass.dashboard.desk import Visit, linked
 from batonpass.dashboard.door import fields, is_own
-from batonpass.dashboard.rest import Refused, Unreachable, path
+from batonpass.dashboard.words import sentence
 
 REASON_MAX: Final = 500
 
@@ -159,7 +160,7 @@ async def carry_out(visit: Visit) -> Response:
     try:
         await visit.line.order(order.method, place + order.tail, query={"reason": reason} | query, body=body)
     except (Refused, Unreachable) as error:
-        return await ask(visit, said=str(error), given=given, status=getattr(error, "status", 503))
+        return await ask(visit, said=sentence(error), given=given, status=getattr(error, "status", 503))
     visit.session.flash = order.done
     return RedirectResponse(_back(visit, order, subject), 303)
 

@@ -151,6 +151,11 @@ def why(code: str | None) -> str:
     return WHY.get(code or "", (code or "").replace("-", " "))
 
 
+def sentence(text: object) -> str:
+    """Return what was said as a sentence that stands alone, with a capital letter."""
+    return str(text)[:1].upper() + str(text)[1:]
+
+
 def ended(code: str | None) -> str:
     """Return how a run ended, in words; a dash while it goes on."""
     return DASH if not code else "was asked to give it up" if code == "revoked" else code.replace("-", " ")

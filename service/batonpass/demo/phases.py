@@ -100,19 +100,19 @@ async def come_back(scene: Scene, into: Figures, names: list[str], who: str) -> 
 
 async def drain(scene: Scene, into: Figures, names: list[str], who: str) -> None:
     """Have a worker hand everything over, and let it stay afterwards."""
-    members = {one["instance_id"]: one["member_id"] for one in await scene.coordinator.members()}
+    members = {one["instance_id"]: one["member_id"] for one in await scene.group.members()}
     async with scene.phase("drain", into) as steps, scene.step(steps, set(names)):
         scene.tell(f"{who} is drained")
-        await scene.coordinator.drain(members[who])
+        await scene.group.drain(members[who])
         await drained(scene, members[who])
-    await scene.coordinator.undrain(members[who])
+    await scene.group.undrain(members[who])
     await scene.rest(set(names))
 
 
 async def drained(scene: Scene, member: str) -> None:
     """Wait until a draining member has nothing left to run."""
     while True:
-        found = next(one for one in await scene.coordinator.members() if one["member_id"] == member)
+        found = next(one for one in await scene.group.members() if one["member_id"] == member)
         if not found["assignment"]["active"] and not found["revoking"]:
             return
         await asyncio.sleep(0.1)
@@ -124,17 +124,17 @@ async def warm_handovers(scene: Scene, into: Figures, names: list[str]) -> None:
     Copies are restored faster meanwhile: it is the handovers that are looked at, not what comes before them.
     """
     await scene.throttle(names, FASTER)
-    members = {one["instance_id"]: one["member_id"] for one in await scene.coordinator.members()}
+    members = {one["instance_id"]: one["member_id"] for one in await scene.group.members()}
     async with scene.phase("warm-handovers", into) as steps:
         turn = 0
         while steps.moves < scene.form.warm_moves:
             who = names[turn % len(names)]
             async with scene.step(steps, set(names)):
                 scene.tell(f"{who} is drained ({steps.moves} moves so far)")
-                await scene.coordinator.drain(members[who])
+                await scene.group.drain(members[who])
                 await drained(scene, members[who])
             async with scene.step(steps, set(names)):
-                await scene.coordinator.undrain(members[who])
+                await scene.group.undrain(members[who])
                 await asyncio.sleep(UNDRAIN_S)
             turn += 1
     await scene.throttle(names)

@@ -9,16 +9,17 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from batonpass.client import ApiError
 from batonpass.demo.crew import Crew
 from batonpass.demo.figures import PhaseFigures
 from batonpass.demo.form import ACCEPTABLE_LAG, Form, Policy, config
+from batonpass.demo.group import DemoGroup
 from batonpass.demo.job import Job
 from batonpass.demo.ledger import Account, Window, needed, quiet_for, silences
 from batonpass.demo.outputs import Outputs
 from batonpass.demo.place import Place
 from batonpass.demo.processes import Child
 from batonpass.demo.reader import Reader, Reads
-from batonpass.demo.rest import DemoClient, Refused
 from batonpass.demo.topics import make_topics, preload, throttle
 from batonpass.worker import Exit
 
@@ -66,10 +67,10 @@ class Scene:
         self.policy = policy
         self.tell = tell
         self.standbys = 0
-        self.coordinator = DemoClient(place.url, place.token, job.group)
+        self.group = DemoGroup(place.url, place.token, job.group)
         self.crew = Crew(job, place, ACCEPTABLE_LAG)
         self.outputs = Outputs(job)
-        self.reader = Reader(job, self.coordinator)
+        self.reader = Reader(job, self.group)
         self.quiet: list[Window] = []
         self.phase_name = ""
         self.since_ms = 0
@@ -84,13 +85,13 @@ class Scene:
     async def begun(self, names: list[str], *, standbys: int, on_exit: Exit = Exit.RESTART) -> AsyncIterator[None]:
         """Make the topics, start the workers and the load, and wait until the group rests; end everything after it."""
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(self.coordinator)
+            await stack.enter_async_context(self.group.client)
             await make_topics(self.job)
             if self.job.stateful:
                 count = await preload(self.job)
                 self.tell(f"{count:,} customers' totals lie in {self.job.changelog}")
             self.standbys = standbys
-            await self.coordinator.declare(self.job, config(self.policy, standbys=standbys))
+            await self.group.declare(self.job, config(self.policy, standbys=standbys))
             stack.push_async_callback(self._end_all)
             stack.push_async_callback(self._note_events)
             for name in names:
@@ -122,8 +123,8 @@ class Scene:
 
     async def _note_events(self) -> None:
         """Keep what the coordinator says of all that has happened; should it not answer, there is none."""
-        with contextlib.suppress(Refused):
-            self.events = await self.coordinator.new_events()
+        with contextlib.suppress(ApiError):
+            self.events = await self.group.events()
 
     async def _end_all(self) -> None:
         if self._load is not None:
@@ -136,7 +137,7 @@ class Scene:
         """Return who runs each task."""
         return {
             grant["task"]: member["instance_id"]
-            for member in await self.coordinator.members()
+            for member in await self.group.members()
             for grant in member["assignment"]["active"]
         }
 
@@ -150,10 +151,10 @@ class Scene:
         ends_at = time.monotonic() + REST_PATIENCE_S
         while True:
             self.crew.check()
-            state = await self.coordinator.state()
+            state = await self.group.state()
             at_ms = now_ms()
             if state["at_rest"] and state["members"] == len(names):
-                members = await self.coordinator.members()
+                members = await self.group.members()
                 if {one["instance_id"] for one in members} == names and self._all_run(members):
                     return at_ms
             if time.monotonic() > ends_at:
@@ -186,7 +187,7 @@ class Scene:
     async def configure(self, *, standbys: int | None = None, policy: Policy | None = None) -> None:
         """Give the group other settings."""
         self.standbys = self.standbys if standbys is None else standbys
-        await self.coordinator.declare(self.job, config(policy or self.policy, standbys=self.standbys))
+        await self.group.declare(self.job, config(policy or self.policy, standbys=self.standbys))
 
     @contextlib.asynccontextmanager
     async def phase(self, name: str, into: list[PhaseFigures]) -> AsyncIterator[Steps]:
@@ -238,7 +239,7 @@ class Scene:
 
     async def _targets(self, names: set[str]) -> set[str]:
         """Return the workers that may own tasks: those that are not being drained."""
-        draining = {one["instance_id"] for one in await self.coordinator.members() if one["draining"]}
+        draining = {one["instance_id"] for one in await self.group.members() if one["draining"]}
         return names - draining
 
     def _figures(self, steps: Steps, window: Window) -> PhaseFigures:

@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from batonpass.client import ApiError
 from batonpass.demo.figures import PhaseFigures
-from batonpass.demo.rest import Refused
 from batonpass.demo.scene import Scene, now_ms
 from batonpass.demo.tables import phase_table
 from batonpass.terminal import Screen, screen
@@ -104,8 +104,8 @@ class LiveView:
         members: list[dict[str, Any]] = []
         state: dict[str, Any] = {}
         while True:
-            with contextlib.suppress(Refused):
-                state, members = await scene.coordinator.state(), await scene.coordinator.members()
+            with contextlib.suppress(ApiError):
+                state, members = await scene.group.state(), await scene.group.members()
             live.update(frame(scene, state, members, list(self._said)), refresh=True)
             await asyncio.sleep(REFRESH_S)
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from starlette.responses import Response
 
+from batonpass.client import Refused, path
 from batonpass.dashboard.desk import Visit
-from batonpass.dashboard.rest import Refused, path
 from batonpass.dashboard.shapes import audits
 
 PAGE: Final = 60

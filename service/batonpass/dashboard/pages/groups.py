@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from starlette.responses import RedirectResponse, Response
 
+from batonpass.client import Refused, path
 from batonpass.dashboard.desk import Visit
-from batonpass.dashboard.rest import Refused, path
 from batonpass.dashboard.shapes.health import group_line, worst_first
 
 PAGE: Final = 200

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from batonpass.client import Refused
 from batonpass.dashboard.desk import Visit
-from batonpass.dashboard.rest import Refused
 from batonpass.dashboard.shapes.gaps import HEIGHT, KINDS, dots, gaps_of, scale, summaries
 from batonpass.dashboard.shapes.generations import because, flows, reasons
 from batonpass.dashboard.shapes.happenings import happenings

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from batonpass.client import Refused
 from batonpass.dashboard.desk import Visit
-from batonpass.dashboard.rest import Refused
 from batonpass.dashboard.shapes.grid import LEGEND
 from batonpass.dashboard.shapes.happenings import happenings
 from batonpass.dashboard.shapes.members import held_by, matching, member_lines, reasons_against
@@ -56,7 +56,7 @@ async def show_member(visit: Visit) -> Response:
     try:
         member = await visit.line.get(visit.at("members", member_id))
     except Refused as refused:
-        if refused.problem.get("type") not in {"gone", "fenced", "unknown-member", "fenced-instance-id"}:
+        if refused.kind not in {"gone", "fenced", "unknown-member", "fenced-instance-id"}:
             raise
         return visit.show("member_gone.html", title=names(member_id), said=str(refused), **common)
     names.learn(member_id, member["instance_id"])
@@ -78,5 +78,5 @@ async def _against(visit: Visit, member_id: str) -> list[tuple[str, str]] | None
     try:
         await visit.line.get(visit.at("members", member_id, "safe-to-stop"))
     except Refused as refused:
-        return reasons_against(refused.problem) if refused.problem.get("type") == "not-safe-to-stop" else None
+        return reasons_against(refused.problem) if refused.kind == "not-safe-to-stop" else None
     return []

@@ -7,8 +7,8 @@ from typing import Any
 
 from starlette.responses import Response
 
+from batonpass.client import Refused
 from batonpass.dashboard.desk import Visit
-from batonpass.dashboard.rest import Refused
 from batonpass.dashboard.shapes import plans
 from batonpass.dashboard.shapes.grid import natural
 

@@ -1,15 +1,18 @@
 """What the operators' commands share: where the coordinator is, how they print, and how they fail.
 
-A command is a function whose first parameter is a `Desk`; `at_desk` gives it the options that all of them have.
+A command is a coroutine whose first parameter is a `ClientContext`; `client_command` gives it the options that all of
+them have.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,11 +24,36 @@ from rich.text import Text
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
-from batonpass.cli.rest import OperatorClient, urls_in
-from batonpass.cli.spans import span_ms
+from batonpass.cli.spans import span, span_ms
+from batonpass.client import AGAIN_S, ApiError, CoordinatorClient, Refused, path, trusted_by_environment, urls_in
 from batonpass.terminal import aside, say, screen, shown
 
 DEFAULT_URL = "http://127.0.0.1:8420"
+TO_REACH_ONE = (
+    "Start one with `batonpass up`, say where it is with --url or BATONPASS_URL, or wait for it: --patience 30s."
+)
+# What to do about a problem, by its type; where nothing is said, the coordinator's own detail says it.
+REMEDIES = {
+    "unauthenticated": "Give a token: --token, BATONPASS_TOKEN, or --data with the folder of a running `batonpass up`.",
+    "forbidden": "Use a token of a higher role; `batonpass token create` makes one, for an admin.",
+    "unknown-group": "`batonpass groups` lists the groups, `batonpass groups declare` makes one.",
+    "unknown-member": "`batonpass members GROUP` lists the members.",
+    "group-not-empty": "Stop its members first, or delete it with --force: their tasks then stop at once.",
+    "not-safe-to-stop": "`batonpass drain GROUP MEMBER --wait` hands its tasks over first.",
+    "precondition-failed": "Somebody changed the group in between: look at it, and ask again.",
+    "store-unavailable": "Ask again in a moment; workers keep what they have meanwhile.",
+    "coordinator-loading": "Ask again in a moment; workers keep what they have meanwhile.",
+}
+BY_STATUS = {
+    400: Exit.BAD_INPUT,
+    401: Exit.NOT_ALLOWED,
+    403: Exit.NOT_ALLOWED,
+    404: Exit.NOT_THERE,
+    405: Exit.BAD_INPUT,
+    413: Exit.BAD_INPUT,
+    422: Exit.BAD_INPUT,
+    429: Exit.UNREACHABLE,
+}
 
 Url = Annotated[
     str | None,
@@ -61,11 +89,11 @@ TaskName = Annotated[str, typer.Argument(metavar="TASK", help="The task, as in 0
 Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the audit trail.")]
 
 
-class Desk:
+class ClientContext:
     """A coordinator to speak to, and a way to print."""
 
-    def __init__(self, coordinator: OperatorClient, *, as_json: bool) -> None:
-        self.coordinator = coordinator
+    def __init__(self, client: CoordinatorClient, *, as_json: bool) -> None:
+        self.client = client
         self.as_json = as_json
         self.console = screen()
 
@@ -92,13 +120,13 @@ class Desk:
         """Print rows for people."""
         self.console.print(table(*columns, rows=rows, title=title))
 
-    def member_of(self, group: str, name: str) -> str:
+    async def member_of(self, group: str, name: str) -> str:
         """Return the id of the member that is meant: by its id, its instance id, or the beginning of its id.
 
         Raises:
             Failure: when nobody or more than one is meant.
         """
-        members = list(self.coordinator.pages(f"/groups/{group}/members", "members"))
+        members = await self.client.pages(path("groups", group, "members"), "members")
         ids = [str(one["member_id"]) for one in members]
         if name in ids:
             return name
@@ -117,26 +145,27 @@ class Desk:
         )
 
 
-def at_desk(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn a function of a desk into a command with the options that all of them have."""
+def client_command(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Turn a coroutine of a context into a command with the options that all of them have."""
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
+    def carry_out(**given: Any) -> None:
         common = {name: given.pop(name) for name in COMMON}
-        with failing_well(as_json=common["as_json"]), reach(**common) as desk:
-            command(desk, **given)
+        run(lambda context: command(context, **given), **common)
 
     signature = inspect.signature(command, eval_str=True)
     own = [
-        one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, one in signature.parameters.items() if name != "desk"
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, one in signature.parameters.items()
+        if name != "context"
     ]
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name], annotation=kind)
         for name, kind in COMMON.items()
     ]
-    run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
-    return run
+    carry_out.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    carry_out.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
+    return carry_out
 
 
 def listing(context: typer.Context, command: Callable[..., None], given: dict[str, Any]) -> None:
@@ -157,6 +186,10 @@ def failing_well(*, as_json: bool) -> Iterator[None]:
     """Turn failures within into their sentence and exit code."""
     try:
         yield
+    except ApiError as error:
+        failure = failure_of(error)
+        failure.show(as_json=as_json)
+        raise typer.Exit(failure.code) from None
     except Failure as failure:
         failure.show(as_json=as_json)
         raise typer.Exit(failure.code) from None
@@ -164,13 +197,60 @@ def failing_well(*, as_json: bool) -> Iterator[None]:
         raise typer.Exit(Exit.INTERRUPTED) from None
 
 
-@contextmanager
-def reach(
-    *, url: str | None, token: str | None, folder: Path | None, patience: str | None = None, as_json: bool
-) -> Iterator[Desk]:
-    """Find the coordinator and lend a desk at it."""
-    with OperatorClient(*find(url, token, folder), patience_s=patience_in_s(patience)) as coordinator:
-        yield Desk(coordinator, as_json=as_json)
+def failure_of(error: ApiError) -> Failure:
+    """Return what a call that came to nothing means for a command."""
+    if isinstance(error, Refused):
+        is_down = error.status >= 500
+        code = BY_STATUS.get(error.status, Exit.UNREACHABLE if is_down else Exit.REFUSED)
+        problem, todo = error.problem, REMEDIES.get(error.kind, "")
+        if isinstance(error.problem.get("retry_after_ms"), int):
+            todo = f"{todo} It says to wait {error.again_s:.1f} s.".strip()
+    else:
+        code, problem, todo = Exit.UNREACHABLE, {}, TO_REACH_ONE
+    if error.is_passing and error.asked_for_s >= AGAIN_S:
+        todo += f" It was asked for {span(error.asked_for_s * 1_000)}; --patience changes how long."
+    return Failure(code, str(error), todo=todo, problem=problem)
+
+
+def run(
+    command: Callable[[ClientContext], Awaitable[None]],
+    *,
+    url: str | None,
+    token: str | None,
+    folder: Path | None,
+    patience: str | None,
+    as_json: bool,
+) -> None:
+    """Find the coordinator, and carry a command out there."""
+
+    async def work() -> None:
+        async with reach(url, token, folder, patience) as client:
+            await command(ClientContext(client, as_json=as_json))
+
+    with failing_well(as_json=as_json):
+        asyncio.run(work())
+
+
+def reach(url: str | None, token: str | None, folder: Path | None, patience: str | None = None) -> CoordinatorClient:
+    """Find the coordinator, and return a client of it.
+
+    Raises:
+        Failure: when it is not clear which one is meant, or how it is reached.
+    """
+    urls, shown_token = find(url, token, folder)
+    return CoordinatorClient(urls, shown_token, patience_s=patience_in_s(patience), trusted=trusted())
+
+
+def trusted() -> ssl.SSLContext | bool:
+    """Return whose certificates are believed, and the one that is shown, as the environment says.
+
+    Raises:
+        Failure: when a file of these cannot be used.
+    """
+    try:
+        return trusted_by_environment()
+    except ValueError as error:
+        raise Failure(Exit.BAD_INPUT, f"{error}.") from None
 
 
 def patience_in_s(said: str | None) -> float | None:
@@ -194,11 +274,13 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
     The token of a data folder is shown to the `up` that runs on that folder, and to nobody else.
 
     Raises:
-        Failure: when several run and none is named, or the one that is named does not run.
+        Failure: when several run and none is named, the one that is named does not run, or what is named is no URL.
     """
     folder = folder or _from_environment("BATONPASS_DATA", Path)
     url = url or _from_environment("BATONPASS_URL", str)
     token = token or _from_environment("BATONPASS_TOKEN", str)
+    if url:
+        _check_urls(url)
     if url and token:
         return url, token
     here = _named(folder) if folder else running_here()
@@ -215,6 +297,14 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
     if not here:
         return DEFAULT_URL, token
     return here[0].url, token or _token_of(here[0])
+
+
+def _check_urls(text: str) -> None:
+    try:
+        urls_in(text)
+    except ValueError as error:
+        todo = f"It looks like {DEFAULT_URL}; several stand with commas between them."
+        raise Failure(Exit.BAD_INPUT, f"{error}.", todo=todo) from None
 
 
 def _from_environment(name: str, kind: Callable[[str], Any]) -> Any:
