@@ -171,7 +171,7 @@ async def test_what_is_wrong_comes_first(operator: httpx.AsyncClient) -> None:
     assert "2 of 40 tasks are not processed: 1 failed, 1 without an owner." in text
     assert "Over when it is mended: look at the workers' logs" in text
     assert "orders_2 : failed worker-3: it failed there" in text
-    assert "1 move : no member may take it: all drain, or there is none" in text
+    assert "1 move : no member may take it; all drain, or there is none" in text
 
 
 async def test_a_day_without_audits_says_how_to_run_one(canned: Canned) -> None:
