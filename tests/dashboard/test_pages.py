@@ -14,7 +14,7 @@ import pytest
 from tests.dashboard.canned import ADMIN, VIEWER, Canned
 from tests.dashboard.fleet import AUDIT, Fleet
 
-from batonpass.dashboard import line
+from batonpass.dashboard import shared_client
 from batonpass.dashboard.app import make_app
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.pages import PAGES
@@ -250,7 +250,7 @@ async def test_large_groups_are_gathered_and_drilled_into(canned: Canned) -> Non
 
 async def test_many_who_look_cost_what_one_costs(canned: Canned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Visitors with one token, who look at the same time, make the coordinator answer once."""
-    monkeypatch.setattr(line, "FRESH_S", 60.0)
+    monkeypatch.setattr(shared_client, "FRESH_S", 60.0)
     client = await visitor(canned)
     canned.asked.clear()
     await client.get("/groups/fleet")

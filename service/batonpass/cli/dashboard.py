@@ -10,10 +10,9 @@ from typing import Annotated
 
 import typer
 
-from batonpass.cli.beside import HOST, PORT
 from batonpass.cli.client_context import Folder, failing_well, find, trusted
 from batonpass.cli.exits import Exit, Failure
-from batonpass.dashboard.config import Config
+from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT, Config
 from batonpass.dashboard.serve import Certificate
 from batonpass.dashboard.serve import serve as run_server
 from batonpass.sockets import bind
@@ -36,8 +35,8 @@ RootPath = Annotated[
 
 def dashboard(
     server: Server = None,
-    port: Port = PORT,
-    host: Host = HOST,
+    port: Port = DEFAULT_PORT,
+    host: Host = DEFAULT_HOST,
     token: Token = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from batonpass.cli.client_context import Folder, Token, Url, failing_well, find, trusted
-from batonpass.cli.crew import DEMO, SIMULATED, Pace, Program, arguments
+from batonpass.cli.demo_job import DEMO, SIMULATED, Pace, arguments, real_worker
 from batonpass.cli.folder import default_folder, running_here
-from batonpass.cli.jobcast import real_worker
+from batonpass.cli.worker_processes import Program
 from batonpass.client import CoordinatorClient, path
 from batonpass.terminal import say
 

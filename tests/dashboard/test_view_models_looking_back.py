@@ -10,10 +10,10 @@ import pytest
 from tests.dashboard.fleet import Fleet, at, event, member, warm
 
 from batonpass.core.model import Cause
-from batonpass.dashboard.shapes import audits, plans
-from batonpass.dashboard.shapes.generations import because, flows, reasons
-from batonpass.dashboard.shapes.happenings import GONE, generic, happening, happenings
-from batonpass.dashboard.shapes.members import held_by, matching, member_lines, reasons_against
+from batonpass.dashboard.view_models import audits, plans
+from batonpass.dashboard.view_models.events import GONE, event_line, event_lines, generic
+from batonpass.dashboard.view_models.generations import because, flows, reasons
+from batonpass.dashboard.view_models.members import held_by, matching, member_lines, reasons_against
 from batonpass.dashboard.words import DASH, Names
 
 NAMES = Names({"m1": "demo-1", "m2": "demo-2"})
@@ -62,7 +62,7 @@ API = Path(__file__).parent.parent.parent / "docs" / "api.md"
 )
 def test_an_event_is_a_sentence(kind: str, more: dict[str, Any], words: str) -> None:
     """Who, what, and for how long; one of a type that is newer than the dashboard is told by its type."""
-    assert happening(event(1, kind, member="m2", task="t_0", **more), NAMES).words == words
+    assert event_line(event(1, kind, member="m2", task="t_0", **more), NAMES).words == words
 
 
 def test_every_type_of_event_makes_a_sentence() -> None:
@@ -71,7 +71,7 @@ def test_every_type_of_event_makes_a_sentence() -> None:
     assert len(kinds) > 30
     for kind in kinds:
         for more in ({"task": "t_0"}, {"tasks": 120, "sample": []}):
-            (told,) = happenings([event(1, kind, **more)], NAMES)
+            (told,) = event_lines([event(1, kind, **more)], NAMES)
             assert re.fullmatch(r"[\w" + DASH + r"].*[a-z0-9)" + DASH + r"]\.", told.words), (kind, told.words)
             assert "None" not in told.words
             assert told.words != generic(kind, str(more.get("task") or "120 tasks"), "", ""), kind
@@ -79,7 +79,7 @@ def test_every_type_of_event_makes_a_sentence() -> None:
 
 def test_what_needs_somebody_is_seen_as_such() -> None:
     """A drain that does not get on, like a task that failed, is marked as bad; that all is well, as good."""
-    tones = {kind: happening(event(1, kind, member="m2"), NAMES).tone for kind in ("drain-blocked", "drain-done")}
+    tones = {kind: event_line(event(1, kind, member="m2"), NAMES).tone for kind in ("drain-blocked", "drain-done")}
     assert tones == {"drain-blocked": "bad", "drain-done": "ok"}
 
 

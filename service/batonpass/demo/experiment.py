@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from batonpass.client import ApiError
-from batonpass.demo.crew import Crew
 from batonpass.demo.figures import PhaseFigures
-from batonpass.demo.form import ACCEPTABLE_LAG, Form, Policy, config
 from batonpass.demo.group import DemoGroup
+from batonpass.demo.infrastructure import Infrastructure
 from batonpass.demo.job import Job
 from batonpass.demo.ledger import Account, Window, needed, quiet_for, silences
 from batonpass.demo.outputs import Outputs
-from batonpass.demo.place import Place
 from batonpass.demo.processes import Child
 from batonpass.demo.reader import Reader, Reads
+from batonpass.demo.sizes import ACCEPTABLE_LAG, Policy, Sizes, config
 from batonpass.demo.topics import make_topics, preload, throttle
+from batonpass.demo.workers import Workers
 from batonpass.worker import Exit
 
 LOOK_S = 0.1
@@ -56,19 +56,21 @@ class Steps:
     notes: list[str] = field(default_factory=list)
 
 
-class Scene:
+class Experiment:
     """A job at work."""
 
-    def __init__(self, job: Job, place: Place, form: Form, policy: Policy, *, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, job: Job, infrastructure: Infrastructure, sizes: Sizes, policy: Policy, *, tell: Callable[[str], None]
+    ) -> None:
         """Name everything; nothing happens before ``begun``."""
         self.job = job
-        self.place = place
-        self.form = form
+        self.infrastructure = infrastructure
+        self.sizes = sizes
         self.policy = policy
         self.tell = tell
         self.standbys = 0
-        self.group = DemoGroup(place.url, place.token, job.group)
-        self.crew = Crew(job, place, ACCEPTABLE_LAG)
+        self.group = DemoGroup(infrastructure.url, infrastructure.token, job.group)
+        self.workers = Workers(job, infrastructure, ACCEPTABLE_LAG)
         self.outputs = Outputs(job)
         self.reader = Reader(job, self.group)
         self.quiet: list[Window] = []
@@ -95,7 +97,7 @@ class Scene:
             stack.push_async_callback(self._end_all)
             stack.push_async_callback(self._note_events)
             for name in names:
-                await self.crew.start(name, on_exit=on_exit)
+                await self.workers.start(name, on_exit=on_exit)
             await self.rest(set(names))
             await stack.enter_async_context(self.outputs.followed())
             await self._start_load()
@@ -110,7 +112,7 @@ class Scene:
             if told.get("event") == "ended":
                 self._taken = list(told["taken"])
 
-        log = self.place.logs / f"{self.job.group}-load.log"
+        log = self.infrastructure.logs / f"{self.job.group}-load.log"
         self._load = await Child.start("load", "batonpass.demo.load", [self.job.words(), "1"], log=log, hear=hear)
 
     async def settle(self) -> Account:
@@ -129,7 +131,7 @@ class Scene:
     async def _end_all(self) -> None:
         if self._load is not None:
             await self._load.stop()
-        await self.crew.stop_all()
+        await self.workers.stop_all()
 
     # --- what is seen -----------------------------------------------------------------------------------------------
 
@@ -150,7 +152,7 @@ class Scene:
         """
         ends_at = time.monotonic() + REST_PATIENCE_S
         while True:
-            self.crew.check()
+            self.workers.check()
             state = await self.group.state()
             at_ms = now_ms()
             if state["at_rest"] and state["members"] == len(names):
@@ -174,7 +176,7 @@ class Scene:
         """Do nothing for a while, so that there is something to compare with."""
         begin = now_ms()
         await asyncio.sleep(seconds)
-        self.crew.check()
+        self.workers.check()
         self.quiet.append((begin, now_ms()))
 
     # --- what is done -----------------------------------------------------------------------------------------------
@@ -182,7 +184,7 @@ class Scene:
     async def throttle(self, names: list[str], times: int = 1) -> None:
         """From here on, these workers restore slowly, or so many times faster than slowly."""
         if self.job.stateful:
-            await throttle(self.job, names, times * self.form.restore_bytes_per_s)
+            await throttle(self.job, names, times * self.sizes.restore_bytes_per_s)
 
     async def configure(self, *, standbys: int | None = None, policy: Policy | None = None) -> None:
         """Give the group other settings."""
@@ -192,13 +194,13 @@ class Scene:
     @contextlib.asynccontextmanager
     async def phase(self, name: str, into: list[PhaseFigures]) -> AsyncIterator[Steps]:
         """Measure what is done within the block, from its first step until some time after the group rests again."""
-        await self.be_quiet(self.form.quiet_s)
+        await self.be_quiet(self.sizes.quiet_s)
         self.phase_name = name
         self.reader.reads = Reads()
         steps = Steps(name, now_ms(), self.reader.reads)
         self.since_ms = steps.begun_ms
         yield steps
-        await asyncio.sleep(self.form.tail_s)
+        await asyncio.sleep(self.sizes.tail_s)
         # What was put out by then has to be read first.
         window = (steps.begun_ms, now_ms())
         await self._read_until(window[1])
@@ -259,8 +261,8 @@ class Scene:
             handovers=handovers,
             handovers_needed=steps.handovers_needed,
             rest_s=(steps.rested_ms - steps.begun_ms - steps.paused_ms) / 1_000,
-            restore_s=self.crew.restoring_ms(restored_in) / 1_000,
-            restored_records=self.crew.restored(window),
+            restore_s=self.workers.restoring_ms(restored_in) / 1_000,
+            restored_records=self.workers.restored(window),
             moved=[one.gap_ms for one in handovers] + silences(ledger, stood, [window]),
             unmoved=silences(ledger, unmoved, [window]),
             quiet=silences(ledger, ledger.tasks, quiet_for(window, self.quiet)),

@@ -1,4 +1,7 @@
-"""The real workers of `batonpass up`: running totals of customers, on a broker of its own, under a light load."""
+"""What the workers of `batonpass up` do: running totals of customers, on a broker of its own, under a light load.
+
+Where there is no broker to be had, simulated workers only pretend to have state.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,18 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from batonpass.cli.crew import DECLARATION, Program
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder
+from batonpass.cli.worker_processes import Program
 
 if TYPE_CHECKING:
     from batonpass.demo.job import Job
     from batonpass.kafka.broker import LocalBroker
 
+DEMO: Final = "demo"
+SIMULATED: Final = "batonpass.worker.simulated"
 TOTALS: Final = "totals"
 TASKS: Final = 12
 CUSTOMERS: Final = 2_000
@@ -28,11 +33,64 @@ NEWCOMERS: Final = 30
 """Workers up to this number restore slowly, so that one sees it; those that `up` itself starts do not."""
 
 
+DECLARATION: Final[dict[str, Any]] = {
+    "topology": {
+        "epoch": 1,
+        "subtopologies": [
+            {"id": "orders", "partitions": 8, "source_topics": ["orders"], "changelog_topics": ["orders-by-customer"]},
+            {"id": "stock", "partitions": 4, "source_topics": ["moves"], "changelog_topics": ["stock-by-shop"]},
+        ],
+    },
+    "config": {
+        "acceptable_recovery_lag": 200,
+        "num_standby_replicas": 1,
+        "heartbeat_interval_ms": 1_000,
+        "session_timeout_ms": 12_000,
+        "probing_rebalance_interval_ms": 10_000,
+        "initial_rebalance_delay_ms": 1_500,
+        "rejoin_grace_ms": 60_000,
+    },
+    "reason": "the built-in group of `batonpass up`",
+}
+"""Small times, so that everything can be watched."""
+
+
+class Pace(NamedTuple):
+    """How much state a simulated task has, and how fast it is restored and grows: records, and records a second."""
+
+    size: int = 20_000
+    rate: int = 2_000
+    growth: int = 20
+
+
+class SimulatedWorkers:
+    """Workers that speak the protocol and pretend to have state."""
+
+    group = DEMO
+    words = "simulated workers, which only pretend to have state"
+
+    def declaration(self) -> Mapping[str, Any]:
+        """Return the group as it is declared."""
+        return DECLARATION
+
+    async def ready(self) -> None:
+        """Nothing has to be done."""
+
+    def companions(self) -> Iterable[tuple[str, Program]]:
+        """Nothing runs beside them."""
+        return ()
+
+    def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
+        """Return the program of one worker."""
+        given = arguments(url=url, group=DEMO, instance=name, folder=folder, pace=Pace())
+        return Program(SIMULATED, [*given, "--token-file", str(token_file), "--json"])
+
+
 class NoKafka(Exception):
     """There is no broker to be had here. The message says what is missing, and how to get it."""
 
 
-class JobCast:
+class DemoJob:
     """The job, its broker, its load and its workers."""
 
     def __init__(self, folder: UpFolder, count: int, say: Callable[[str], None]) -> None:
@@ -133,13 +191,20 @@ class JobCast:
             ) from None
         self._folder.keep(self.note_file, self.job.words())
 
-    def beside(self) -> Iterable[tuple[str, Program]]:
+    def companions(self) -> Iterable[tuple[str, Program]]:
         """Return the load."""
         return [("load", Program("batonpass.demo.load", [self.job.words()]))]
 
     def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
         """Return the program of one worker."""
         return real_worker(self.job.words(), name, url=url, folder=folder, token_file=token_file)
+
+
+def arguments(*, url: str, group: str, instance: str, folder: Path, pace: Pace) -> list[str]:
+    """Return the command line of a simulated worker, behind the name of its module."""
+    given = ["--url", url, "--group", group, "--instance", instance, "--folder", str(folder)]
+    given += ["--rate", str(pace.rate), "--growth", str(pace.growth), "--size", str(pace.size)]
+    return [*given, "--on-lease-lost", "continue"]
 
 
 def real_worker(job: str, name: str, *, url: str, folder: Path, token_file: Path) -> Program:

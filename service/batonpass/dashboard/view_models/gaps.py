@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from batonpass.dashboard.shapes.timeline import WIDTH, Axis
+from batonpass.dashboard.view_models.timeline import WIDTH, Axis
 from batonpass.dashboard.words import instant, span
 
 Json = Mapping[str, Any]

@@ -23,7 +23,7 @@ class Policy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class Sizes:
     """The sizes of one form of the demonstration. ``rate`` is records a second of each task, sizes are those of a task.
 
     ``restore_bytes_per_s`` is the broker's quota for whatever restores a task on a worker. ``tail_s`` is how long a
@@ -45,7 +45,7 @@ class Form:
     with_extras: bool
 
 
-LONG: Final = Form(
+LONG: Final = Sizes(
     customers=30_000,
     restore_bytes_per_s=400_000,
     first_quiet_s=30,
@@ -57,7 +57,7 @@ LONG: Final = Form(
 )
 """A cold restore takes some 20 seconds."""
 
-QUICK: Final = Form(
+QUICK: Final = Sizes(
     customers=1_500,
     restore_bytes_per_s=400_000,
     first_quiet_s=4,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from batonpass.dashboard.desk import Visit
-from batonpass.dashboard.shapes.grid import (
+from batonpass.dashboard.request_context import RequestContext
+from batonpass.dashboard.view_models.grid import (
     Copies,
     Matrix,
     Tile,
@@ -23,7 +23,7 @@ from batonpass.dashboard.shapes.grid import (
     task_tiles,
     tasks_of,
 )
-from batonpass.dashboard.shapes.warmups import Warmup, begun_of, warmups_of
+from batonpass.dashboard.view_models.warmups import Warmup, begun_of, warmups_of
 from batonpass.dashboard.words import Names
 
 EVENTS_SEARCHED: Final = 500
@@ -31,7 +31,7 @@ EVENTS_SEARCHED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class GroupState:
     """A group, its members, and who has what."""
 
     group: Mapping[str, Any]
@@ -69,23 +69,25 @@ class Board:
         return tally(self.tasks, self.copies)
 
 
-async def board(visit: Visit) -> Board:
+async def group_state(context: RequestContext) -> GroupState:
     """Ask for a group and its members; for where tasks belong only while a matrix shows it."""
-    group, members = await asyncio.gather(visit.line.get(visit.at()), visit.line.members(visit.group))
-    names = visit.line.names
+    group, members = await asyncio.gather(context.client.get(context.at()), context.client.members(context.group))
+    names = context.client.names
     members.sort(key=lambda one: natural(names(one["member_id"])))
     tasks = tasks_of(group["topology"])
     copies = copies_of(members, group["config"]["acceptable_recovery_lag"], names)
     target: dict[str, str] = {}
     if fits_matrix(len(members), len(tasks)) and group["moves_pending"]:
-        target = targets_by_task(await visit.line.get(visit.at("assignment")))
-    return Board(group, members, tasks, copies, target, await _warmups(visit, group, members), names)
+        target = targets_by_task(await context.client.get(context.at("assignment")))
+    return GroupState(group, members, tasks, copies, target, await _warmups(context, group, members), names)
 
 
-async def _warmups(visit: Visit, group: Mapping[str, Any], members: Sequence[Mapping[str, Any]]) -> list[Warmup]:
+async def _warmups(
+    context: RequestContext, group: Mapping[str, Any], members: Sequence[Mapping[str, Any]]
+) -> list[Warmup]:
     acceptable_lag, now = group["config"]["acceptable_recovery_lag"], datetime.now(UTC)
     found = warmups_of(members, acceptable_lag, {}, now)
     if not found:
         return found
-    page = await visit.line.get(visit.at("events"), newest="true", limit=EVENTS_SEARCHED)
+    page = await context.client.get(context.at("events"), newest="true", limit=EVENTS_SEARCHED)
     return warmups_of(members, acceptable_lag, begun_of(page["events"]), now)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from batonpass.demo.reach import connection
+from batonpass.demo.job import connection
 
 
 def test_the_environment_says_how_the_broker_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

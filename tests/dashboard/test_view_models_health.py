@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.dashboard.fleet import Fleet, at
 
-from batonpass.dashboard.shapes.health import (
+from batonpass.dashboard.view_models.health import (
     Level,
     group_line,
     health,

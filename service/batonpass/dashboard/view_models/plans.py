@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from batonpass.dashboard.shapes.grid import natural
+from batonpass.dashboard.view_models.grid import natural
 from batonpass.dashboard.words import Names, why
 
 Json = Mapping[str, Any]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from batonpass.dashboard.shapes.grid import natural
+from batonpass.dashboard.view_models.grid import natural
 from batonpass.dashboard.words import instant
 
 Json = Mapping[str, Any]

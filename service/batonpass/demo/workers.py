@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from batonpass.demo.infrastructure import Infrastructure
 from batonpass.demo.job import Job
 from batonpass.demo.ledger import Window
-from batonpass.demo.place import Place
 from batonpass.demo.processes import Child
 from batonpass.demo.worker import Order
 from batonpass.worker import Exit
@@ -30,11 +30,11 @@ class Restore:
 
 
 @dataclass(slots=True)
-class Crew:
+class Workers:
     """Who works in one group. ``caught_up`` is the lag from which a copy counts as restored."""
 
     job: Job
-    place: Place
+    infrastructure: Infrastructure
     caught_up: int
     running: dict[str, Child] = field(default_factory=dict)
     restores: list[Restore] = field(default_factory=list)
@@ -43,14 +43,14 @@ class Crew:
         """Start a worker, with the state that its folder has."""
         order = Order(
             job=self.job,
-            url=self.place.url,
+            url=self.infrastructure.url,
             name=name,
             folder=str(self._folder(name)),
-            token_file=str(self.place.token_file),
+            token_file=str(self.infrastructure.token_file),
             on_exit=on_exit,
             caught_up=self.caught_up,
         )
-        log = self.place.logs / f"{name}.log"
+        log = self.infrastructure.logs / f"{name}.log"
         self.running[name] = await Child.start(
             name, "batonpass.demo.worker", [order.words()], log=log, hear=lambda told: self._hear(name, told)
         )
@@ -77,7 +77,9 @@ class Crew:
         """
         for name, child in self.running.items():
             if not child.is_running:
-                raise WorkerLost(f"worker {name} ended by itself; {self.place.logs / name}.log has what it said")
+                raise WorkerLost(
+                    f"worker {name} ended by itself; {self.infrastructure.logs / name}.log has what it said"
+                )
 
     def restored(self, window: Window) -> int:
         """Return how many records were read within a window in order to have a state."""
@@ -97,7 +99,7 @@ class Crew:
         return total
 
     def _folder(self, name: str) -> Path:
-        return self.place.folder / "workers" / name
+        return self.infrastructure.folder / "workers" / name
 
     def _hear(self, name: str, told: Mapping[str, Any]) -> None:
         at_ms = round(told.get("at", time.time()) * 1_000)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from tests.cli.canned import Canned
 
-from batonpass.cli.crew import DEMO, Crew, SimulatedCast
+from batonpass.cli.demo_job import DEMO, SimulatedWorkers
 from batonpass.cli.folder import UpFolder
+from batonpass.cli.worker_processes import WorkerProcesses
 from batonpass.client import CoordinatorClient
 
 KEPT = "bpt_kept-0123456789-wxyz"
@@ -30,7 +31,7 @@ def admit(server: Canned, folder: UpFolder, *known: dict[str, Any]) -> str:
 
     async def start() -> None:
         async with CoordinatorClient(server.url, "admin") as client:
-            await Crew(folder, 0, SimulatedCast())._admit(client)
+            await WorkerProcesses(folder, 0, SimulatedWorkers())._admit(client)
 
     asyncio.run(start())
     return folder.workers_token_file.read_text().strip()

@@ -18,8 +18,8 @@ from batonpass import __version__
 from batonpass.client import CoordinatorClient, Refused, Unreachable, path
 from batonpass.dashboard import words
 from batonpass.dashboard.config import Config
-from batonpass.dashboard.line import Line
 from batonpass.dashboard.sessions import Session, Sessions
+from batonpass.dashboard.shared_client import SharedClient
 
 PART: Final = "x-part"
 """The header with which the script of a page asks for its middle alone."""
@@ -31,48 +31,48 @@ LEAST_EVERY_MS: Final = 2_000
 SIGNED_OUT: Final = 401
 TRY_AGAIN: Final = 500
 
-Page = Callable[["Visit"], Awaitable[Response]]
+Page = Callable[["RequestContext"], Awaitable[Response]]
 
 
-class Desk:
+class Dashboard:
     """One running dashboard."""
 
-    def __init__(self, config: Config, coordinator: CoordinatorClient) -> None:
+    def __init__(self, config: Config, client: CoordinatorClient) -> None:
         self.config = config
-        self.coordinator = coordinator
+        self.client = client
         self.sessions = Sessions()
         self.closing = asyncio.Event()
         self.templates = _templates(config.root_path)
-        self._lines: dict[str, Line] = {}
+        self._clients: dict[str, SharedClient] = {}
 
     @property
     def cookie(self) -> str:
         """The name of the cookie: cookies are shared by all ports of a host, so the port is in it."""
         return f"batonpass_{self.config.port}"
 
-    def line(self, token: str, bound_to: str | None) -> Line:
-        """Return the line of a token; all who show the same one share it."""
+    def shared_client(self, token: str, bound_to: str | None) -> SharedClient:
+        """Return the client of a token; all who show the same one share it."""
         digest = hashlib.sha256(f"{bound_to or ''}\n{token}".encode()).hexdigest()
-        in_use = self.sessions.lines()
-        self._lines = {name: one for name, one in self._lines.items() if one in in_use or name == digest}
-        if digest not in self._lines:
-            self._lines[digest] = Line(self.coordinator, token, bound_to=bound_to)
-        return self._lines[digest]
+        in_use = self.sessions.clients()
+        self._clients = {name: one for name, one in self._clients.items() if one in in_use or name == digest}
+        if digest not in self._clients:
+            self._clients[digest] = SharedClient(self.client, token, bound_to=bound_to)
+        return self._clients[digest]
 
 
 @dataclass(slots=True)
-class Visit:
+class RequestContext:
     """One request of somebody who may look."""
 
-    desk: Desk
+    dashboard: Dashboard
     request: Request
     session: Session
     began: float
 
     @property
-    def line(self) -> Line:
+    def client(self) -> SharedClient:
         """Return the coordinator as this visitor's token sees it."""
-        return self.session.line
+        return self.session.client
 
     @property
     def group(self) -> str:
@@ -96,19 +96,19 @@ class Visit:
         """Render a page, or its middle alone where the page's own script asks."""
         took_ms = (time.perf_counter() - self.began) * 1_000
         common = {
-            "visit": self,
+            "context": self,
             "session": self.session,
             "group": self.request.path_params.get("group"),
-            "here": self.request.url.path.removeprefix(self.desk.config.root_path) or "/",
+            "here": self.request.url.path.removeprefix(self.dashboard.config.root_path) or "/",
             "every_ms": max(LEAST_EVERY_MS, round(took_ms * SLOWER)),
             "live": live,
             "now": time.time(),
-            "names": self.line.names,
+            "names": self.client.names,
             "layout": "part.html" if PART in self.request.headers else "page.html",
-            "server": self.desk.coordinator.url,
+            "server": self.dashboard.client.url,
         }
         flash, self.session.flash = self.session.flash, ""
-        text = self.desk.templates.get_template(template).render(common | {"flash": flash} | context)
+        text = self.dashboard.templates.get_template(template).render(common | {"flash": flash} | context)
         return HTMLResponse(text, status)
 
 
@@ -116,39 +116,39 @@ def guarded(page: Page) -> Callable[[Request], Awaitable[Response]]:
     """Turn a page into an endpoint that only those reach who may look, and that says what is wrong."""
 
     async def endpoint(request: Request) -> Response:
-        desk: Desk = request.app.state.desk
-        session = desk.sessions.find(request.cookies.get(desk.cookie, ""))
+        dashboard: Dashboard = request.app.state.dashboard
+        session = dashboard.sessions.find(request.cookies.get(dashboard.cookie, ""))
         if session is None:
-            return _signed_out(desk, request)
-        visit = Visit(desk, request, session, time.perf_counter())
+            return _signed_out(dashboard, request)
+        context = RequestContext(dashboard, request, session, time.perf_counter())
         try:
-            return await page(visit)
+            return await page(context)
         except Unreachable as error:
             todo = "Workers go on with what they have. Start a coordinator, or look at what lies in between."
-            return _sorry(visit, 503, words.sentence(error), todo)
+            return _error_page(context, 503, words.sentence(error), todo)
         except Refused as refused:
             if refused.status == SIGNED_OUT:
-                desk.sessions.end(request.cookies.get(desk.cookie, ""))
-                return _signed_out(desk, request)
-            return _sorry(visit, refused.status, str(refused), _todo(refused.problem))
+                dashboard.sessions.end(request.cookies.get(dashboard.cookie, ""))
+                return _signed_out(dashboard, request)
+            return _error_page(context, refused.status, str(refused), _todo(refused.problem))
 
     return endpoint
 
 
-def _signed_out(desk: Desk, request: Request) -> Response:
+def _signed_out(dashboard: Dashboard, request: Request) -> Response:
     if PART in request.headers:
         return JSONResponse({"said": "You are not signed in any more.", "todo": "Sign in again."}, SIGNED_OUT)
     query = f"?{request.url.query}" if request.url.query else ""
-    wanted = (request.url.path.removeprefix(desk.config.root_path) or "/") + query
+    wanted = (request.url.path.removeprefix(dashboard.config.root_path) or "/") + query
     back = "" if request.method != "GET" or wanted == "/" else f"?{urlencode({'next': wanted})}"
-    return RedirectResponse(f"{desk.config.root_path}/login{back}", 303)
+    return RedirectResponse(f"{dashboard.config.root_path}/login{back}", 303)
 
 
-def _sorry(visit: Visit, status: int, said: str, todo: str) -> Response:
-    if PART in visit.request.headers:
+def _error_page(context: RequestContext, status: int, said: str, todo: str) -> Response:
+    if PART in context.request.headers:
         return JSONResponse({"said": said, "todo": todo}, status)
     # What may be over in a moment is asked for again; what is wrong stays wrong.
-    return visit.show("sorry.html", status=status, said=said, todo=todo, title="Sorry", live=status >= TRY_AGAIN)
+    return context.show("error.html", status=status, said=said, todo=todo, title="Sorry", live=status >= TRY_AGAIN)
 
 
 def _todo(problem: Mapping[str, Any]) -> str:

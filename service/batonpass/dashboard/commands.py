@@ -11,15 +11,15 @@ from typing import Any, Final
 from starlette.responses import RedirectResponse, Response
 
 from batonpass.client import Refused, Unreachable, path
-from batonpass.dashboard.desk import Visit, linked
-from batonpass.dashboard.door import fields, is_own
+from batonpass.dashboard.login import fields, is_own
+from batonpass.dashboard.request_context import RequestContext, linked
 from batonpass.dashboard.words import sentence
 
 REASON_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Command:
     """One command: what it is called, what it does, and how it is sent.
 
     ``subject`` is what it is about: `group`, `member` or `task`. ``is_grave``: it may interrupt work. ``extra`` names
@@ -36,15 +36,15 @@ class Order:
     done: str = "Done."
 
 
-ORDERS: Final[Mapping[str, Order]] = {
-    "probe": Order(
+COMMANDS: Final[Mapping[str, Command]] = {
+    "probe": Command(
         "Probe now",
         "Looks now whether warmups have caught up, and moves what is ready. It happens by itself anyway, later.",
         "POST",
         "/probe",
         done="The group was looked at.",
     ),
-    "pause": Order(
+    "pause": Command(
         "Pause",
         "Holds moves. Tasks that run go on running. With scope balance, recovery, drains and handovers under way go on;"
         " with scope all, they wait too, and a task whose member dies stands still.",
@@ -53,14 +53,14 @@ ORDERS: Final[Mapping[str, Order]] = {
         extra=("scope", "for"),
         done="Moves are paused.",
     ),
-    "resume": Order(
+    "resume": Command(
         "Resume",
         "Ends a pause, and a storm: moves go on at once.",
         "POST",
         "/resume",
         done="Moves go on.",
     ),
-    "drain": Order(
+    "drain": Command(
         "Drain",
         "The member hands over everything that it has, warm, and goes on processing until it has. It can be taken back.",
         "POST",
@@ -69,7 +69,7 @@ ORDERS: Final[Mapping[str, Order]] = {
         extra=("deadline",),
         done="The member drains.",
     ),
-    "undrain": Order(
+    "undrain": Command(
         "Undrain",
         "The member stays: it keeps what it has, and may be given tasks again.",
         "DELETE",
@@ -77,7 +77,7 @@ ORDERS: Final[Mapping[str, Order]] = {
         subject="member",
         done="The member stays.",
     ),
-    "evict": Order(
+    "evict": Command(
         "Evict",
         "Removes the member. Its tasks are free when its lease is over, and stand still until then unless a copy is"
         " ready. If its process still runs it stops its tasks without committing.",
@@ -88,7 +88,7 @@ ORDERS: Final[Mapping[str, Order]] = {
         extra=("dead",),
         done="The member is evicted.",
     ),
-    "pin": Order(
+    "pin": Command(
         "Pin",
         "Binds the task to a member: it stays there, or moves there warm.",
         "PUT",
@@ -97,7 +97,7 @@ ORDERS: Final[Mapping[str, Order]] = {
         extra=("member",),
         done="The task is pinned.",
     ),
-    "unpin": Order(
+    "unpin": Command(
         "Take the pin off",
         "The task may be placed anywhere again.",
         "DELETE",
@@ -105,7 +105,7 @@ ORDERS: Final[Mapping[str, Order]] = {
         subject="task",
         done="The pin is off.",
     ),
-    "release": Order(
+    "release": Command(
         "Release",
         "Lets a parked task be tried again, on any member.",
         "POST",
@@ -116,53 +116,55 @@ ORDERS: Final[Mapping[str, Order]] = {
 }
 
 
-async def ask(visit: Visit, *, said: str = "", given: Mapping[str, str] | None = None, status: int = 200) -> Response:
+async def ask(
+    context: RequestContext, *, said: str = "", given: Mapping[str, str] | None = None, status: int = 200
+) -> Response:
     """Show what a command would do, and ask for a reason and a confirmation."""
-    name, order, subject = _meant(visit)
-    if order is None or (order.subject != "group" and not subject):
+    name, command, subject = _named(context)
+    if command is None or (command.subject != "group" and not subject):
         detail = f"there is no command {name} on what the address names"
         raise Refused(404, {"detail": detail})
-    members = await visit.line.members(visit.group) if order.subject != "group" else []
-    return visit.show(
-        "order.html",
+    members = await context.client.members(context.group) if command.subject != "group" else []
+    return context.show(
+        "command.html",
         status=status,
         live=False,
-        title=order.label,
-        order=order,
-        order_name=name,
+        title=command.label,
+        command=command,
+        command_name=name,
         subject=subject,
         members=[one["member_id"] for one in members],
         said=said,
         given=given or {},
-        back=_back(visit, order, subject),
+        back=_back(context, command, subject),
     )
 
 
-async def carry_out(visit: Visit) -> Response:
+async def carry_out(context: RequestContext) -> Response:
     """Send a command that was confirmed, and say what came of it."""
-    given = await fields(visit.request)
-    name, order, subject = _meant(visit)
-    if order is None:
-        return await ask(visit)
+    given = await fields(context.request)
+    name, command, subject = _named(context)
+    if command is None:
+        return await ask(context)
     stamp = given.get("stamp", "")
-    if not is_own(visit.request) or not hmac.compare_digest(stamp.encode(), visit.session.stamp.encode()):
-        return await ask(visit, said="This form is not of your session. Look at it again, then confirm.", status=403)
-    if not visit.session.may_command:
-        return await ask(visit, said="Your token may look and not command.", given=given, status=403)
+    if not is_own(context.request) or not hmac.compare_digest(stamp.encode(), context.session.stamp.encode()):
+        return await ask(context, said="This form is not of your session. Look at it again, then confirm.", status=403)
+    if not context.session.may_command:
+        return await ask(context, said="Your token may look and not command.", given=given, status=403)
     reason = given.get("reason", "")[:REASON_MAX]
     if not reason:
-        return await ask(visit, said="Say why: the reason stands in the audit trail.", given=given, status=422)
+        return await ask(context, said="Say why: the reason stands in the audit trail.", given=given, status=422)
     try:
         query, body = request_of(name, given)
     except ValueError as error:
-        return await ask(visit, said=str(error), given=given, status=422)
-    place = path("groups", visit.group, *([f"{order.subject}s", subject] if order.subject != "group" else []))
+        return await ask(context, said=str(error), given=given, status=422)
+    place = path("groups", context.group, *([f"{command.subject}s", subject] if command.subject != "group" else []))
     try:
-        await visit.line.order(order.method, place + order.tail, query={"reason": reason} | query, body=body)
+        await context.client.command(command.method, place + command.tail, query={"reason": reason} | query, body=body)
     except (Refused, Unreachable) as error:
-        return await ask(visit, said=sentence(error), given=given, status=getattr(error, "status", 503))
-    visit.session.flash = order.done
-    return RedirectResponse(_back(visit, order, subject), 303)
+        return await ask(context, said=sentence(error), given=given, status=getattr(error, "status", 503))
+    context.session.flash = command.done
+    return RedirectResponse(_back(context, command, subject), 303)
 
 
 def request_of(name: str, given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -205,12 +207,12 @@ def _in_minutes(minutes: float) -> str:
     return (datetime.now(UTC) + timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
 
 
-def _meant(visit: Visit) -> tuple[str, Order | None, str]:
-    name = str(visit.request.path_params["order"])
-    order = ORDERS.get(name)
-    return name, order, visit.asked(order.subject) if order is not None and order.subject != "group" else ""
+def _named(context: RequestContext) -> tuple[str, Command | None, str]:
+    name = str(context.request.path_params["command"])
+    command = COMMANDS.get(name)
+    return name, command, context.asked(command.subject) if command is not None and command.subject != "group" else ""
 
 
-def _back(visit: Visit, order: Order, subject: str) -> str:
-    more = [] if order.subject == "group" else [f"{order.subject}s", subject]
-    return linked(visit.desk.config.root_path, "groups", visit.group, *more)
+def _back(context: RequestContext, command: Command, subject: str) -> str:
+    more = [] if command.subject == "group" else [f"{command.subject}s", subject]
+    return linked(context.dashboard.config.root_path, "groups", context.group, *more)

@@ -1,4 +1,4 @@
-"""The workers that `batonpass up` starts: real processes, of the real job where there is a broker, else simulated."""
+"""The processes that `batonpass up` starts beside its coordinator: workers, and what runs beside them."""
 
 from __future__ import annotations
 
@@ -17,40 +17,9 @@ from batonpass.cli.folder import UpFolder
 from batonpass.client import CoordinatorClient, Refused, path
 from batonpass.demo import tethered
 
-DEMO: Final = "demo"
-SIMULATED: Final = "batonpass.worker.simulated"
 STOP_PATIENCE_S: Final = 8.0
 LOOK_EVERY_S: Final = 0.5
 DECLARE_PATIENCE_S: Final = 60.0
-
-DECLARATION: Final[dict[str, Any]] = {
-    "topology": {
-        "epoch": 1,
-        "subtopologies": [
-            {"id": "orders", "partitions": 8, "source_topics": ["orders"], "changelog_topics": ["orders-by-customer"]},
-            {"id": "stock", "partitions": 4, "source_topics": ["moves"], "changelog_topics": ["stock-by-shop"]},
-        ],
-    },
-    "config": {
-        "acceptable_recovery_lag": 200,
-        "num_standby_replicas": 1,
-        "heartbeat_interval_ms": 1_000,
-        "session_timeout_ms": 12_000,
-        "probing_rebalance_interval_ms": 10_000,
-        "initial_rebalance_delay_ms": 1_500,
-        "rejoin_grace_ms": 60_000,
-    },
-    "reason": "the built-in group of `batonpass up`",
-}
-"""Small times, so that everything can be watched."""
-
-
-class Pace(NamedTuple):
-    """How much state a simulated task has, and how fast it is restored and grows: records, and records a second."""
-
-    size: int = 20_000
-    rate: int = 2_000
-    growth: int = 20
 
 
 class Program(NamedTuple):
@@ -65,7 +34,7 @@ class Program(NamedTuple):
         return [self.module, *self.arguments]
 
 
-class Cast(Protocol):
+class WorkerKind(Protocol):
     """What kind of workers they are."""
 
     @property
@@ -86,7 +55,7 @@ class Cast(Protocol):
         """Do what has to be done before any of them starts."""
         ...
 
-    def beside(self) -> Iterable[tuple[str, Program]]:
+    def companions(self) -> Iterable[tuple[str, Program]]:
         """Return what runs beside the workers, by name."""
         ...
 
@@ -95,31 +64,8 @@ class Cast(Protocol):
         ...
 
 
-class SimulatedCast:
-    """Workers that speak the protocol and pretend to have state."""
-
-    group = DEMO
-    words = "simulated workers, which only pretend to have state"
-
-    def declaration(self) -> Mapping[str, Any]:
-        """Return the group as it is declared."""
-        return DECLARATION
-
-    async def ready(self) -> None:
-        """Nothing has to be done."""
-
-    def beside(self) -> Iterable[tuple[str, Program]]:
-        """Nothing runs beside them."""
-        return ()
-
-    def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
-        """Return the program of one worker."""
-        given = arguments(url=url, group=DEMO, instance=name, folder=folder, pace=Pace())
-        return Program(SIMULATED, [*given, "--token-file", str(token_file), "--json"])
-
-
 @dataclass(slots=True)
-class Worker:
+class Process:
     """One process beside the coordinator, a worker or another, and its log. ``again`` is what starts it again."""
 
     name: str
@@ -130,14 +76,14 @@ class Worker:
 
 
 @dataclass(slots=True)
-class Crew:
+class WorkerProcesses:
     """The workers of one `up`, and what runs beside them."""
 
     folder: UpFolder
     count: int
-    cast: Cast
-    workers: list[Worker] = field(default_factory=list)
-    beside: list[Worker] = field(default_factory=list)
+    kind: WorkerKind
+    workers: list[Process] = field(default_factory=list)
+    companions: list[Process] = field(default_factory=list)
 
     async def start(self, url: str, token: str) -> None:
         """Declare the group unless it is there, and start the workers.
@@ -146,33 +92,33 @@ class Crew:
             ApiError: when the group cannot be declared.
             Failure: when what the workers need cannot be had.
         """
-        await self.cast.ready()
+        await self.kind.ready()
         async with CoordinatorClient(url, token, patience_s=DECLARE_PATIENCE_S, trusted=trusted()) as client:
-            await declare(client, self.cast)
+            await declare(client, self.kind)
             await self._admit(client)
         for number in range(1, self.count + 1):
-            name = f"{self.cast.group}-{number}"
+            name = f"{self.kind.group}-{number}"
             place = self.folder.workers / name
-            program = self.cast.worker(name, url, place, self.folder.workers_token_file)
+            program = self.kind.worker(name, url, place, self.folder.workers_token_file)
             again = f"`batonpass worker --instance {name}` starts it again"
             self.workers.append(start(name, program, place, again))
-        for name, program in self.cast.beside():
+        for name, program in self.kind.companions():
             again = "the next `batonpass up` starts it again"
-            self.beside.append(start(name, program, self.folder.workers / name, again))
+            self.companions.append(start(name, program, self.folder.workers / name, again))
 
     async def stop(self) -> None:
         """Have them stop in good order, their places kept, and wait for that; kill who does not."""
-        await stop([*self.beside, *self.workers])
+        await stop([*self.companions, *self.workers])
         self.kill()
 
     def kill(self) -> None:
         """End whoever still runs, at once."""
-        kill(self.beside)
+        kill(self.companions)
         kill(self.workers)
 
     async def _admit(self, client: CoordinatorClient) -> None:
         """Have a token that opens their group to the workers, and nothing else."""
-        file, group = self.folder.workers_token_file, self.cast.group
+        file, group = self.folder.workers_token_file, self.kind.group
         kept = self.folder.kept(file)
         # To try the token itself would be refused, with a warning, where it is for the workers of another group.
         known = (await client.get("/tokens"))["tokens"]
@@ -187,7 +133,7 @@ def _opens(known: Mapping[str, Any], secret: str, group: str) -> bool:
     return is_for_them and secret.endswith(known["last_four"])
 
 
-def start(name: str, program: Program, place: Path, again: str) -> Worker:
+def start(name: str, program: Program, place: Path, again: str) -> Process:
     """Start a process that ends with this one; what it says goes to a log in its place."""
     place.mkdir(parents=True, exist_ok=True)
     log = place / "log"
@@ -203,10 +149,10 @@ def start(name: str, program: Program, place: Path, again: str) -> Worker:
             env=os.environ | {"NO_PROXY": "*"} | dict(program.env),
             start_new_session=True,
         )
-    return Worker(name, process, log, again)
+    return Process(name, process, log, again)
 
 
-async def stop(processes: Sequence[Worker]) -> None:
+async def stop(processes: Sequence[Process]) -> None:
     """Have processes stop in good order, all at once, and wait for that for a while."""
     for one in processes:
         if one.process.poll() is None:
@@ -215,7 +161,7 @@ async def stop(processes: Sequence[Worker]) -> None:
     await asyncio.gather(*ends, return_exceptions=True)
 
 
-def kill(processes: list[Worker]) -> None:
+def kill(processes: list[Process]) -> None:
     """End those that still run, at once, and forget all of them."""
     for one in processes:
         if one.process.poll() is None:
@@ -226,7 +172,7 @@ def kill(processes: list[Worker]) -> None:
     processes.clear()
 
 
-async def watch(processes: Callable[[], Iterable[Worker]], tell: Callable[[str], None]) -> None:
+async def watch(processes: Callable[[], Iterable[Process]], tell: Callable[[str], None]) -> None:
     """Tell of everything that ends by itself; runs until it is cancelled."""
     while True:
         for one in processes():
@@ -238,14 +184,7 @@ async def watch(processes: Callable[[], Iterable[Worker]], tell: Callable[[str],
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-def arguments(*, url: str, group: str, instance: str, folder: Path, pace: Pace) -> list[str]:
-    """Return the command line of a simulated worker, behind the name of its module."""
-    given = ["--url", url, "--group", group, "--instance", instance, "--folder", str(folder)]
-    given += ["--rate", str(pace.rate), "--growth", str(pace.growth), "--size", str(pace.size)]
-    return [*given, "--on-lease-lost", "continue"]
-
-
-async def declare(client: CoordinatorClient, cast: Cast) -> None:
+async def declare(client: CoordinatorClient, kind: WorkerKind) -> None:
     """Declare the group of the workers; one that is there stays as it is.
 
     A coordinator that was killed a moment ago may hold its lease for some seconds more: that is waited out.
@@ -254,7 +193,7 @@ async def declare(client: CoordinatorClient, cast: Cast) -> None:
         ApiError: when the coordinator refuses.
     """
     try:
-        await client.call("PUT", path("groups", cast.group), body=dict(cast.declaration()), is_repeatable=True)
+        await client.call("PUT", path("groups", kind.group), body=dict(kind.declaration()), is_repeatable=True)
     except Refused as refused:
         if refused.kind != "precondition-required":
             raise

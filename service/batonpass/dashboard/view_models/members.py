@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from batonpass.dashboard.shapes.grid import TONES, Cell, cells_of, member_tone, member_words, natural
+from batonpass.dashboard.view_models.grid import TONES, Cell, cells_of, member_tone, member_words, natural
 from batonpass.dashboard.words import Names, count
 
 Json = Mapping[str, Any]

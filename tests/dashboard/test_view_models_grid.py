@@ -7,7 +7,7 @@ import time
 import pytest
 from tests.dashboard.fleet import Fleet, at, member, warm
 
-from batonpass.dashboard.shapes.grid import (
+from batonpass.dashboard.view_models.grid import (
     Cell,
     cells_of,
     copies_of,

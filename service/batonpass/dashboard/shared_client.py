@@ -1,4 +1,4 @@
-"""One token's line to the coordinator: what was asked a moment ago is not asked again, and events are heard once.
+"""The coordinator as all visitors with one token see it: what was asked a moment ago is not asked again.
 
 All visitors with the same token share it, so a page that is open in ten browsers costs the coordinator what one costs.
 """
@@ -22,13 +22,13 @@ PAGE: Final = 1_000
 OPENING: Final = "the stream of events is being opened"
 
 
-class Line:
+class SharedClient:
     """The coordinator as one token sees it."""
 
-    def __init__(self, coordinator: CoordinatorClient, token: str, *, bound_to: str | None = None) -> None:
+    def __init__(self, client: CoordinatorClient, token: str, *, bound_to: str | None = None) -> None:
         self.names = Names()
-        self.ear = Ear(coordinator, token, bound_to, self.names)
-        self._coordinator = coordinator
+        self.events = EventListener(client, token, bound_to, self.names)
+        self._client = client
         self._token = token
         self._answers: dict[str, tuple[float, asyncio.Task[Any]]] = {}
 
@@ -42,7 +42,7 @@ class Line:
         key = json.dumps([place, query])
         known = self._answers.get(key)
         if known is None or time.monotonic() - known[0] > FRESH_S:
-            asked = asyncio.create_task(self._coordinator.get(place, token=self._token, **query))
+            asked = asyncio.create_task(self._client.get(place, token=self._token, **query))
             # Whoever asked may be gone when it fails, and an error that nobody takes is reported as lost.
             asked.add_done_callback(lambda done: done.cancelled() or done.exception())
             known = (time.monotonic(), asked)
@@ -51,12 +51,12 @@ class Line:
 
     async def look(self, place: str, **query: Any) -> Any:
         """Return what a POST that changes nothing answers."""
-        return (await self._coordinator.call("POST", place, token=self._token, body=query, is_repeatable=True)).body
+        return (await self._client.call("POST", place, token=self._token, body=query, is_repeatable=True)).body
 
-    async def order(self, method: str, place: str, *, query: Mapping[str, Any], body: Any = None) -> Any:
+    async def command(self, method: str, place: str, *, query: Mapping[str, Any], body: Any = None) -> Any:
         """Carry a command out. What was known before it is forgotten."""
         try:
-            return (await self._coordinator.call(method, place, token=self._token, query=query, body=body)).body
+            return (await self._client.call(method, place, token=self._token, query=query, body=body)).body
         finally:
             self._answers.clear()
 
@@ -79,18 +79,18 @@ class Line:
         self._answers[key] = answer
 
 
-class Ear:
+class EventListener:
     """Follows the events that a token may hear, as long as anybody listens; a stream that breaks is resumed.
 
     ``latest`` is the newest position by group. ``lost_at`` is since when nothing is heard, on the clock of this
     machine, and ``why`` is why; None and empty while the stream is open.
     """
 
-    def __init__(self, coordinator: CoordinatorClient, token: str, bound_to: str | None, names: Names) -> None:
+    def __init__(self, client: CoordinatorClient, token: str, bound_to: str | None, names: Names) -> None:
         self.latest: dict[str, int] = {}
         self.lost_at: float | None = time.time()
         self.why = OPENING
-        self._feed = coordinator.follow(path("groups", bound_to, "events") if bound_to else "/events", token=token)
+        self._feed = client.follow(path("groups", bound_to, "events") if bound_to else "/events", token=token)
         self._names = names
         self._listeners: set[asyncio.Event] = set()
         self._task: asyncio.Task[None] | None = None

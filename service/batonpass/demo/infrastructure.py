@@ -18,11 +18,11 @@ from batonpass.runtime.access import new_secret
 START_PATIENCE_S = 60.0
 
 
-class PlaceUnavailable(Exception):
+class CoordinatorNotStarted(Exception):
     """The coordinator did not start. The message says where its words are."""
 
 
-class Place:
+class Infrastructure:
     """Everything that runs whatever the workers do."""
 
     def __init__(self, folder: Path, logs: Path, *, say: Callable[[str], None]) -> None:
@@ -45,7 +45,7 @@ class Place:
         Raises:
             BrokerUnavailable: when there is no broker to be had; the message says what to do.
             EmbeddedPostgresError: when there is no database to be had; the same.
-            PlaceUnavailable: when the coordinator does not start.
+            CoordinatorNotStarted: when the coordinator does not start.
         """
         # The database's own user has to pass through.
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ class Place:
             async with asyncio.timeout(START_PATIENCE_S):
                 return await listens
         except TimeoutError:
-            raise PlaceUnavailable(f"the coordinator did not start; {log} has what it said") from None
+            raise CoordinatorNotStarted(f"the coordinator did not start; {log} has what it said") from None
 
     async def stop(self) -> None:
         """Stop everything that was started."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from batonpass.dashboard.shapes.generations import because
+from batonpass.dashboard.view_models.generations import because
 from batonpass.dashboard.words import Names, count, span, why
 
 Json = Mapping[str, Any]
@@ -59,7 +59,7 @@ GONE: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class EventLine:
     """One event: when, of which group, in words, and whether it is good or bad."""
 
     position: int
@@ -72,15 +72,15 @@ class Happening:
     member: str | None
 
 
-def happenings(events: Sequence[Json], names: Names) -> list[Happening]:
+def event_lines(events: Sequence[Json], names: Names) -> list[EventLine]:
     """Return events as sentences, in their order."""
-    return [happening(event, names) for event in events]
+    return [event_line(event, names) for event in events]
 
 
-def happening(event: Json, names: Names) -> Happening:
+def event_line(event: Json, names: Names) -> EventLine:
     """Return an event as a sentence; one of a type that is newer than this dashboard, by its type and particulars."""
     words = _words(event, event.get("body") or {}, names)
-    return Happening(
+    return EventLine(
         event["position"],
         event["at"],
         event["group"],

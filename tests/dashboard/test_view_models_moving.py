@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.dashboard.fleet import NOW, Fleet, at, event, member, warm
 
-from batonpass.dashboard.shapes.gaps import dots, gaps_of, height, percentile, scale, summaries
-from batonpass.dashboard.shapes.timeline import WIDTH, axis, axis_of, lane, look_of
-from batonpass.dashboard.shapes.warmups import begun_of, warmups_of
+from batonpass.dashboard.view_models.gaps import dots, gaps_of, height, percentile, scale, summaries
+from batonpass.dashboard.view_models.timeline import WIDTH, axis, axis_of, lane, look_of
+from batonpass.dashboard.view_models.warmups import begun_of, warmups_of
 from batonpass.dashboard.words import Names
 
 NAMES = Names()
