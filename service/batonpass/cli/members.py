@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final
 
 import typer
 from rich.filesize import decimal
@@ -15,10 +16,41 @@ from batonpass.cli.exits import Exit
 from batonpass.cli.spans import ago, span_ms
 from batonpass.client import Refused, path
 
+Json = Mapping[str, Any]
+
 WAIT_MS = 10_000
 """How long one call waits for a drain to go on."""
 
-COLUMNS = ("member", "instance", "state", "capacity", "active", "standby", "warmup", "disk", "heard", "tags")
+
+def state_of(member: Json) -> str:
+    """Return the state of a member, and what is particular about it."""
+    words = [member["state"], *(word for word in ("draining", "suspected") if member[word])]
+    return ", ".join(words)
+
+
+def _disk(member: Json) -> str | None:
+    """Return what is on a member's disk, and how much it takes at most where it said so."""
+    used, most = _size(member["disk_bytes"]), _size(member.get("max_disk_bytes"))
+    return used if most is None else f"{used or '?'} of {most}"
+
+
+def _size(count: int | None) -> str | None:
+    return None if count is None else decimal(count)
+
+
+COLUMNS: Final[Mapping[str, Callable[[Json], Any]]] = {
+    "member": lambda member: member["member_id"],
+    "instance": lambda member: member["instance_id"],
+    "state": state_of,
+    "capacity": lambda member: member["capacity"],
+    "active": lambda member: len(member["assignment"]["active"]),
+    "standby": lambda member: len(member["assignment"]["standby"]),
+    "warmup": lambda member: len(member["assignment"]["warmup"]),
+    "disk": _disk,
+    "heard": lambda member: ago(member["last_heard_at"]),
+    "tags": lambda member: member["client_tags"],
+}
+"""What the list shows of each member, by the column's title."""
 
 
 @client_command
@@ -35,7 +67,7 @@ async def members(
         elif not found:
             context.say(f"Group {group} has no members.")
         else:
-            context.table(*COLUMNS, rows=[_row(one) for one in found])
+            context.table(*COLUMNS, rows=[[cell(one) for cell in COLUMNS.values()] for one in found])
         return
     body = await context.client.get(path("groups", group, "members", await context.member_of(group, member)))
     if context.as_json:
@@ -43,22 +75,6 @@ async def members(
         return
     context.table("field", "value", rows=[(name, body[name]) for name in body if name not in {"assignment", "reports"}])
     context.table("task", "role", "token", "reported", "state", "lag", "records/s", "disk", "at", rows=_tasks(body))
-
-
-def _row(one: dict[str, Any]) -> list[Any]:
-    state = one["state"] + (", draining" if one["draining"] else "") + (", suspected" if one["suspected"] else "")
-    held = one["assignment"]
-    counts = [len(held[role]) for role in ("active", "standby", "warmup")]
-    return [
-        one["member_id"],
-        one["instance_id"],
-        state,
-        one["capacity"],
-        *counts,
-        _disk(one),
-        ago(one["last_heard_at"]),
-        one["client_tags"],
-    ]
 
 
 def _tasks(body: dict[str, Any]) -> list[list[Any]]:
@@ -86,16 +102,6 @@ def _tasks(body: dict[str, Any]) -> list[list[Any]]:
             ]
         )
     return rows
-
-
-def _disk(one: dict[str, Any]) -> str | None:
-    """Return what is on a member's disk, and how much it takes at most where it said so."""
-    most = _size(one.get("max_disk_bytes"))
-    return _size(one["disk_bytes"]) if most is None else f"{_size(one['disk_bytes']) or '?'} of {most}"
-
-
-def _size(count: int | None) -> str | None:
-    return None if count is None else decimal(count)
 
 
 @client_command

@@ -20,6 +20,7 @@ from batonpass.cli.client_context import ClientContext, GroupName, client_comman
 from batonpass.cli.exits import Exit
 from batonpass.cli.explain import names_of
 from batonpass.cli.groups import standing
+from batonpass.cli.members import state_of
 from batonpass.cli.spans import ago, instant, span, span_ms
 from batonpass.client import ApiError, path
 from batonpass.terminal import shown
@@ -226,13 +227,12 @@ def held_by_reason(group: dict[str, Any], most: int = 8) -> list[tuple[str, str]
 
 def _row(one: dict[str, Any], names: dict[str, str]) -> list[Any]:
     held, reports = one["assignment"], one["reports"]
-    state = one["state"] + (", draining" if one["draining"] else "") + (", suspected" if one["suspected"] else "")
     active = Text(", ").join(_active(grant["task"], reports) for grant in held["active"])
     standby = Text(", ").join(_copy(task, reports) for task in held["standby"])
     warmup = Text(", ").join(_copy(task, reports) for task in held["warmup"])
     if one["revoking"]:
         active.append(f" (gives up {', '.join(one['revoking'])})", style="yellow")
-    return [names[one["member_id"]], state, active, standby, warmup, ago(one["last_heard_at"])]
+    return [names[one["member_id"]], state_of(one), active, standby, warmup, ago(one["last_heard_at"])]
 
 
 def _active(task: str, reports: dict[str, Any]) -> Text:
