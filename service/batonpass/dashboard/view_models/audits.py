@@ -6,22 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from batonpass.core.laws import LAWS
 from batonpass.dashboard.words import clock, number, span
 
 Json = Mapping[str, Any]
 
-LAWS: Final[Mapping[str, str]] = {
-    "L1": "at most one member runs a task at any moment",
-    "L2": "persist, then change memory, then answer",
-    "L3": "a coordinator that was killed goes on from the last commit",
-    "L4": "two coordinators never both write for a group",
-    "L5": "nobody is expired for a silence of the coordinator's own",
-    "L6": "a member that is not part of a move is never interrupted",
-    "L7": "while the owner lives, only a copy that has caught up takes over",
-    "L8": "at most one handover per change of target, extra copies within budget",
-    "L9": "the group reaches its target and rests",
-    "L10": "same input, same decision",
-}
 FINDINGS: Final[Mapping[str, str]] = {
     "stuck-warmup": "a warmup that came no closer for an hour, or was given up",
     "stuck-task": "a task that was granted to nobody for ten minutes",
