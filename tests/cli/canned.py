@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
@@ -73,6 +74,8 @@ def canned(tls: ssl.SSLContext | None = None) -> Iterator[Canned]:
             self.send_response(status)
             self.send_header("content-length", str(len(content)))
             self.send_header("etag", '"7"')
+            if self.headers.get("accept") == "text/event-stream" and status == HTTPStatus.OK:
+                self.send_header("content-type", "text/event-stream")
             self.end_headers()
             self.wfile.write(content)
 

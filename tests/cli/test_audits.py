@@ -46,7 +46,7 @@ def test_a_day_is_shown_whole(server: Canned) -> None:
     assert "The report is /var/audits/reports/2026-02-28.html." in said
     assert "18204, 18211" in said
     assert "99.9380%" in said
-    assert "max_warmup_replicas 2 -> 4. Expected: downtime 1 s -> 600 ms, moves 6 -> 7, bytes 80 -> 90. Sure." in said
+    assert "max_warmup_replicas 2 -> 4. Expected: downtime 1.2 s -> 600 ms, moves 6 -> 7, bytes 80 -> 90. Sure." in said
     assert json.loads(server.run("audits", "2026-02-28", "--json").stdout) == body
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import ssl
 from pathlib import Path
 from typing import cast
@@ -14,11 +13,13 @@ from rich.text import Text
 from tests.cli.canned import Canned, canned
 from typer.testing import CliRunner
 
-from batonpass.cli import app, rest
-from batonpass.cli.desk import Desk
+from batonpass import client
+from batonpass.cli import app
+from batonpass.cli.client_context import ClientContext
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.rest import OperatorClient
 from batonpass.cli.watch import event_line
+from batonpass.client import CoordinatorClient
+from batonpass.sockets import free_port
 
 REFUSED, BAD_INPUT, UNREACHABLE, NOT_ALLOWED, NOT_THERE = 1, 2, 3, 4, 5
 
@@ -65,9 +66,7 @@ def test_every_fault_of_a_bad_request_is_named(server: Canned) -> None:
 
 def test_nobody_there_is_told_from_a_refusal() -> None:
     """A port where nobody listens: exit code 3, the URL, and how to start one."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     found = CliRunner().invoke(app, ["groups", "--url", url])
     assert found.exit_code == UNREACHABLE
     assert f"no coordinator answers at {url} (Connection refused)" in found.stderr
@@ -89,7 +88,7 @@ def test_somebody_else_who_answers_is_told_from_a_coordinator(
     server: Canned, status: int, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A proxy's page, or another program on the port: exit code 3, and where to look."""
-    monkeypatch.setattr(rest, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(client, "PATIENCE_S", 1.0)
     server.on("GET", "/v1/groups/orders", (status, content))
     found = server.run("groups", "show", "orders")
     assert found.exit_code == UNREACHABLE
@@ -130,7 +129,7 @@ def test_a_proxy_is_for_others(server: Canned, monkeypatch: pytest.MonkeyPatch) 
 
 def test_certificates_are_checked_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An authority that is not known is refused; named by its file it is believed, and a certificate goes along."""
-    monkeypatch.setattr(rest, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(client, "PATIENCE_S", 1.0)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     authority.issue_cert("operator").private_key_and_cert_chain_pem.write_to_path(tmp_path / "own.pem")
@@ -156,11 +155,11 @@ SEEN = "\u241b]0;PWNED\u2407\u241b[31m\ufffd2J\ufffdadmin\u240aforged"
 
 def test_what_would_steer_a_terminal_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """Control characters of workers are seen, in sentences, tables, events, failures; styles stay in place."""
-    desk = Desk(cast("OperatorClient", None), as_json=False)
-    desk.say(STEERS)
-    desk.aside("note", STEERS)
-    desk.table("reason", "styled", rows=[[STEERS, Text(STEERS, style="red")], [{"zone": STEERS}, None]])
-    desk.console.say(event_line({"type": "joined", "member": STEERS, "body": {"reason": STEERS}}))
+    context = ClientContext(cast("CoordinatorClient", None), as_json=False)
+    context.say(STEERS)
+    context.aside("note", STEERS)
+    context.table("reason", "styled", rows=[[STEERS, Text(STEERS, style="red")], [{"zone": STEERS}, None]])
+    context.console.say(event_line({"type": "joined", "member": STEERS, "body": {"reason": STEERS}}))
     problem = {"errors": [{"path": STEERS, "reason": STEERS}]}
     Failure(Exit.REFUSED, STEERS, todo=STEERS, problem=problem).show(as_json=False)
     out, err = capsys.readouterr()

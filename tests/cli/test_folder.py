@@ -12,7 +12,7 @@ from typing import Self
 import pytest
 import typer
 
-from batonpass.cli.desk import DEFAULT_URL, find
+from batonpass.cli.client_context import DEFAULT_URL, find
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, default_folder, folder_named, running_here
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from typing import Any
 
@@ -15,7 +14,8 @@ from typer.testing import CliRunner
 
 from batonpass.cli import app
 from batonpass.cli.exits import Exit
-from batonpass.cli.rest import AGAIN_S, Away, OperatorClient, Reply, urls_in
+from batonpass.client import AGAIN_S
+from batonpass.sockets import free_port
 
 NOT_NOW: tuple[int, dict[str, Any]] = (
     503,
@@ -29,11 +29,9 @@ NOT_NOW: tuple[int, dict[str, Any]] = (
 PLACE = "/v1/groups/orders"
 
 
-def away() -> str:
+def nobody() -> str:
     """Return the URL of nobody."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 def test_a_look_is_repeated_until_the_coordinators_agree(server: Canned) -> None:
@@ -102,7 +100,7 @@ def test_what_changes_nothing_is_asked_again_whatever_its_method(server: Canned)
 
 def test_nobody_there_is_waited_for_only_if_that_is_wanted(server: Canned) -> None:
     """A wrong URL is told at once; a script that expects a restart says how long it may take."""
-    url = away()
+    url = nobody()
     began = time.monotonic()
     assert CliRunner().invoke(app, ["groups", "--url", url]).exit_code == Exit.UNREACHABLE
     at_once_s, began = time.monotonic() - began, time.monotonic()
@@ -110,26 +108,9 @@ def test_nobody_there_is_waited_for_only_if_that_is_wanted(server: Canned) -> No
     assert time.monotonic() - began > at_once_s + AGAIN_S
 
 
-def test_who_was_there_a_moment_ago_is_waited_for(server: Canned) -> None:
-    """A coordinator that breaks off and is then gone is restarting; one that never was there is no coordinator."""
-    absent = Away("no coordinator answers", todo="", again_s=0, is_absent=True)
-    answers = [Away("it broke off", todo="", again_s=0), absent, absent]
-
-    def call() -> Reply:
-        if answers:
-            raise answers.pop(0)
-        return Reply(200, "here", {})
-
-    with OperatorClient(server.url, None) as coordinator:
-        assert coordinator.insist(call).body == "here"
-        answers += [absent]
-        with pytest.raises(Away):
-            coordinator.insist(call)
-
-
 def test_several_coordinators_are_asked_in_turn(server: Canned) -> None:
     """Where one is not there the next one is asked, for orders too: nothing of them was sent."""
-    urls = f"{away()}, {server.url}/ ,"
+    urls = f"{nobody()}, {server.url}/ ,"
     server.on("GET", "/v1/groups", (200, {"groups": [], "next": None}))
     assert CliRunner().invoke(app, ["groups", "--url", urls]).exit_code == 0
     server.on("POST", f"{PLACE}/probe", (204, None))
@@ -145,7 +126,7 @@ def test_each_of_several_urls_is_checked(text: str) -> None:
     """One that is none is named before anybody is asked."""
     found = CliRunner().invoke(app, ["groups", "--url", text])
     assert found.exit_code == Exit.BAD_INPUT
-    assert f"{urls_in(text)[-1]!r} is not the URL of a coordinator" in found.stderr
+    assert f"{text.rsplit(',', maxsplit=1)[-1]!r} is not the URL of a coordinator" in found.stderr
 
 
 def stream(*positions: int) -> tuple[int, bytes]:
@@ -157,7 +138,7 @@ def stream(*positions: int) -> tuple[int, bytes]:
 @pytest.mark.parametrize("words", [["--json"], []])
 def test_a_watch_goes_on_through_an_outage(server: Canned, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It says once that it lost its coordinator and once that it has one again; each event is told once."""
-    monkeypatch.setattr("batonpass.cli.stream.AGAIN_S", 0.05)
+    monkeypatch.setattr("batonpass.client.REOPEN_AFTER_S", (0.05,))
     server.on("GET", f"{PLACE}/members", NOT_NOW, (200, {"members": MEMBERS, "next": None}))
     gone = (404, {"type": "unknown-group", "detail": "deleted"})
     server.on("GET", f"{PLACE}/events", stream(9), NOT_NOW, (502, b"<html>"), stream(10, 11), gone)

@@ -41,7 +41,7 @@ def test_what_is_no_span_is_refused(text: str) -> None:
         (0, "0 ms"),
         (820, "820 ms"),
         (12_000, "12 s"),
-        (200_000, "3 m 20 s"),
+        (200_000, "3 min 20 s"),
         (3_600_000, "1 h"),
         (90_061_000, "1 d 1 h"),
     ],
@@ -55,5 +55,5 @@ def test_instants_are_shown_from_now() -> None:
     """How long ago, or how soon."""
     now = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
     assert ago("2026-05-04T11:59:48.000Z", now) == "12 s ago"
-    assert ago("2026-05-04T12:03:00.000Z", now) == "in 3 m"
+    assert ago("2026-05-04T12:03:00.000Z", now) == "in 3 min"
     assert ago(None, now) == "-"

@@ -1,4 +1,4 @@
-"""Watching: the frames of an event stream are read as the protocol has them, and what is drawn says what is so."""
+"""Watching: events are lines, or a picture that says what is so."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from rich.console import Console
 from tests.cli.canned import Canned
 from tests.cli.test_operators import M1, M3, MEMBERS, group
 
-from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.rest import OperatorClient
-from batonpass.cli.stream import Stream, frames
+from batonpass.cli.exits import Exit
 from batonpass.cli.watch import EVENTS_SHOWN, Seen, event_line, picture
 
 EVENT: dict[str, Any] = {
@@ -25,45 +23,6 @@ EVENT: dict[str, Any] = {
     "task": "0_1",
     "body": {"from": M3, "warm": True, "gap_ms": 84, "stopped_at": "2026-05-04T12:00:00.000Z", "cause": ""},
 }
-
-
-def test_frames_are_read() -> None:
-    """Id, kind and content; several lines of content are one; comments and what is not known are passed over."""
-    text = "retry: 2000\nid: 7\n\n: keep-alive\nid: 7\n\nid: 8\ndata: {\ndata:}\n\nevent: missed\nid: 9\ndata: x\nhue: red\n\n"
-    assert list(frames(text.split("\n")[:-1])) == [
-        ("7", "", ""),
-        ("7", "", ""),
-        ("8", "", "{\n}"),
-        ("9", "missed", "x"),
-    ]
-
-
-def test_a_broken_stream_is_resumed_where_it_was(server: Canned) -> None:
-    """Each request names the last event that was heard; a break, or an end, loses nothing and doubles nothing."""
-    first = b"id: 8\n\n" + b"id: 9\ndata: " + json.dumps(EVENT).encode() + b"\n\n"
-    second = b"id: 10\ndata: " + json.dumps(EVENT | {"position": 10}).encode() + b"\n\n"
-    refused = (403, {"type": "forbidden", "detail": "no"})
-    server.on(
-        "GET",
-        "/v1/groups/orders/events",
-        (200, first),
-        (503, {"type": "store-unavailable", "detail": "away"}),
-        (200, second),
-        refused,
-    )
-    heard: list[int] = []
-    failures: list[Failure] = []
-    with OperatorClient(server.url, None) as coordinator, Stream(coordinator, "orders") as stream:
-        while not failures or failures[-1].code is Exit.UNREACHABLE:
-            try:
-                heard += [one["position"] for one in stream.heard(0.2)]
-            except Failure as failure:
-                failures.append(failure)
-    assert heard == [9, 10]
-    assert [one.code for one in failures] == [*[Exit.UNREACHABLE] * 3, Exit.NOT_ALLOWED]
-    headers = [{name.lower(): text for name, text in one.headers.items()} for one in server.asked]
-    assert [one.get("last-event-id") for one in headers] == [None, "9", "9", "10"]
-    assert headers[0]["accept"] == "text/event-stream"
 
 
 def test_events_are_lines_without_a_terminal(server: Canned) -> None:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.core.pairs import TASK, guarded, pair
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.budget import HeldBack
 from batonpass.core.explain.group import Budget, GroupExplanation, explain_group
 from batonpass.core.explain.task import (
-    MEANINGS,
+    WAITS_FOR,
     TaskExplanation,
     TaskState,
     Wait,
     WaitsFor,
-    duration_text,
     explain_task,
 )
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, StoreRecovered
 from batonpass.core.model import PauseScope, Subtopology, Topology
-from batonpass.core.reasons import Held
+from batonpass.core.reasons import MEANINGS, Held, meaning_of
 
 A, B = MemberId("a"), MemberId("b")
 
@@ -329,24 +327,5 @@ def test_a_group_whose_copies_lag_behind_names_them() -> None:
 
 def test_every_reason_is_explained() -> None:
     """Whatever may hold a task back has its words."""
-    assert {reason.value for reason in Held} <= set(MEANINGS)
-
-
-LENGTHS = {
-    -5: "0 ms",
-    0: "0 ms",
-    999: "999 ms",
-    1_000: "1 s",
-    3_900: "3.9 s",
-    41_400: "41 s",
-    60_000: "1 min",
-    5_400_000: "1.5 h",
-    36_000_000: "10 h",
-    200_000_000: "2.3 d",
-}
-
-
-@pytest.mark.parametrize("ms", LENGTHS)
-def test_durations_are_told_to_two_digits(ms: int) -> None:
-    """As people say them."""
-    assert duration_text(ms) == LENGTHS[ms]
+    assert set(Held) == set(MEANINGS) == set(WAITS_FOR)
+    assert meaning_of("something-newer") == "something newer"

@@ -98,7 +98,7 @@ def serving(canned: Canned) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
-        app.state.desk.closing.set()
+        app.state.dashboard.closing.set()
         server.should_exit = True
         thread.join(PATIENCE_S)
         listener.close()

@@ -12,8 +12,8 @@ import trustme
 from tests.dashboard.browsing import dashboard
 from typer.testing import CliRunner
 
-from batonpass.cli import app, beside
-from batonpass.cli.beside import dashboard_port, dashboard_program
+from batonpass.cli import app, up
+from batonpass.cli.up import audit_lacks, dashboard_lacks, dashboard_program, port_for_dashboard
 from batonpass.sockets import free_port
 
 
@@ -34,7 +34,10 @@ def test_it_starts_without_a_coordinator_and_stops_in_good_order(tmp_path: Path)
     with dashboard("http://127.0.0.1:9", "--root-path", "ops") as url:
         assert url.endswith("/ops")
         answer = httpx.post(f"{url}/login", data={"token": "x"})
-        assert (answer.status_code, "No coordinator answers at http://127.0.0.1:9." in answer.text) == (503, True)
+        assert (
+            answer.status_code,
+            "No coordinator answers at http://127.0.0.1:9 (Connection refused)." in answer.text,
+        ) == (503, True)
     files = ["--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")]
     trusted = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
     with dashboard("http://127.0.0.1:9", *files, trusted=trusted) as url:
@@ -66,24 +69,24 @@ def test_the_usual_port_is_taken_while_it_is_free() -> None:
         port = int(taken.getsockname()[1])
         assert free_port(port) != port
     assert free_port(port) == port
-    assert dashboard_port(9_000) == 9_000
-    assert dashboard_port(0) > 0
-    assert dashboard_port(None) > 0
+    assert port_for_dashboard(9_000) == 9_000
+    assert port_for_dashboard(0) > 0
+    assert port_for_dashboard(None) > 0
     _, program = dashboard_program("http://127.0.0.1:8420", 8_421)
     assert program.flat()[:4] == ["batonpass", "dashboard", "--server", "http://127.0.0.1:8420"]
 
 
 def test_what_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the extra there is no dashboard, and `up` says which package it needs."""
-    assert beside.lacking() is None
-    monkeypatch.setattr(beside, "NEEDS", ("jinja2", "no_such_package"))
-    assert beside.lacking() == "no_such_package"
+    assert dashboard_lacks() is None
+    monkeypatch.setattr(up, "DASHBOARD_NEEDS", ("jinja2", "no_such_package"))
+    assert dashboard_lacks() == "no_such_package"
 
 
 def test_what_an_audit_lacks_is_named_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first package that is missing; then Java."""
-    assert beside.audit_lacks() is None
+    assert audit_lacks() is None
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    assert str(beside.audit_lacks()).startswith("Java 17: openjdk-17-jre-headless")
-    monkeypatch.setattr(beside, "AUDIT_NEEDS", ("duckdb", "no_such_package"))
-    assert beside.audit_lacks() == "no_such_package: `make audit` in a clone, or pip install 'batonpass[audit]'"
+    assert str(audit_lacks()).startswith("Java 17: openjdk-17-jre-headless")
+    monkeypatch.setattr(up, "AUDIT_NEEDS", ("duckdb", "no_such_package"))
+    assert audit_lacks() == "no_such_package: `make audit` in a clone, or pip install 'batonpass[audit]'"

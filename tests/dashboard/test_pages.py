@@ -14,7 +14,7 @@ import pytest
 from tests.dashboard.canned import ADMIN, VIEWER, Canned
 from tests.dashboard.fleet import AUDIT, Fleet
 
-from batonpass.dashboard import line
+from batonpass.dashboard import shared_client
 from batonpass.dashboard.app import make_app
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.pages import PAGES
@@ -171,7 +171,7 @@ async def test_what_is_wrong_comes_first(operator: httpx.AsyncClient) -> None:
     assert "2 of 40 tasks are not processed: 1 failed, 1 without an owner." in text
     assert "Over when it is mended: look at the workers' logs" in text
     assert "orders_2 : failed worker-3: it failed there" in text
-    assert "1 move : no member may take it: all drain, or there is none" in text
+    assert "1 move : no member may take it; all drain, or there is none" in text
 
 
 async def test_a_day_without_audits_says_how_to_run_one(canned: Canned) -> None:
@@ -203,11 +203,14 @@ async def test_an_outage_is_told_with_what_goes_on(canned: Canned, operator: htt
     canned.is_away = True
     answer = await operator.get("/groups/fleet")
     assert answer.status_code == 503
-    assert f"No coordinator answers at {COORDINATOR}." in answer.text
+    assert f"No coordinator answers at {COORDINATOR} (connection refused)." in answer.text
     assert "Workers go on" in answer.text
     assert 'id="middle" tabindex="-1" data-live="yes"' in answer.text
     part = await operator.get("/groups/fleet", headers={"x-part": "1"})
-    assert (part.status_code, part.json()["said"]) == (503, f"No coordinator answers at {COORDINATOR}.")
+    assert (part.status_code, part.json()["said"]) == (
+        503,
+        f"No coordinator answers at {COORDINATOR} (connection refused).",
+    )
 
 
 async def test_what_is_not_there_is_told(operator: httpx.AsyncClient) -> None:
@@ -247,7 +250,7 @@ async def test_large_groups_are_gathered_and_drilled_into(canned: Canned) -> Non
 
 async def test_many_who_look_cost_what_one_costs(canned: Canned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Visitors with one token, who look at the same time, make the coordinator answer once."""
-    monkeypatch.setattr(line, "FRESH_S", 60.0)
+    monkeypatch.setattr(shared_client, "FRESH_S", 60.0)
     client = await visitor(canned)
     canned.asked.clear()
     await client.get("/groups/fleet")

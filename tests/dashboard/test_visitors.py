@@ -12,9 +12,9 @@ from tests.dashboard.canned import ADMIN, VIEWER, Canned
 from tests.dashboard.fleet import Fleet
 from tests.dashboard.test_pages import visitor
 
-from batonpass.dashboard.line import Line
-from batonpass.dashboard.orders import ORDERS, request_of
+from batonpass.dashboard.commands import COMMANDS, request_of
 from batonpass.dashboard.sessions import IDLE_S, Session, Sessions
+from batonpass.dashboard.shared_client import SharedClient
 
 DRAIN = "/groups/fleet/do/drain?member=worker-1"
 
@@ -128,7 +128,7 @@ async def test_a_place_in_the_stream_that_is_none_is_the_beginning(canned: Canne
     """A browser sends back what it was given; whatever else comes does no harm."""
     client = await visitor(canned)
     app: Any = client._transport.app  # type: ignore[attr-defined]
-    app.state.desk.closing.set()  # so that the stream ends
+    app.state.dashboard.closing.set()  # so that the stream ends
     answer = await client.get("/live?group=orders", headers={b"last-event-id": seen.encode()})
     assert (answer.status_code, answer.text.startswith("retry:")) == (200, True)
     await client.aclose()
@@ -180,11 +180,11 @@ async def test_a_token_that_was_revoked_ends_the_session(canned: Canned) -> None
     """As soon as the coordinator refuses it, the visitor is asked to sign in again."""
     client = await visitor(canned)
     app = client._transport.app  # type: ignore[attr-defined]
-    desk = app.state.desk
-    session = next(iter(desk.sessions._kept.values()))
-    session.line = Line(desk.coordinator, "revoked")
+    dashboard = app.state.dashboard
+    session = next(iter(dashboard.sessions._kept.values()))
+    session.client = SharedClient(dashboard.client, "revoked")
     assert (await client.get("/groups/fleet")).headers["location"] == "/login?next=%2Fgroups%2Ffleet"
-    assert len(desk.sessions) == 0
+    assert len(dashboard.sessions) == 0
     await client.aclose()
 
 
@@ -251,8 +251,8 @@ async def test_every_command_has_a_form(canned: Canned) -> None:
     """Each says what it does, and asks why."""
     client = await visitor(canned)
     subjects = {"group": "", "member": "?member=worker-1", "task": "?task=orders_0"}
-    for name, order in ORDERS.items():
-        page = await client.get(f"/groups/fleet/do/{name}{subjects[order.subject]}")
+    for name, command in COMMANDS.items():
+        page = await client.get(f"/groups/fleet/do/{name}{subjects[command.subject]}")
         assert page.status_code == 200
         assert 'name="reason" required' in page.text
     for address in ("/groups/fleet/do/nonsense", "/groups/fleet/do/drain"):

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from batonpass.demo.crew import Crew, Restore
 from batonpass.demo.figures import PhaseFigures, RunFigures, Spread
 from batonpass.demo.job import Job, Output, read_state, state
 from batonpass.demo.ledger import Account, Handover, Ledger
 from batonpass.demo.picture import picture
 from batonpass.demo.tables import bars, phase_table, run_table
+from batonpass.demo.workers import Restore, Workers
 
 KEYS = {
     "name", "moves", "moves_needed", "handovers", "rest_s", "restored_records", "gap_moved_ms", "gap_unmoved_ms",
@@ -139,13 +139,13 @@ def test_states_and_outputs_are_read_as_they_were_written() -> None:
 def test_the_time_of_restores_is_that_of_their_union() -> None:
     """Two at once take as long as the longer one; what goes on counts up to the end; one of nothing does not count."""
     job = Job(bootstrap="", group="demo", tasks=1, customers=1, rate=1)
-    crew = Crew(job, place=None, caught_up=1)  # type: ignore[arg-type]
-    crew.restores = [
+    workers = Workers(job, infrastructure=None, caught_up=1)  # type: ignore[arg-type]
+    workers.restores = [
         Restore("demo-4", "0_0", 1_000, 3_000, 10),
         Restore("demo-4", "0_1", 2_000, 4_000, 10),
         Restore("demo-4", "0_2", 6_000, 7_000, 10),
         Restore("demo-4", "0_3", 8_000, 9_000, 0),
     ]
-    assert crew.restoring_ms((0, 10_000)) == 4_000
-    assert crew.restoring_ms((0, 2_500)) == 1_500
-    assert crew.restored((0, 6_500)) == 20
+    assert workers.restoring_ms((0, 10_000)) == 4_000
+    assert workers.restoring_ms((0, 2_500)) == 1_500
+    assert workers.restored((0, 6_500)) == 20

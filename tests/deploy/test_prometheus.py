@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +28,8 @@ from tests.deploy.queries import (
 )
 from tests.e2e.running import Up, soon
 from tests.programs import program
+
+from batonpass.sockets import free_port
 
 TESTS = sorted((DEPLOY / "prometheus" / "tests").glob("*.yml"))
 RUNBOOKS = ROOT / "docs" / "runbooks"
@@ -127,9 +128,7 @@ def prometheus(folder: Path, target: str) -> Iterator[httpx.Client]:
         "scrape_configs": [{"job_name": "batonpass", "static_configs": [{"targets": [target]}]}],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = [program("prometheus"), "--config.file=prometheus.yml", f"--web.listen-address={address}"]
     with (
         (folder / "log").open("w") as log,

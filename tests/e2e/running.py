@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +50,10 @@ class Up:
         """Run a command of its user, in this process: it finds the coordinator and the token by itself."""
         hidden: dict[str, str | None] = dict.fromkeys(name for name in os.environ if name.startswith("BATONPASS_"))
         # Root's default folder is the machine's, and whoever runs the tests may have an `up` on it; others' is in HOME.
-        with patch("batonpass.cli.folder._is_root", return_value=False):
-            return CliRunner().invoke(app, list(arguments), env={**hidden, **self.environment, "BATONPASS_DATA": None})
+        around = {**hidden, **self.environment, "BATONPASS_DATA": None}
+        # A command has an event loop of its own, and the test that asks may have one in this thread.
+        with patch("batonpass.cli.folder._is_root", return_value=False), ThreadPoolExecutor(1) as thread:
+            return thread.submit(CliRunner().invoke, app, list(arguments), env=around).result()
 
     def ask(self, *arguments: str) -> Any:
         """Run a command with --json and return what it says; it must succeed."""

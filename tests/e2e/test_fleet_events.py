@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import threading
 import time
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from httpx_sse import connect_sse
 from tests.e2e.running import soon
 from tests.e2e.serving import BEARER, Served, serving
 from tests.e2e.test_fleet import GROUPS, QUICK, is_declared, owned, shared
@@ -23,7 +23,7 @@ class Listener(threading.Thread):
     def __init__(self, served: Served, path: str, last: int | None = None) -> None:
         super().__init__(daemon=True)
         self._url = f"{served.url}{path}"
-        self._headers = BEARER | {"accept": "text/event-stream"}
+        self._headers = dict(BEARER)
         if last is not None:
             self._headers["last-event-id"] = str(last)
         self.events: list[dict[str, Any]] = []
@@ -34,11 +34,14 @@ class Listener(threading.Thread):
         """Note every event until the stream ends."""
         # At the end of the test its coordinator is killed, which is not a clean end, and no error either.
         with contextlib.suppress(httpx.RemoteProtocolError):
-            with httpx.stream("GET", self._url, headers=self._headers, timeout=60) as answer:
-                for line in answer.iter_lines():
+            with (
+                httpx.Client(timeout=60) as client,
+                connect_sse(client, "GET", self._url, headers=self._headers) as found,
+            ):
+                for frame in found.iter_sse():
                     self.open.set()
-                    if line.startswith("data: "):
-                        self.events.append(json.loads(line.removeprefix("data: ")))
+                    if frame.data:
+                        self.events.append(frame.json())
             self.ended_cleanly = True
 
 

@@ -33,7 +33,7 @@ from tests.soak.samples import Samples, growing
 from tests.soak.visitors import Visitors
 from tests.soak.workers import Job, stir
 
-from batonpass.cli.crew import DECLARATION as JOB
+from batonpass.cli.demo_job import DECLARATION as JOB
 from batonpass.postgres.connect import connect
 
 SAMPLES = 240

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from batonpass.cli.jobcast import real_worker
+from batonpass.cli.demo_job import real_worker
 from batonpass.demo.job import Job
 from batonpass.demo.processes import Child
 from batonpass.demo.topics import BROKER_SETTINGS, make_topics, preload

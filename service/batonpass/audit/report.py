@@ -24,7 +24,8 @@ from batonpass.audit import report_words as words
 from batonpass.audit.findings import AuditResult, Finding, GroupDay, Recommendation, Severity
 from batonpass.audit.output import ordered
 from batonpass.audit.report_names import readable
-from batonpass.audit.verdict import LAWS, amount, headline, in_order
+from batonpass.audit.verdict import amount, headline, in_order
+from batonpass.core.laws import LAWS
 
 GROUPS_PICTURED: Final = 12
 """How many groups have a timeline and a frontier of their own: those with the most fatal findings and downtime."""

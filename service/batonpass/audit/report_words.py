@@ -5,21 +5,15 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from typing import Final
 
-from batonpass.spans import in_two_units
+from batonpass.core.durations import duration
 
 DASH: Final = "–"  # noqa: RUF001 - as typographers write that nothing is known
 SIZES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def span(milliseconds: float | None) -> str:
-    """Return a duration in two units at most: `820 ms`, `4.2 s`, `21 m 24 s`."""
-    if milliseconds is None:
-        return DASH
-    if milliseconds < 1_000:
-        return f"{max(round(milliseconds), 0)} ms"
-    if milliseconds < 60_000:
-        return f"{milliseconds / 1_000:.3g} s"
-    return in_two_units(round(milliseconds / 1_000))
+    """Return a duration; a dash for None."""
+    return DASH if milliseconds is None else duration(milliseconds)
 
 
 def share(value: float | None) -> str:

@@ -54,12 +54,12 @@ MODULE_OF = {
     "undrain": "members",
     "safe-to-stop": "members",
     "evict": "members",
-    "probe": "orders",
-    "pause": "orders",
-    "resume": "orders",
-    "pin": "orders",
-    "unpin": "orders",
-    "release": "orders",
+    "probe": "operator_commands",
+    "pause": "operator_commands",
+    "resume": "operator_commands",
+    "pin": "operator_commands",
+    "unpin": "operator_commands",
+    "release": "operator_commands",
 }
 
 # Which extra brings a package that the base does not. The key is the name in `import`.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 import typer
 from rich.text import Text
 
-from batonpass.cli.desk import failing_well, table
+from batonpass.cli.client_context import failing_well, table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, running_here
 from batonpass.terminal import aside, say, screen

@@ -6,59 +6,59 @@ from typing import Annotated, Any
 
 import typer
 
-from batonpass.cli.desk import Desk, at_desk
-from batonpass.cli.rest import path
+from batonpass.cli.client_context import ClientContext, client_command
 from batonpass.cli.spans import ago, span
+from batonpass.client import path
 
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many days, or findings of one day.")]
 NO_AUDIT = "No day has been audited. `batonpass audit --day DAY` audits one."
 MEASURES = ("availability", "downtime_ms", "moves", "lower_bound", "handovers", "failovers", "cold_starts", "warmups")
 
 
-@at_desk
-def audits(
-    desk: Desk,
+@client_command
+async def audits(
+    context: ClientContext,
     day: Annotated[str | None, typer.Argument(metavar="[DAY]", help="Show this one whole, as in 2026-11-20.")] = None,
     limit: Limit = 20,
 ) -> None:
     """List the days that were audited, newest first, or show one: its findings, its measures, what to change."""
     if day is not None:
-        show(desk, day, limit)
+        await show(context, day, limit)
         return
-    body = desk.coordinator.get(path("audits"), limit=limit)
-    if desk.as_json:
-        desk.answer(body)
+    body = await context.client.get(path("audits"), limit=limit)
+    if context.as_json:
+        context.answer(body)
         return
     if not body["audits"]:
-        desk.say(NO_AUDIT)
+        context.say(NO_AUDIT)
         return
     rows = [_row(one) for one in body["audits"]]
     columns = ("day", "last run", "verdict", "groups", "records", "fatal", "notices", "when", "detail")
-    desk.table(*columns, rows=rows)
+    context.table(*columns, rows=rows)
 
 
-def show(desk: Desk, day: str, limit: int) -> None:
+async def show(context: ClientContext, day: str, limit: int) -> None:
     """Print one day."""
-    body = desk.coordinator.get(path("audits", day), limit=limit)
-    if desk.as_json:
-        desk.answer(body)
+    body = await context.client.get(path("audits", day), limit=limit)
+    if context.as_json:
+        context.answer(body)
         return
     for line in standing(body):
-        desk.say(line)
+        context.say(line)
     findings = [
         [one["severity"], one["law"], one["group"], one["task"], one["member"], one["detail"], _proof(one["evidence"])]
         for one in body["findings"]
     ]
     if findings:
-        desk.table("severity", "law", "group", "task", "member", "what", "records", rows=findings)
+        context.table("severity", "law", "group", "task", "member", "what", "records", rows=findings)
     if body["next"] is not None:
         more = body["fatal"] + body["notices"] - len(findings)
-        desk.say(f"{more} more findings; --limit shows more of them.")
+        context.say(f"{more} more findings; --limit shows more of them.")
     if body["measures"]:
-        desk.table("group", *MEASURES, rows=[[group, *_told(of)] for group, of in body["measures"].items()])
+        context.table("group", *MEASURES, rows=[[group, *_told(of)] for group, of in body["measures"].items()])
     for group, advice in body["recommendations"].items():
         for line in advised(group, advice):
-            desk.say(line)
+            context.say(line)
 
 
 def standing(body: dict[str, Any]) -> list[str]:

@@ -10,11 +10,9 @@ from typing import Annotated
 
 import typer
 
-from batonpass.cli.beside import HOST, PORT
-from batonpass.cli.desk import DEFAULT_URL, Folder, failing_well, find
+from batonpass.cli.client_context import Folder, failing_well, find, trusted
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.rest import is_url, trusted, urls_in
-from batonpass.dashboard.config import Config
+from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT, Config
 from batonpass.dashboard.serve import Certificate
 from batonpass.dashboard.serve import serve as run_server
 from batonpass.sockets import bind
@@ -37,8 +35,8 @@ RootPath = Annotated[
 
 def dashboard(
     server: Server = None,
-    port: Port = PORT,
-    host: Host = HOST,
+    port: Port = DEFAULT_PORT,
+    host: Host = DEFAULT_HOST,
     token: Token = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -54,9 +52,6 @@ def dashboard(
     with failing_well(as_json=as_json):
         # A token is never taken from the folder of an `up`: that one is an admin's, and a page is open to all.
         url, _ = find(server, "none", folder)
-        if wrong := [one for one in urls_in(url) if not is_url(one)]:
-            said = f"{wrong[0]!r} is not the URL of a coordinator."
-            raise Failure(Exit.BAD_INPUT, said, todo=f"As in {DEFAULT_URL}.")
         certificate = _certificate(tls_cert, tls_key)
         listener = _bound(host, port)
         config = Config(

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from batonpass.cli.client_context import failing_well, table
 from batonpass.cli.database import asked, fit, shown, upgraded
-from batonpass.cli.desk import failing_well, table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import span
 from batonpass.postgres.connect import connect

@@ -14,18 +14,18 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from batonpass.cli.desk import failing_well
+from batonpass.cli.client_context import failing_well
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import default_folder
-from batonpass.demo.conductor import Conductor
-from batonpass.demo.crew import WorkerLost
-from batonpass.demo.form import LONG, QUICK, Policy
-from batonpass.demo.place import PlaceUnavailable
+from batonpass.client import ApiError
+from batonpass.demo.demo_run import DemoRun
+from batonpass.demo.experiment import NoRest
+from batonpass.demo.infrastructure import CoordinatorNotStarted
 from batonpass.demo.report import write_report
-from batonpass.demo.rest import Refused
-from batonpass.demo.scene import NoRest
+from batonpass.demo.sizes import LONG, QUICK, Policy
 from batonpass.demo.tables import bars, run_table
 from batonpass.demo.view import view_for
+from batonpass.demo.workers import WorkerLost
 from batonpass.kafka.broker_parts import BrokerUnavailable
 from batonpass.postgres.binaries import EmbeddedPostgresError
 from batonpass.terminal import say, screen
@@ -56,7 +56,7 @@ def demo(
         folder = (out or default_folder().with_name("batonpass-demo") / time.strftime("%Y%m%d-%H%M%S")).absolute()
         _make(folder)
         _quiet_libraries(folder)
-        conductor = Conductor(
+        run = DemoRun(
             QUICK if quick else LONG,
             policy,
             folder=folder / "work",
@@ -65,29 +65,29 @@ def demo(
         )
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            asyncio.run(conductor.run())
+            asyncio.run(run.run())
         except (BrokerUnavailable, EmbeddedPostgresError) as error:
             raise Failure(Exit.REFUSED, str(error)) from None
-        except (PlaceUnavailable, WorkerLost, NoRest, Refused) as error:
+        except (CoordinatorNotStarted, WorkerLost, NoRest, ApiError) as error:
             raise Failure(Exit.REFUSED, f"{error}.", todo=f"{folder / 'logs'} has the logs of all processes.") from None
         finally:
-            files = write_report(conductor, folder)
+            files = write_report(run, folder)
             if not keep:
                 shutil.rmtree(folder / "work", ignore_errors=True)
         if as_json:
-            say(json.dumps(conductor.figures.body()))
+            say(json.dumps(run.figures.body()))
         else:
-            _show(conductor, files)
-        figures = conductor.figures
+            _show(run, files)
+        figures = run.figures
         needless = [one.name for one in figures.phases if one.moves != one.moves_needed]
         if not figures.is_clean or (needless and policy is Policy.WARM):
             raise typer.Exit(Exit.REFUSED)
 
 
-def _show(conductor: Conductor, files: list[Path]) -> None:
+def _show(run: DemoRun, files: list[Path]) -> None:
     console = screen(plain_width=220)
-    console.print(run_table(conductor.figures))
-    for bar in bars(conductor.figures):
+    console.print(run_table(run.figures))
+    for bar in bars(run.figures):
         mark = ("reached", "green") if bar.held else ("missed ", "bold red")
         console.say(Text.assemble(mark, f"  {bar.text}: {bar.seen}"))
     console.print("\nWhat is left of the run:")

@@ -6,37 +6,37 @@ from typing import Annotated, Any
 
 import typer
 
-from batonpass.cli.desk import Desk, GroupName, at_desk
-from batonpass.cli.rest import path
+from batonpass.cli.client_context import ClientContext, GroupName, client_command
 from batonpass.cli.spans import ago, span
+from batonpass.client import path
 
 RUNS_SHOWN = 10
 
 
-@at_desk
-def explain(
-    desk: Desk,
+@client_command
+async def explain(
+    context: ClientContext,
     group: GroupName,
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", help="This task; left out: the whole group.")] = None,
 ) -> None:
     """Say why a task is where it is and what it waits for; without a task, what the group waits for."""
     if task is None:
-        body = desk.coordinator.get(path("groups", group, "explain"))
-        if desk.as_json:
-            desk.answer(body)
+        body = await context.client.get(path("groups", group, "explain"))
+        if context.as_json:
+            context.answer(body)
         else:
-            explain_group(desk, body, names_of(desk, group))
+            explain_group(context, body, await names_of(context, group))
         return
-    body = desk.coordinator.get(path("groups", group, "tasks", task))
-    if desk.as_json:
-        desk.answer(body)
+    body = await context.client.get(path("groups", group, "tasks", task))
+    if context.as_json:
+        context.answer(body)
     else:
-        explain_task(desk, body, names_of(desk, group))
+        explain_task(context, body, await names_of(context, group))
 
 
-def names_of(desk: Desk, group: str) -> dict[str, str]:
+async def names_of(context: ClientContext, group: str) -> dict[str, str]:
     """Return what people call each member: its instance id, where it has one."""
-    members = desk.coordinator.pages(path("groups", group, "members"), "members")
+    members = await context.client.pages(path("groups", group, "members"), "members")
     return {one["member_id"]: one["instance_id"] for one in members if one.get("instance_id")}
 
 
@@ -47,28 +47,28 @@ def named(sentence: str, names: dict[str, str]) -> str:
     return sentence
 
 
-def explain_group(desk: Desk, body: dict[str, Any], names: dict[str, str]) -> None:
+def explain_group(context: ClientContext, body: dict[str, Any], names: dict[str, str]) -> None:
     """Print what a group waits for, and who keeps it waiting."""
     for sentence in body["sentences"]:
-        desk.say(named(sentence, names))
+        context.say(named(sentence, names))
     budgets = body["budgets"]
     taken = ", ".join(
         f"{what} {slots(budgets[one]['used'], budgets[one]['limit'])}"
         for one, what in (("warmups", "warmups"), ("drain_warmups", "warmups for drains"))
     )
-    desk.say(f"Slots taken: {taken}.")
+    context.say(f"Slots taken: {taken}.")
     if body["members"]:
         rows = [
             [names.get(one["member"], one["member"]), one["what"], one["tasks"], ago(one["until"]), one["detail"]]
             for one in body["members"]
         ]
-        desk.table("member", "is", "tasks", "until", "detail", rows=rows)
+        context.table("member", "is", "tasks", "until", "detail", rows=rows)
     if body["waiting"]:
         rows = [[one["task"], one["state"], _held(one), _waits(one["waits_for"], names)] for one in body["waiting"]]
-        desk.table("task", "state", "held back by", "waits for", rows=rows)
+        context.table("task", "state", "held back by", "waits for", rows=rows)
         more = body["waiting_total"] - len(body["waiting"])
         if more > 0:
-            desk.say(f"... and {more} more tasks.")
+            context.say(f"... and {more} more tasks.")
 
 
 def slots(used: int, limit: int) -> str:
@@ -78,12 +78,14 @@ def slots(used: int, limit: int) -> str:
     return f"{used} where there are {limit} (what was begun for a drain, or under a larger budget, goes on)"
 
 
-def explain_task(desk: Desk, body: dict[str, Any], names: dict[str, str]) -> None:
+def explain_task(context: ClientContext, body: dict[str, Any], names: dict[str, str]) -> None:
     """Print where a task is and why, its copies, and who had it before."""
     for sentence in body["sentences"]:
-        desk.say(named(sentence, names))
+        context.say(named(sentence, names))
     target = names.get(body["target"] or "", body["target"] or "nobody")
-    desk.say(f"State {body['state']}, fencing token {body['fencing_token']}, target {target}, because: {body['why']}.")
+    context.say(
+        f"State {body['state']}, fencing token {body['fencing_token']}, target {target}, because: {body['why']}."
+    )
     if body["copies"]:
         rows = [
             [
@@ -96,11 +98,13 @@ def explain_task(desk: Desk, body: dict[str, Any], names: dict[str, str]) -> Non
             ]
             for one in body["copies"]
         ]
-        desk.table("member", "role", "readiness", "lag", "records/s", "caught up in", rows=rows, title="Copies")
+        context.table("member", "role", "readiness", "lag", "records/s", "caught up in", rows=rows, title="Copies")
     runs = body.get("runs", [])[:RUNS_SHOWN]
     if runs:
         rows = [_run(one, names) for one in runs]
-        desk.table("member", "token", "granted", "ended", "nobody ran it for", "warm", "why", rows=rows, title="Runs")
+        context.table(
+            "member", "token", "granted", "ended", "nobody ran it for", "warm", "why", rows=rows, title="Runs"
+        )
 
 
 def _run(one: dict[str, Any], names: dict[str, str]) -> list[Any]:

@@ -10,14 +10,24 @@ from typing import Annotated, Any
 
 import typer
 
-from batonpass.cli.desk import AsJson, Desk, Folder, GroupName, Patience, Token, Url, Why, at_desk, listing
+from batonpass.cli.client_context import (
+    AsJson,
+    ClientContext,
+    Folder,
+    GroupName,
+    Patience,
+    Token,
+    Url,
+    Why,
+    client_command,
+    listing,
+)
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.rest import path
 from batonpass.cli.spans import ago, span
+from batonpass.client import path
 
 app = typer.Typer(add_completion=False, help="List, show, declare and delete groups.", no_args_is_help=False)
 COLUMNS = ("group", "state", "members", "tasks", "warmups", "moves to come", "generation")
-PRECONDITION_REQUIRED = "precondition-required"
 
 
 @app.callback(invoke_without_command=True)
@@ -35,43 +45,38 @@ def groups(
 
 
 @app.command("list")
-@at_desk
-def list_groups(desk: Desk) -> None:
+@client_command
+async def list_groups(context: ClientContext) -> None:
     """List the groups, and where each stands."""
-    show_list(desk)
-
-
-def show_list(desk: Desk) -> None:
-    """Print every group."""
-    found = list(desk.coordinator.pages("/groups", "groups"))
-    if desk.as_json:
-        desk.answer({"groups": found})
+    found = await context.client.pages("/groups", "groups")
+    if context.as_json:
+        context.answer({"groups": found})
     elif not found:
-        desk.say("There are no groups. `batonpass groups declare GROUP FILE` makes one.")
+        context.say("There are no groups. `batonpass groups declare GROUP FILE` makes one.")
     else:
         names = ("group", "state", "members", "tasks", "warmups", "moves_pending", "generation")
-        desk.table(*COLUMNS, rows=[[one.get(name) for name in names] for one in found])
+        context.table(*COLUMNS, rows=[[one.get(name) for name in names] for one in found])
 
 
 @app.command()
-@at_desk
-def show(desk: Desk, group: GroupName) -> None:
+@client_command
+async def show(context: ClientContext, group: GroupName) -> None:
     """Show a group: where it stands, what it waits for, and how it is declared."""
-    body = desk.coordinator.get(path("groups", group))
-    if desk.as_json:
-        desk.answer(body)
+    body = await context.client.get(path("groups", group))
+    if context.as_json:
+        context.answer(body)
         return
     for line in standing(body):
-        desk.say(line)
+        context.say(line)
     names = ("subtopology", "partitions", "stateful", "weight", "sources", "changelogs", "weights of tasks")
-    desk.table(*names, rows=_parts(body["topology"]))
-    desk.table("setting", "value", rows=sorted(body["config"].items()))
+    context.table(*names, rows=_parts(body["topology"]))
+    context.table("setting", "value", rows=sorted(body["config"].items()))
 
 
 @app.command()
-@at_desk
-def declare(
-    desk: Desk,
+@client_command
+async def declare(
+    context: ClientContext,
     group: GroupName,
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="JSON or TOML: topology and config; - is standard input (JSON).")
@@ -82,40 +87,37 @@ def declare(
     """Create a group from a file, or change it to what the file says; what the file leaves out stays."""
     body = read_declaration(file)
     query = {"reason": reason}
-    try:
-        reply = desk.coordinator.call("PUT", path("groups", group), query=query, body=body)
-    except Failure as failure:
-        if failure.problem.get("type") != PRECONDITION_REQUIRED or create_only:
-            raise
-        etag = desk.coordinator.call("GET", path("groups", group)).headers["etag"]
-        reply = desk.coordinator.call("PUT", path("groups", group), query=query, body=body, headers={"If-Match": etag})
+    if create_only:
+        reply = await context.client.call("PUT", path("groups", group), query=query, body=body)
+    else:
+        reply = await context.client.declare(group, body, query=query)
     created = reply.status == 201
-    if desk.as_json:
-        desk.answer(reply.body)
+    if context.as_json:
+        context.answer(reply.body)
         return
-    desk.say(f"Group {group} {'created' if created else 'changed'}: {reply.body['tasks']} tasks.")
+    context.say(f"Group {group} {'created' if created else 'changed'}: {reply.body['tasks']} tasks.")
     for warning in reply.body.get("warnings", []):
-        desk.say(f"Warning: {warning}")
+        context.say(f"Warning: {warning}")
 
 
 @app.command()
-@at_desk
-def delete(
-    desk: Desk,
+@client_command
+async def delete(
+    context: ClientContext,
     group: GroupName,
     force: Annotated[bool, typer.Option("--force", help="Delete it with its members; their tasks stop.")] = False,
     reason: Why = "",
 ) -> None:
     """Delete a group without members, or with them when forced."""
-    desk.coordinator.call("DELETE", path("groups", group), query={"force": force or None, "reason": reason})
-    desk.done(f"Group {group} is deleted; its epochs and fencing tokens are kept.", group=group)
+    await context.client.call("DELETE", path("groups", group), query={"force": force or None, "reason": reason})
+    context.done(f"Group {group} is deleted; its epochs and fencing tokens are kept.", group=group)
 
 
 @app.command()
-@at_desk
-def snapshot(desk: Desk, group: GroupName) -> None:
+@client_command
+async def snapshot(context: ClientContext, group: GroupName) -> None:
     """Print the group as a snapshot, for `batonpass plan --snapshot`."""
-    desk.answer(desk.coordinator.get(path("groups", group, "snapshot")))
+    context.answer(await context.client.get(path("groups", group, "snapshot")))
 
 
 def read_declaration(name: str) -> dict[str, Any]:

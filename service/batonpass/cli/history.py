@@ -6,63 +6,65 @@ from typing import Annotated, Any
 
 import typer
 
-from batonpass.cli.desk import Desk, GroupName, at_desk
+from batonpass.cli.client_context import ClientContext, GroupName, client_command
 from batonpass.cli.explain import names_of
-from batonpass.cli.rest import path
 from batonpass.cli.spans import ago
+from batonpass.client import path
 
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many, from the newest.")]
 
 
-@at_desk
-def generations(
-    desk: Desk,
+@client_command
+async def generations(
+    context: ClientContext,
     group: GroupName,
     number: Annotated[int | None, typer.Argument(metavar="[NUMBER]", help="Show this one whole.")] = None,
     limit: Limit = 20,
 ) -> None:
     """List the generations of a group, newest first, or show one: why it was made, and what it moved."""
     if number is None:
-        body = desk.coordinator.get(path("groups", group, "generations"), limit=limit)
-        if desk.as_json:
-            desk.answer(body)
+        body = await context.client.get(path("groups", group, "generations"), limit=limit)
+        if context.as_json:
+            context.answer(body)
             return
         columns = ("generation", "made", "because", "members", "tasks", "moves", "at least", "imbalance", "decided in")
-        desk.table(*columns, rows=[_row(one) for one in body["generations"]])
+        context.table(*columns, rows=[_row(one) for one in body["generations"]])
         return
-    body = desk.coordinator.get(path("groups", group, "generations", str(number)))
-    if desk.as_json:
-        desk.answer(body)
+    body = await context.client.get(path("groups", group, "generations", str(number)))
+    if context.as_json:
+        context.answer(body)
         return
-    desk.say(
+    context.say(
         f"Generation {number} of {group}, {ago(body['at'])}, because of {', '.join(body['triggers']) or 'nothing'}."
     )
-    desk.say(f"{body['moves']} moves, at least {body['lower_bound']}; load per capacity differs by {_imbalance(body)}.")
-    names = names_of(desk, group)
+    context.say(
+        f"{body['moves']} moves, at least {body['lower_bound']}; load per capacity differs by {_imbalance(body)}."
+    )
+    names = await names_of(context, group)
     rows = [
         [one["task"], _name(one["from"], names), _name(one["to"], names), _all(one["standbys"], names), one["why"]]
         for one in body["diff"]
     ]
-    desk.table("task", "from", "to", "standbys", "why", rows=rows)
+    context.table("task", "from", "to", "standbys", "why", rows=rows)
 
 
-@at_desk
-def commands(
-    desk: Desk,
+@client_command
+async def commands(
+    context: ClientContext,
     group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="Left out: of all groups.")] = None,
     limit: Limit = 20,
 ) -> None:
     """Show the audit trail, newest first: who asked for what, when, and why."""
     place = path("commands") if group is None else path("groups", group, "commands")
-    body = desk.coordinator.get(place, limit=limit)
-    if desk.as_json:
-        desk.answer(body)
+    body = await context.client.get(place, limit=limit)
+    if context.as_json:
+        context.answer(body)
         return
     rows = [
         [ago(one["at"]), one["group"], one["command"], one["subject"], one["who"], one["reason"], one["cause"]]
         for one in body["commands"]
     ]
-    desk.table("when", "group", "command", "of", "who", "why", "request", rows=rows)
+    context.table("when", "group", "command", "of", "who", "why", "request", rows=rows)
 
 
 def _row(one: dict[str, Any]) -> list[Any]:

@@ -11,10 +11,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from batonpass.cli.desk import Desk, Folder, Patience, Token, Url, failing_well, reach, table
+from batonpass.cli.client_context import ClientContext, Folder, Patience, Token, Url, run, table
 from batonpass.cli.exits import Exit
 from batonpass.cli.explain import names_of
-from batonpass.cli.rest import path
+from batonpass.client import path
 from batonpass.codec.snapshots import read_snapshot, write_plan
 from batonpass.core.dry_run.plan import plan_snapshot
 from batonpass.core.errors import ProtocolError
@@ -57,25 +57,29 @@ def plan(
             _refuse(f"{snapshot}: {error.strerror or error}; give a file of snapshots, or - for standard input")
         return
     change = {"join": [_newcomers(one) for one in join or []], "config": dict(_setting(one) for one in setting or [])}
-    at_work = reach(url=url, token=token, folder=folder, patience=patience, as_json=as_json)
-    with failing_well(as_json=as_json), at_work as desk:
-        _live(desk, str(group), change, {"leave": leave or [], "drain": drain or []})
+    run(
+        lambda context: _live(context, str(group), change, {"leave": leave or [], "drain": drain or []}),
+        url=url,
+        token=token,
+        folder=folder,
+        patience=patience,
+        as_json=as_json,
+    )
 
 
-def _live(desk: Desk, group: str, change: dict[str, Any], members: Mapping[str, list[str]]) -> None:
+async def _live(context: ClientContext, group: str, change: dict[str, Any], members: Mapping[str, list[str]]) -> None:
     """Ask the coordinator, and show its answer."""
     for what, names in members.items():
-        change[what] = [desk.member_of(group, name) for name in names]
+        change[what] = [await context.member_of(group, name) for name in names]
     given = {name: wanted for name, wanted in change.items() if wanted}
-    found = desk.coordinator.insist(
-        lambda: desk.coordinator.call("POST", path("groups", group, "plan"), body=given)
-    ).body
-    if desk.as_json:
-        desk.answer(found)
+    place = path("groups", group, "plan")
+    found = (await context.client.call("POST", place, body=given, is_repeatable=True)).body
+    if context.as_json:
+        context.answer(found)
         return
-    _show(found, names_of(desk, group))
+    _show(found, await names_of(context, group))
     before, after = found["balance"]["before"], found["balance"]["after"]
-    desk.say(
+    context.say(
         f"Load per capacity: {before['least']:g} to {before['most']:g} now, {after['least']:g} to {after['most']:g} then."
     )
 

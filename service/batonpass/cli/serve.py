@@ -11,8 +11,8 @@ import typer
 from pydantic import ValidationError
 
 from batonpass.bootstrap import serve as run_server
+from batonpass.cli.client_context import failing_well
 from batonpass.cli.database import fit, shown
-from batonpass.cli.desk import failing_well
 from batonpass.cli.exits import Exit, Failure
 from batonpass.settings import Settings
 from batonpass.terminal import say

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from batonpass.cli.client_context import failing_well
 from batonpass.cli.compare import compare
-from batonpass.cli.desk import failing_well
 from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.shrink import Narrowing, replay_command, shrink
 from batonpass.terminal import say, screen

@@ -1,4 +1,4 @@
-"""Spans of time as people type and read them: `30s`, `2m`, `1h 5m`."""
+"""Spans of time as people type them, `30s`, `2m`, `1h30m`, and as they read them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import typer
 
-from batonpass.spans import MINUTE_S, in_two_units
+from batonpass.core.durations import duration
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -29,13 +29,8 @@ def span_ms(text: str) -> int:
 
 
 def span(milliseconds: float | None) -> str:
-    """Return a span of time in two units at most: `820 ms`, `12 s`, `3 m 20 s`; a dash for None."""
-    if milliseconds is None:
-        return "-"
-    if milliseconds < 1_000:
-        return f"{max(round(milliseconds), 0)} ms"
-    seconds = round(milliseconds / 1_000)
-    return f"{seconds} s" if seconds < MINUTE_S else in_two_units(seconds)
+    """Return a duration; a dash for None."""
+    return "-" if milliseconds is None else duration(milliseconds)
 
 
 def instant(text: str | None) -> datetime | None:
@@ -44,7 +39,7 @@ def instant(text: str | None) -> datetime | None:
 
 
 def ago(text: str | None, now: datetime | None = None) -> str:
-    """Return how long ago something was, or how soon it will be: `12 s ago`, `in 3 m`; a dash for None."""
+    """Return how long ago something was, or how soon it will be: `12 s ago`, `in 3 min`; a dash for None."""
     at = instant(text)
     if at is None:
         return "-"

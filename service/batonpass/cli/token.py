@@ -7,9 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from batonpass.cli.desk import AsJson, Desk, Folder, Patience, Token, Url, Why, at_desk, listing
-from batonpass.cli.rest import path
+from batonpass.cli.client_context import (
+    AsJson,
+    ClientContext,
+    Folder,
+    Patience,
+    Token,
+    Url,
+    Why,
+    client_command,
+    listing,
+)
 from batonpass.cli.spans import ago, span_ms
+from batonpass.client import path
 from batonpass.terminal import say
 
 app = typer.Typer(add_completion=False, help="Create, list and revoke tokens; for admins.")
@@ -40,22 +50,22 @@ def tokens(
 
 
 @app.command("list")
-@at_desk
-def list_tokens(desk: Desk) -> None:
+@client_command
+async def list_tokens(context: ClientContext) -> None:
     """List the tokens, revoked and expired ones too; a secret is shown only when it is made."""
-    body = desk.coordinator.get("/tokens")
-    if desk.as_json:
-        desk.answer(body)
+    body = await context.client.get("/tokens")
+    if context.as_json:
+        context.answer(body)
     elif not body["tokens"]:
-        desk.say("There are no tokens but the one that the coordinator was started with.")
+        context.say("There are no tokens but the one that the coordinator was started with.")
     else:
-        desk.table(*COLUMNS, rows=[_row(one) for one in body["tokens"]])
+        context.table(*COLUMNS, rows=[_row(one) for one in body["tokens"]])
 
 
 @app.command()
-@at_desk
-def create(
-    desk: Desk,
+@client_command
+async def create(
+    context: ClientContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: what it does is recorded under this name.")],
     role: Annotated[Role, typer.Option("--role", help="What it allows; admin includes all.")],
     group: Annotated[
@@ -72,25 +82,25 @@ def create(
         wish["group"] = group
     if lasting is not None:
         wish["expires_in_ms"] = span_ms(lasting)
-    body = desk.coordinator.call("POST", "/tokens", query={"reason": reason}, body=wish).body
-    if desk.as_json:
-        desk.answer(body)
+    body = (await context.client.call("POST", "/tokens", query={"reason": reason}, body=wish)).body
+    if context.as_json:
+        context.answer(body)
         return
     bound = "" if body["group"] is None else f" for group {body['group']}"
-    desk.say(f"Token {body['id']}: {name}, {body['role']}{bound}. Keep the secret; it is not shown again.")
+    context.say(f"Token {body['id']}: {name}, {body['role']}{bound}. Keep the secret; it is not shown again.")
     say(f"token: {body['secret']}")
 
 
 @app.command()
-@at_desk
-def revoke(
-    desk: Desk,
+@client_command
+async def revoke(
+    context: ClientContext,
     token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id; `batonpass token list` shows it.")],
     reason: Why = "",
 ) -> None:
     """Make a token worth nothing; coordinators may remember it for some seconds more."""
-    desk.coordinator.call("DELETE", path("tokens", token_id), query={"reason": reason})
-    desk.done(f"Token {token_id} is revoked.", id=token_id)
+    await context.client.call("DELETE", path("tokens", token_id), query={"reason": reason})
+    context.done(f"Token {token_id} is revoked.", id=token_id)
 
 
 def _row(one: dict[str, Any]) -> list[Any]:

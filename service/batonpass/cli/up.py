@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
+import shlex
+import shutil
 import signal
 import socket
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from pydantic import SecretStr
+from rich.text import Text
 
-from batonpass.cli import beside
-from batonpass.cli.crew import Crew, Program, SimulatedCast, Worker, kill, start, stop, watch
+from batonpass.cli.client_context import failing_well, failure_of
 from batonpass.cli.database import upgraded
-from batonpass.cli.desk import failing_well
+from batonpass.cli.demo_job import DemoJob, NoKafka, SimulatedWorkers
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, default_folder, folder_named
-from batonpass.cli.greeting import Around, greeting
-from batonpass.cli.jobcast import JobCast, NoKafka
 from batonpass.cli.serve import busy, listen, settings_of
+from batonpass.cli.worker_processes import Process, Program, WorkerProcesses, kill, start, stop, watch
+from batonpass.client import ApiError
+from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT
 from batonpass.postgres.binaries import EmbeddedPostgresError
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.runtime.access import new_secret
 from batonpass.settings import OPEN_PATHS, Settings
 from batonpass.sockets import bind, free_port
-from batonpass.terminal import aside, say
+from batonpass.terminal import aside, say, screen
 
 LOOK_EVERY_S = 1.0
+DASHBOARD_NEEDS: Final = ("jinja2", "starlette", "uvicorn")
+AUDIT_NEEDS: Final = ("pyspark", "pyarrow", "adbc_driver_postgresql", "duckdb", "jinja2", "plotly")
 
 
 def up(
@@ -71,24 +78,26 @@ def up(
         _die_in_order()
         named = os.environ.get("BATONPASS_DATA", "").strip()
         folder = UpFolder(data or (Path(named) if named else default_folder()))
-        cast = None if simulated or not demo else JobCast(folder, workers, _tell)
-        crew = Crew(folder, workers, cast or SimulatedCast()) if demo else None
-        stay = _Stay(folder, crew=crew, job=cast, as_json=as_json)
+        job = None if simulated or not demo else DemoJob(folder, workers, _tell)
+        processes = WorkerProcesses(folder, workers, job or SimulatedWorkers()) if demo else None
+        up_run = _UpRun(folder, workers=processes, job=job, as_json=as_json)
         if dashboard:
-            stay.dashboard_port = beside.dashboard_port(dashboard_port)
-        stay.is_audited = audit
+            up_run.dashboard_port = port_for_dashboard(dashboard_port)
+        up_run.is_audited = audit
         try:
-            stay.run(port=port, host=host)
+            up_run.run(port=port, host=host)
         except EmbeddedPostgresError as error:
             raise Failure(Exit.REFUSED, str(error)) from None
 
 
-class _Stay:
+class _UpRun:
     """One run of `up`, from taking the folder to letting go of it."""
 
-    def __init__(self, folder: UpFolder, *, crew: Crew | None, job: JobCast | None, as_json: bool) -> None:
+    def __init__(
+        self, folder: UpFolder, *, workers: WorkerProcesses | None, job: DemoJob | None, as_json: bool
+    ) -> None:
         self._folder = folder
-        self._crew = crew
+        self._workers = workers
         self._job = job
         self._as_json = as_json
         # The database is to have the same port when it is started again.
@@ -96,7 +105,7 @@ class _Stay:
         self._token = ""
         self.dashboard_port: int | None = None
         self.is_audited = False
-        self._beside: list[Worker] = []
+        self._companions: list[Process] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     def run(self, *, port: int | None, host: str | None) -> None:
@@ -128,9 +137,9 @@ class _Stay:
             # Before it listened; later the server takes note of the signal itself.
             pass
         finally:
-            if self._crew is not None:
-                self._crew.kill()
-            kill(self._beside)
+            if self._workers is not None:
+                self._workers.kill()
+            kill(self._companions)
             if self._job is not None:
                 self._job.stop()
             self._postgres.stop()
@@ -150,8 +159,8 @@ class _Stay:
             except NoKafka as lacking:
                 _tell(f"no real workers: {lacking} Until then, simulated ones are started.")
                 self._job = None
-                if self._crew is not None:
-                    self._crew.cast = SimulatedCast()
+                if self._workers is not None:
+                    self._workers.kind = SimulatedWorkers()
                 return url, None
 
     def _begin(self, url: str) -> None:
@@ -167,48 +176,53 @@ class _Stay:
     async def _greet(self, url: str) -> None:
         for name, program in self._programs(url):
             again = "the next `batonpass up` starts it again"
-            self._beside.append(start(name, program, self._folder.workers / name, again))
+            self._companions.append(start(name, program, self._folder.workers / name, again))
         workers: list[tuple[str, int]] = []
-        if self._crew is not None:
+        if self._workers is not None:
             try:
-                await self._crew.start(url, self._token)
+                await self._workers.start(url, self._token)
+            except ApiError as error:
+                failure_of(error).show(as_json=self._as_json)
             except Failure as failure:
                 failure.show(as_json=self._as_json)
             except OSError as error:
                 _tell(f"cannot start the workers: {error}")
-            workers = [(one.name, one.process.pid) for one in self._crew.workers]
-        group = None if self._crew is None else self._crew.cast.group
+            workers = [(one.name, one.process.pid) for one in self._workers.workers]
+        group = None if self._workers is None else self._workers.kind.group
         if self._as_json:
             shown = {"url": url, "token": self._token, "data": str(self._folder.path), "pid": os.getpid()}
             kafka = None if self._job is None else self._job.job.bootstrap
             told = {"group": group, "workers": dict(workers), "kafka": kafka, "dashboard": self._dashboard_url()}
             say(json.dumps({**shown, **told}))
         else:
-            words = "" if self._crew is None else self._crew.cast.words
+            words = "" if self._workers is None else self._workers.kind.words
             audits = self._audits if self.is_audited else None
-            around = Around(url, self._token, self._folder, group or "", words, self._dashboard_url(), audits)
-            greeting(around, workers)
+            around = _Around(url, self._token, self._folder, group or "", words, self._dashboard_url(), audits)
+            _print_greeting(around, workers)
 
     def _programs(self, url: str) -> list[tuple[str, Program]]:
         """Return what runs as a process of its own beside the coordinator, demonstration or not, by name."""
-        if self.dashboard_port is not None and (package := beside.lacking()):
+        if self.dashboard_port is not None and (package := dashboard_lacks()):
             _tell(f"no dashboard: it needs {package}; pip install 'batonpass[dashboard]'")
             self.dashboard_port = None
-        if self.is_audited and (lacks := beside.audit_lacks()):
+        if self.is_audited and (lacks := audit_lacks()):
             _tell(f"no nightly audit: it needs {lacks}")
             self.is_audited = False
-        pages = [] if self.dashboard_port is None else [beside.dashboard_program(url, self.dashboard_port)]
-        return [*pages, beside.audit_program(self._postgres.url, self._audits)] if self.is_audited else pages
+        pages = [] if self.dashboard_port is None else [dashboard_program(url, self.dashboard_port)]
+        return [*pages, audit_program(self._postgres.url, self._audits)] if self.is_audited else pages
 
     @property
     def _audits(self) -> Path:
         return self._folder.path / "audits"
 
     def _dashboard_url(self) -> str | None:
-        return None if self.dashboard_port is None else f"http://{beside.HOST}:{self.dashboard_port}"
+        return None if self.dashboard_port is None else f"http://{DEFAULT_HOST}:{self.dashboard_port}"
 
-    def _children(self) -> list[Worker]:
-        return [*self._beside, *([] if self._crew is None else [*self._crew.workers, *self._crew.beside])]
+    def _children(self) -> list[Process]:
+        return [
+            *self._companions,
+            *([] if self._workers is None else [*self._workers.workers, *self._workers.companions]),
+        ]
 
     async def _keep_postgres(self) -> None:
         """Start the database again when it died."""
@@ -233,9 +247,9 @@ class _Stay:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await stop(self._beside)
-        if self._crew is not None:
-            await self._crew.stop()
+        await stop(self._companions)
+        if self._workers is not None:
+            await self._workers.stop()
 
 
 def _bound(settings: Settings) -> socket.socket:
@@ -254,3 +268,106 @@ def _die_in_order() -> None:
 
 def _tell(sentence: str) -> None:
     aside(f"batonpass: {sentence}")
+
+
+def port_for_dashboard(wanted: int | None) -> int:
+    """Return the port for the dashboard: as wanted, else the usual one, or any free one where that is taken."""
+    return wanted or (free_port(DEFAULT_PORT) if wanted is None else free_port(0))
+
+
+def dashboard_program(url: str, port: int) -> tuple[str, Program]:
+    """Return the dashboard of a coordinator as a program, with its name."""
+    return "dashboard", Program(
+        "batonpass", ["dashboard", "--server", url, "--host", DEFAULT_HOST, "--port", str(port)]
+    )
+
+
+def dashboard_lacks() -> str | None:
+    """Return the package without which there is no dashboard; None where all is there."""
+    return next((name for name in DASHBOARD_NEEDS if importlib.util.find_spec(name) is None), None)
+
+
+def audit_program(database_url: str, folder: Path) -> tuple[str, Program]:
+    """Return the nightly audit of a database as a program, with its name; reports go to a folder."""
+    env = {"BATONPASS_DATABASE_URL": database_url}
+    return "audit", Program("batonpass", ["audit", "--nightly", "--out", str(folder)], env)
+
+
+def audit_lacks() -> str | None:
+    """Return what there is to install before a day can be audited here, and how; None where all is there."""
+    if lacking := [name for name in AUDIT_NEEDS if importlib.util.find_spec(name) is None]:
+        return f"{lacking[0]}: `make audit` in a clone, or pip install 'batonpass[audit]'"
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        return "Java 17: openjdk-17-jre-headless on Debian, or set JAVA_HOME"
+    return None
+
+
+class _Around(NamedTuple):
+    """Where everything is. ``group`` is the one that the workers are in, ``words`` what they are.
+
+    ``dashboard`` is where its pages are, None where there is none; ``audits`` where reports of the nightly audit go.
+    """
+
+    url: str
+    token: str
+    folder: UpFolder
+    group: str
+    words: str
+    dashboard: str | None = None
+    audits: Path | None = None
+
+
+def _print_greeting(around: _Around, workers: list[tuple[str, int]]) -> None:
+    """Say where everything is, and what to try next."""
+    url = around.url
+    screen().say(Text.assemble(("Batonpass", "bold"), f" listens on {url}"))
+    # A line of its own that begins so, for whoever reads it by program.
+    say(f"token: {around.token}", "")
+    if around.dashboard:
+        say(f"  Dashboard   {around.dashboard} (sign in with the token above)")
+    say(f"  API         {url}/docs")
+    say(f"  Readiness   {url}/readyz")
+    say(f"  Metrics     {url}/metrics")
+    say(f"  Data        {around.folder.path} (the database, the token, the workers' state and logs)")
+    if around.audits is not None:
+        say(f"  Audits      {around.audits} (every day is audited when it is over, in UTC)")
+    if workers:
+        listed = ", ".join(f"{name} (process {pid})" for name, pid in workers)
+        say(f"  Group       {around.group}: {around.words}")
+        say(f"  Workers     {listed}")
+    say("", "Try next, in another terminal:", "")
+    tries = _tries(_called(), around.group, workers)
+    width = max(len(command) for command, _ in tries)
+    for command, words in tries:
+        say(f"  {command:<{width}}   {words}")
+    say("", "Ctrl-C stops all of it; the next start finds everything again.")
+
+
+def _called() -> str:
+    """Return how the reader calls this program, so that lines can be pasted as they stand."""
+    called = Path(sys.argv[0])
+    if called.name != "batonpass":
+        return f"{shlex.quote(Path(sys.executable).name)} -m batonpass"
+    found = shutil.which("batonpass")
+    if found and called.exists() and called.samefile(found):
+        return "batonpass"
+    shown = os.path.relpath(called)
+    return shlex.quote(str(called) if shown.startswith("..") else shown)
+
+
+def _tries(own: str, group: str, workers: list[tuple[str, int]]) -> list[tuple[str, str]]:
+    if not workers:
+        return [
+            (f"{own} groups declare orders FILE", "declare a group; docs/first-handover.md goes on from there"),
+            (f"{own} groups", "list the groups"),
+        ]
+    _, last = workers[-1]
+    first, _ = workers[0]
+    return [
+        (f"{own} watch {group}", "watch it live"),
+        (f"{own} worker", "add a worker: it warms up before it gets anything to run"),
+        (f"kill -9 {last}", "kill one: its warm standbys take over"),
+        (f"{own} drain {group} {first} --wait", "drain one: it hands over, and goes on until it has"),
+        (f"{own} explain {group}", "ask why everything is where it is"),
+    ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import asyncio
 import operator
 import time
 from collections import deque
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
@@ -15,16 +16,15 @@ from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from batonpass.cli.desk import Desk, GroupName, at_desk, table
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.client_context import ClientContext, GroupName, client_command, failure_of, table
+from batonpass.cli.exits import Exit
 from batonpass.cli.explain import names_of
 from batonpass.cli.groups import standing
-from batonpass.cli.rest import path
+from batonpass.cli.members import state_of
 from batonpass.cli.spans import ago, instant, span, span_ms
-from batonpass.cli.stream import Stream
+from batonpass.client import ApiError, path
 from batonpass.terminal import shown
 
-LOOK_EVERY_S = 1.0
 EVENTS_SHOWN = 10
 MEMBERS_SHOWN = 40
 TRYING = "Workers go on with what they have; trying again until it is back."
@@ -53,9 +53,9 @@ class Seen(NamedTuple):
     more: bool
 
 
-@at_desk
-def watch(
-    desk: Desk,
+@client_command
+async def watch(
+    context: ClientContext,
     group: GroupName,
     every: Annotated[str, typer.Option("--every", metavar="SPAN", help="How often to look, at least.")] = "1s",
     lasting: Annotated[str | None, typer.Option("--for", metavar="SPAN", help="End after this long.")] = None,
@@ -66,15 +66,14 @@ def watch(
     says so, and goes on where it was.
     """
     pause_s = max(span_ms(every) / 1_000, 0.1)
-    ends_at = math.inf if lasting is None else time.monotonic() + span_ms(lasting) / 1_000
-    try:
-        if desk.as_json or not desk.console.is_terminal:
-            _follow(desk, group, ends_at)
-        else:
-            _draw(desk, group, pause_s, ends_at)
-    except KeyboardInterrupt:
-        # How watching ends.
-        raise typer.Exit(Exit.DONE) from None
+    lasting_s = None if lasting is None else span_ms(lasting) / 1_000
+    # A timeout and Ctrl-C are how watching ends.
+    with suppress(TimeoutError, asyncio.CancelledError):
+        async with asyncio.timeout(lasting_s):
+            if context.as_json or not context.console.is_terminal:
+                await _follow(context, group)
+            else:
+                await _draw(context, group, pause_s)
 
 
 class Outage:
@@ -83,14 +82,14 @@ class Outage:
     def __init__(self) -> None:
         self._since: float | None = None
 
-    def begun(self, failure: Failure) -> bool:
-        """Take note of a failure; say whether it is the first one.
+    def begun(self, error: ApiError) -> bool:
+        """Take note of an error; say whether it is the first one.
 
         Raises:
-            Failure: the very one, when it is not of those that pass.
+            ApiError: the very one, when it is not of those that pass.
         """
-        if failure.code is not Exit.UNREACHABLE:
-            raise failure
+        if failure_of(error).code is not Exit.UNREACHABLE:
+            raise error
         is_first = self._since is None
         self._since = self._since or time.monotonic()
         return is_first
@@ -101,32 +100,25 @@ class Outage:
         return None if began is None else (time.monotonic() - began) * 1_000
 
 
-def _follow(desk: Desk, group: str, ends_at: float) -> None:
+async def _follow(context: ClientContext, group: str) -> None:
     """Print every event from now on. An outage is waited out: no event is missed or told twice."""
-    names = Names(desk, group)
+    names = Names(context, group, await names_of(context, group))
     # From here on whoever is away is waited for, and told of: nothing else waits.
-    desk.coordinator.patience_s = 0
-    with Stream(desk.coordinator, group) as stream:
-        _tell(desk, stream, names, ends_at)
-
-
-def _tell(desk: Desk, stream: Stream, names: Names, ends_at: float) -> None:
+    context.client.patience_s = 0
     outage = Outage()
-    while (left_s := ends_at - time.monotonic()) > 0:
-        found: list[dict[str, Any]] = []
-        try:
-            found = stream.heard(min(left_s, LOOK_EVERY_S))
-        except Failure as failure:
-            if outage.begun(failure):
-                desk.aside("coordinator-lost", f"{failure.sentence} {TRYING}")
+    async for heard in context.client.follow(path("groups", group, "events")):
+        if isinstance(heard, ApiError):
+            if outage.begun(heard):
+                context.aside("coordinator-lost", f"{heard} {TRYING}")
             continue
-        if stream.hears and (gone_ms := outage.over()) is not None:
-            desk.aside("coordinator-back", f"{back(gone_ms)} {GOING_ON}", away_ms=round(gone_ms))
-        for event in found:
-            if desk.as_json:
-                desk.answer(event)
-            else:
-                desk.say(event_line(event, names.of(event)).plain)
+        if (gone_ms := outage.over()) is not None:
+            context.aside("coordinator-back", f"{back(gone_ms)} {GOING_ON}", away_ms=round(gone_ms))
+        if heard is None:
+            continue
+        if context.as_json:
+            context.answer(heard)
+        else:
+            context.say(event_line(heard, await names.of(heard)).plain)
 
 
 def back(gone_ms: float) -> str:
@@ -134,31 +126,47 @@ def back(gone_ms: float) -> str:
     return f"A coordinator answers again, after {span(gone_ms)}."
 
 
-def _draw(desk: Desk, group: str, pause_s: float, ends_at: float) -> None:
+async def _draw(context: ClientContext, group: str, pause_s: float) -> None:
     """Redraw on every event, and every now and then; while there is no coordinator, the last look stays."""
-    seen = look(desk, group)
-    desk.coordinator.patience_s = 0
+    seen = await look(context, group)
+    context.client.patience_s = 0
     recent = deque[dict[str, Any]](maxlen=EVENTS_SHOWN)
-    drawn = Live(picture(seen, []), console=desk.console, auto_refresh=False, vertical_overflow="crop")
-    outage, sorry = Outage(), ""
-    with Stream(desk.coordinator, group) as stream, drawn as live:
-        while (left_s := ends_at - time.monotonic()) > 0:
-            is_away = True
-            try:
-                recent.extend(stream.heard(min(left_s, pause_s)))
-                seen = look(desk, group)
-                is_away = False
-            except Failure as failure:
-                outage.begun(failure)
-                sorry = f"{failure.sentence} {TRYING}"
-            if not is_away and stream.hears:
-                sorry = ""
-                if (gone_ms := outage.over()) is not None:
+    outage, news = Outage(), asyncio.Event()
+    lost: ApiError | None = None
+
+    async def hear() -> None:
+        nonlocal lost
+        async for heard in context.client.follow(path("groups", group, "events")):
+            lost = heard if isinstance(heard, ApiError) else None
+            if isinstance(heard, dict):
+                recent.append(heard)
+            news.set()
+
+    drawn = Live(picture(seen, []), console=context.console, auto_refresh=False, vertical_overflow="crop")
+    hearing = asyncio.create_task(hear())
+    try:
+        with drawn as live:
+            while True:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), pause_s)
+                news.clear()
+                if hearing.done():
+                    hearing.result()
+                error = lost
+                try:
+                    seen = await look(context, group)
+                except ApiError as failed:
+                    error = failed
+                if error is not None:
+                    outage.begun(error)
+                elif (gone_ms := outage.over()) is not None:
                     recent.append(_note("coordinator-back", f"after {span(gone_ms)}"))
-            above: list[RenderableType] = [shown(sorry, style="bold red")] if sorry else []
-            live.update(Stack(*above, picture(seen, list(recent))), refresh=True)
-            if is_away:
-                time.sleep(max(min(pause_s, ends_at - time.monotonic()), 0))
+                above: list[RenderableType] = [shown(f"{error} {TRYING}", style="bold red")] if error else []
+                live.update(Stack(*above, picture(seen, list(recent))), refresh=True)
+                if error is not None:
+                    await asyncio.sleep(pause_s)
+    finally:
+        hearing.cancel()
 
 
 def _note(kind: str, words: str) -> dict[str, Any]:
@@ -169,28 +177,28 @@ def _note(kind: str, words: str) -> dict[str, Any]:
 class Names:
     """What the members of a group are called, asked for again when one turns up that is not known."""
 
-    def __init__(self, desk: Desk, group: str) -> None:
-        self._desk = desk
+    def __init__(self, context: ClientContext, group: str, known: dict[str, str]) -> None:
+        self._context = context
         self._group = group
-        self._known = names_of(desk, group)
+        self._known = known
 
-    def of(self, event: dict[str, Any]) -> dict[str, str]:
+    async def of(self, event: dict[str, Any]) -> dict[str, str]:
         """Return the names to tell an event with; where nobody can be asked, those that are known."""
         member = event.get("member")
         if member and member not in self._known:
             instance = (event.get("body") or {}).get("instance_id")
             try:
-                self._known |= names_of(self._desk, self._group)
-            except Failure:
+                self._known |= await names_of(self._context, self._group)
+            except ApiError:
                 return self._known
             self._known.setdefault(member, instance or member)
         return self._known
 
 
-def look(desk: Desk, group: str) -> Seen:
+async def look(context: ClientContext, group: str) -> Seen:
     """Look at a group and its first members."""
-    body = desk.coordinator.get(path("groups", group))
-    page = desk.coordinator.get(path("groups", group, "members"), limit=MEMBERS_SHOWN)
+    body = await context.client.get(path("groups", group))
+    page = await context.client.get(path("groups", group, "members"), limit=MEMBERS_SHOWN)
     return Seen(body, page["members"], page.get("next") is not None)
 
 
@@ -219,13 +227,12 @@ def held_by_reason(group: dict[str, Any], most: int = 8) -> list[tuple[str, str]
 
 def _row(one: dict[str, Any], names: dict[str, str]) -> list[Any]:
     held, reports = one["assignment"], one["reports"]
-    state = one["state"] + (", draining" if one["draining"] else "") + (", suspected" if one["suspected"] else "")
     active = Text(", ").join(_active(grant["task"], reports) for grant in held["active"])
     standby = Text(", ").join(_copy(task, reports) for task in held["standby"])
     warmup = Text(", ").join(_copy(task, reports) for task in held["warmup"])
     if one["revoking"]:
         active.append(f" (gives up {', '.join(one['revoking'])})", style="yellow")
-    return [names[one["member_id"]], state, active, standby, warmup, ago(one["last_heard_at"])]
+    return [names[one["member_id"]], state_of(one), active, standby, warmup, ago(one["last_heard_at"])]
 
 
 def _active(task: str, reports: dict[str, Any]) -> Text:

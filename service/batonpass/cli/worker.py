@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from batonpass.cli.crew import DEMO, SIMULATED, Pace, Program, arguments
-from batonpass.cli.desk import Folder, Token, Url, failing_well, find
+from batonpass.cli.client_context import Folder, Token, Url, failing_well, find, trusted
+from batonpass.cli.demo_job import DEMO, SIMULATED, Pace, arguments, real_worker
 from batonpass.cli.folder import default_folder, running_here
-from batonpass.cli.jobcast import real_worker
-from batonpass.cli.rest import OperatorClient, path
+from batonpass.cli.worker_processes import Program
+from batonpass.client import CoordinatorClient, path
 from batonpass.terminal import say
 
 
@@ -48,9 +49,8 @@ def worker(
         job = _job_of(at)
         own = DEMO if job is None else str(json.loads(job)["group"])
         group = group or own
-        with OperatorClient(at, secret) as coordinator:
-            found = coordinator.pages(path("groups", group, "members"), "members")
-            name = instance or next_name(group, (str(one["instance_id"]) for one in found))
+        members = asyncio.run(_members(at, secret, group))
+        name = instance or next_name(group, (str(one["instance_id"]) for one in members))
         place = _kept(at) / name
         place.mkdir(parents=True, exist_ok=True)
         shown = _own_token(at) if group == own else None
@@ -64,6 +64,11 @@ def worker(
             program = Program(SIMULATED, [*given, "--json"])
         say(f"Worker {name} joins group {group}; its state is in {place}. Ctrl-C stops it.")
         os.execv(sys.executable, [sys.executable, "-m", *program.flat()])  # noqa: S606 - this very program
+
+
+async def _members(url: str, token: str | None, group: str) -> list[Any]:
+    async with CoordinatorClient(url, token, trusted=trusted()) as client:
+        return await client.pages(path("groups", group, "members"), "members")
 
 
 def next_name(group: str, taken: Iterable[str]) -> str:

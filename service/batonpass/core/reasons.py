@@ -5,8 +5,9 @@ Every decision carries them. The API, the dashboard, the metrics and the audit s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from batonpass.core.ids import MemberId, TaskId
 
@@ -62,6 +63,37 @@ class Held(StrEnum):
     STALLED = "warmup-stalled"
     INITIAL_DELAY = "initial-delay"
     PLACEMENT_FAILED = "placement-failed"
+
+
+MEANINGS: Final[Mapping[str, str]] = {
+    Held.WARMUP_BUDGET: "all warmup slots of the group are taken (max_warmup_replicas)",
+    Held.MEMBER_WARMUP_BUDGET: "all warmup slots of the member are taken (max_warmups_per_member)",
+    Held.DRAIN_BUDGET: "all warmup slots for drains are taken (max_drain_warmups)",
+    Held.NO_CAPACITY: "no member has room for it (max_tasks, max_disk_bytes)",
+    Held.NO_ELIGIBLE_MEMBER: "no member may take it; all drain, or there is none",
+    Held.STALE_TOPOLOGY: "no member knows the topology epoch of the task yet; deploy the workers",
+    Held.STATE_UNKNOWN: "a copy exists whose lag is unknown; its member has to report it",
+    Held.REVOKING: "its last owner has not confirmed yet that it stopped",
+    Held.LEASE: "its last owner may run it until its lease is over",
+    Held.REVOKE_FIRST: "its next owner has to confirm first that it gave up other tasks; until then its owner keeps it",
+    Held.TAKE_OVER_FIRST: "its owner is about to be granted another task, and keeps this one until then",
+    Held.PARKED: "it failed on too many members; release it to have it tried again",
+    Held.MEMBER_OVERDUE: "a member is silent and may be about to expire; balance waits until it is known",
+    Held.FAILED: "it failed where it is and where it was before; look at the workers' logs",
+    Held.PAUSED: "moves are held by a pause",
+    Held.STORM: "too many members vanished at once; resume, or wait for them to come back",
+    Held.REJOIN_GRACE: "the instance that ran it is restarting, and its place is kept",
+    Held.GRANTS_HELD: "nothing is granted for a while",
+    Held.STALLED: "a warmup made no progress there; it is not tried again for a while",
+    Held.INITIAL_DELAY: "the group waits for members that are just joining",
+    Held.PLACEMENT_FAILED: "placement found no answer; it is tried again at the next change or probe",
+}
+"""What each reason for which something is held back means, and what ends it."""
+
+
+def meaning_of(code: str) -> str:
+    """Return what holds something back, in words; a code that is newer than these words as it stands."""
+    return MEANINGS.get(code, code.replace("-", " "))
 
 
 class NoChange(StrEnum):

@@ -17,12 +17,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from batonpass.dashboard import door, orders
+from batonpass.client import CoordinatorClient
+from batonpass.dashboard import commands, login
 from batonpass.dashboard.config import Config
-from batonpass.dashboard.desk import Desk, guarded
 from batonpass.dashboard.live import live
 from batonpass.dashboard.pages import PAGES
-from batonpass.dashboard.rest import DashboardClient
+from batonpass.dashboard.request_context import Dashboard, guarded
 
 HEADERS: Final = [
     (
@@ -74,23 +74,26 @@ async def _livez(_: Request) -> Response:
 
 def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = None) -> Starlette:
     """Return the dashboard; ``transport`` is how it reaches the coordinator, over the network where it is left out."""
-    desk = Desk(config, DashboardClient(config, transport=transport))
+    client = CoordinatorClient(
+        config.server, patience_s=0, trusted=config.trusted, agent="batonpass-dashboard", transport=transport
+    )
+    dashboard = Dashboard(config, client)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
-        desk.closing.set()
-        await desk.coordinator.close()
+        dashboard.closing.set()
+        await dashboard.client.close()
 
     routes = [
         Route("/livez", _livez),
-        Route("/login", door.look_in, methods=["GET"]),
-        Route("/login", door.sign_in, methods=["POST"]),
-        Route("/logout", door.sign_out, methods=["POST"]),
+        Route("/login", login.look_in, methods=["GET"]),
+        Route("/login", login.sign_in, methods=["POST"]),
+        Route("/logout", login.sign_out, methods=["POST"]),
         Route("/live", live),
         *(Route(place, guarded(page)) for place, page in PAGES.items()),
-        Route("/groups/{group}/do/{order}", guarded(orders.ask), methods=["GET"]),
-        Route("/groups/{group}/do/{order}", guarded(orders.carry_out), methods=["POST"]),
+        Route("/groups/{group}/do/{command}", guarded(commands.ask), methods=["GET"]),
+        Route("/groups/{group}/do/{command}", guarded(commands.carry_out), methods=["POST"]),
         Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
     ]
     middleware = [
@@ -98,5 +101,5 @@ def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = Non
         Middleware(GZipMiddleware, minimum_size=ZIPPED_FROM_BYTES, compresslevel=3),
     ]
     app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
-    app.state.desk = desk
+    app.state.dashboard = dashboard
     return app

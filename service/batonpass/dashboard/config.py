@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
+from typing import Final
+
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 8421
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,4 +25,4 @@ class Config:
     trusted: ssl.SSLContext | bool = True
     is_secure: bool = False
     root_path: str = ""
-    port: int = 8421
+    port: int = DEFAULT_PORT

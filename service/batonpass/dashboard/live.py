@@ -11,8 +11,8 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from batonpass.dashboard.desk import Desk
-from batonpass.dashboard.line import Ear
+from batonpass.dashboard.request_context import Dashboard
+from batonpass.dashboard.shared_client import EventListener
 
 KEEP_ALIVE_S: Final = 10.0
 GATHER_S: Final = 0.25
@@ -31,34 +31,37 @@ async def live(request: Request) -> Response:
 
     Each has the position of the newest event as its id; whoever comes back with an older one is told at once.
     """
-    desk: Desk = request.app.state.desk
-    session = desk.sessions.find(request.cookies.get(desk.cookie, ""))
+    dashboard: Dashboard = request.app.state.dashboard
+    session = dashboard.sessions.find(request.cookies.get(dashboard.cookie, ""))
     if session is None:
         return Response(status_code=401)
     seen = request.headers.get("last-event-id", "")
     frames = _frames(
-        desk, session.line.ear, request.query_params.get("group", ""), int(seen) if _POSITION.fullmatch(seen) else 0
+        dashboard,
+        session.client.events,
+        request.query_params.get("group", ""),
+        int(seen) if _POSITION.fullmatch(seen) else 0,
     )
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
 
 
-async def _frames(desk: Desk, ear: Ear, group: str, seen: int) -> AsyncIterator[str]:
-    listener = ear.listen()
-    closing = asyncio.ensure_future(desk.closing.wait())
+async def _frames(dashboard: Dashboard, events: EventListener, group: str, seen: int) -> AsyncIterator[str]:
+    listener = events.listen()
+    closing = asyncio.ensure_future(dashboard.closing.wait())
     news: asyncio.Future[bool] = asyncio.ensure_future(listener.wait())
     try:
         yield f"retry: {RECONNECT_MS}\n\n"
         standing = ""
-        if ear.lost_at is not None:
+        if events.lost_at is not None:
             await asyncio.wait((news, closing), timeout=OPENING_S, return_when=asyncio.FIRST_COMPLETED)
-        while not desk.closing.is_set():
+        while not dashboard.closing.is_set():
             listener.clear()
-            now = json.dumps({"live": ear.lost_at is None, "since": ear.lost_at, "why": ear.why})
+            now = json.dumps({"live": events.lost_at is None, "since": events.lost_at, "why": events.why})
             if now != standing:
                 standing = now
                 yield f"event: standing\ndata: {now}\n\n"
-            latest = newest(ear, group)
+            latest = newest(events, group)
             if latest > seen:
                 seen = latest
                 yield f"event: change\nid: {latest}\ndata: {latest}\n\n"
@@ -72,9 +75,9 @@ async def _frames(desk: Desk, ear: Ear, group: str, seen: int) -> AsyncIterator[
     finally:
         closing.cancel()
         news.cancel()
-        ear.leave(listener)
+        events.leave(listener)
 
 
-def newest(ear: Ear, group: str) -> int:
+def newest(events: EventListener, group: str) -> int:
     """Return the position of the newest event of a group, or of all of them where none is named."""
-    return ear.latest.get(group, 0) if group else max(ear.latest.values(), default=0)
+    return events.latest.get(group, 0) if group else max(events.latest.values(), default=0)

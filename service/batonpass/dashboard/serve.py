@@ -13,7 +13,7 @@ import uvicorn
 from batonpass.connections import ConnectionLimits, bounded
 from batonpass.dashboard.app import make_app
 from batonpass.dashboard.config import Config
-from batonpass.dashboard.desk import Desk
+from batonpass.dashboard.request_context import Dashboard
 from batonpass.sockets import UNREAD_S, end_unread, url_of
 from batonpass.terminal import log_aside
 
@@ -33,9 +33,9 @@ class Certificate:
 class _Server(uvicorn.Server):
     """A server that says when it listens, and that ends the streams of open pages instead of waiting for them."""
 
-    def __init__(self, config: uvicorn.Config, desk: Desk, listening: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, dashboard: Dashboard, listening: Callable[[], None]) -> None:
         super().__init__(config)
-        self._desk = desk
+        self._desk = dashboard
         self._listening = listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -77,5 +77,5 @@ def serve(
         ssl_keyfile=certificate.keyfile if certificate else None,
     )
     base = url_of(listener, is_tls=certificate is not None) + config.root_path
-    server = _Server(settings, app.state.desk, lambda: listening(base))
+    server = _Server(settings, app.state.dashboard, lambda: listening(base))
     asyncio.run(server.serve(sockets=[listener]))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from batonpass.dashboard.line import Line
+from batonpass.dashboard.shared_client import SharedClient
 
 IDLE_S: Final = 12 * 3_600.0
 """A session that nobody has used for so long has ended."""
@@ -29,7 +29,7 @@ class Session:
     group that the token may look at, where there is such a one. ``stamp`` is in every form, and must come back with it.
     """
 
-    line: Line
+    client: SharedClient
     may_command: bool
     bound_to: str | None = None
     is_shared: bool = False
@@ -76,9 +76,9 @@ class Sessions:
         """Forget a session."""
         self._kept.pop(name, None)
 
-    def lines(self) -> set[Line]:
-        """Return the lines that are in use."""
-        return {session.line for session in self._kept.values()}
+    def clients(self) -> set[SharedClient]:
+        """Return the clients that are in use."""
+        return {session.client for session in self._kept.values()}
 
     def _sweep(self) -> None:
         now = self._monotonic()

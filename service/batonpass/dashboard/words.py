@@ -6,37 +6,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from batonpass.spans import MINUTE_S, in_two_units
+from batonpass.core.durations import duration
+from batonpass.core.reasons import meaning_of  # noqa: F401 - templates ask for it here
 
 DASH: Final = "\N{EN DASH}"
 """What stands where there is nothing to say."""
 
 SHORT_ID: Final = 8
-
-HELD: Final[Mapping[str, str]] = {
-    "warmup-budget": "all warmup slots of the group are taken (max_warmup_replicas)",
-    "member-warmup-budget": "all warmup slots of the member are taken (max_warmups_per_member)",
-    "drain-budget": "all warmup slots for drains are taken (max_drain_warmups)",
-    "no-capacity": "no member has room for it (max_tasks, max_disk_bytes)",
-    "no-eligible-member": "no member may take it: all drain, or there is none",
-    "stale-topology": "no member knows the newest topology yet: deploy the workers",
-    "state-unknown": "a copy exists whose lag nobody knows; its member has to report it",
-    "revoking": "its last owner has not confirmed yet that it stopped",
-    "lease-not-over": "its last owner may run it until its lease is over",
-    "member-must-revoke-first": "the member that is to have it has yet to confirm what it gave up; its owner goes on",
-    "owner-must-take-over-first": "its owner is about to be given another task; then this one moves",
-    "parked": "it failed on too many members; mend it, then release it",
-    "failed": "it failed where it is and where it was before; look at the workers' logs",
-    "member-overdue": "a member is silent; balance waits until it speaks or its lease is over",
-    "paused": "an operator has paused moves",
-    "storm": "too many members vanished at once; wait for them, or resume",
-    "rejoin-grace": "the instance that ran it is restarting, and its place is kept",
-    "grants-held": "nothing is granted for a while",
-    "warmup-stalled": "a warmup made no progress there; it is tried again later",
-    "initial-delay": "members that are just joining are waited for",
-    "placement-failed": "placement found no answer; it is tried again at the next change or probe",
-}
-"""What each reason for which a move is held back means, and what ends it."""
 
 WHY: Final[Mapping[str, str]] = {
     "stays": "stays",
@@ -68,15 +44,8 @@ MEMBER_IS: Final[Mapping[str, str]] = {
 
 
 def span(milliseconds: float | None) -> str:
-    """Return a span of time in two units at most: `820 ms`, `4.2 s`, `12 s`, `3 min 20 s`; a dash for None."""
-    if milliseconds is None:
-        return DASH
-    if milliseconds < 1_000:
-        return f"{max(round(milliseconds), 0)} ms"
-    if milliseconds < 9_950:
-        return f"{milliseconds / 1_000:.1f} s"
-    seconds = round(milliseconds / 1_000)
-    return f"{seconds} s" if seconds < MINUTE_S else in_two_units(seconds, minute="min")
+    """Return a duration; a dash for None."""
+    return DASH if milliseconds is None else duration(milliseconds)
 
 
 def number(value: float | None) -> str:
@@ -127,7 +96,7 @@ def soon(text: str | None, now: datetime | None = None) -> str:
 
 def span_whole(milliseconds: float) -> str:
     """Return a span in whole seconds, for what a clock beside it counts."""
-    return span(max(round(milliseconds / 1_000), 0) * 1_000).replace(".0 s", " s") if milliseconds >= 500 else "0 s"
+    return duration(round(milliseconds / 1_000) * 1_000) if milliseconds >= 500 else "0 s"
 
 
 def clock(text: str | None) -> str:
@@ -141,14 +110,14 @@ def clock_of(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%H:%M:%S")
 
 
-def reason_of(code: str) -> str:
-    """Return what holds a move back, in words; a code that is newer than this dashboard as it stands."""
-    return HELD.get(code, code.replace("-", " "))
-
-
 def why(code: str | None) -> str:
     """Return why a task is where it is, in words."""
     return WHY.get(code or "", (code or "").replace("-", " "))
+
+
+def sentence(text: object) -> str:
+    """Return what was said as a sentence that stands alone, with a capital letter."""
+    return str(text)[:1].upper() + str(text)[1:]
 
 
 def ended(code: str | None) -> str:

@@ -8,13 +8,13 @@ that is missing, doubled or forgotten can hide.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
-if TYPE_CHECKING:
-    from aiokafka import ConsumerRecord
+from aiokafka import ConsumerRecord
 
-    from batonpass.worker.kafka import Context, Subtopology
+from batonpass.worker.kafka import Context, KafkaConnection, Subtopology
 
 STATE_BYTES: Final = 200
 """A total with what else is known of a customer: as large as in the measurement of Kafka Streams beside this one."""
@@ -114,7 +114,6 @@ def read_state(kept: bytes | None) -> tuple[int, int]:
 
 def subtopology(job: Job, writer: str) -> Subtopology:
     """Return what a worker of this name does with each record."""
-    from batonpass.worker.kafka import Subtopology as Part  # noqa: PLC0415 - the conductor needs no client of Kafka here
 
     async def add(record: ConsumerRecord, context: Context) -> None:
         totals = context.store(STORE)
@@ -129,5 +128,17 @@ def subtopology(job: Job, writer: str) -> Subtopology:
         await context.send(job.output, told.encode(), key=record.key, partition=context.partition)
 
     if not job.stateful:
-        return Part(sources=(job.source,), process=pass_on, outputs=(job.output,))
-    return Part(sources=(job.source,), process=add, changelogs={STORE: job.changelog}, outputs=(job.output,))
+        return Subtopology(sources=(job.source,), process=pass_on, outputs=(job.output,))
+    return Subtopology(sources=(job.source,), process=add, changelogs={STORE: job.changelog}, outputs=(job.output,))
+
+
+def connection(bootstrap: str, client_id: str) -> KafkaConnection:
+    """Return the connection of one client of the job.
+
+    Raises:
+        OSError: when a file that the environment names cannot be read.
+    """
+    named = {"BATONPASS_KAFKA_BOOTSTRAP": bootstrap, "BATONPASS_KAFKA_CLIENT_ID": client_id}
+    found = KafkaConnection.from_environment(os.environ | named)
+    assert found is not None  # noqa: S101 - it has an address
+    return found

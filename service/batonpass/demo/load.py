@@ -13,9 +13,8 @@ import sys
 
 from aiokafka import AIOKafkaProducer
 
-from batonpass.demo.job import Job, customer
+from batonpass.demo.job import Job, connection, customer
 from batonpass.demo.logs import configure
-from batonpass.demo.reach import connection
 from batonpass.terminal import say
 
 TICK_S = 0.02

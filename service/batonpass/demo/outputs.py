@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from batonpass.demo.job import Job, Output
+from batonpass.demo.job import Job, Output, connection
 from batonpass.demo.ledger import Ledger
-from batonpass.demo.reach import connection
 
 LOOK_S = 0.1
 

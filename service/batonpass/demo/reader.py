@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx
 
+from batonpass.client import ApiError
+from batonpass.demo.group import DemoGroup
 from batonpass.demo.job import Job
-from batonpass.demo.rest import DemoClient, Refused
 
 PERIOD_S = 0.05
 ANSWER_S = 1.0
@@ -33,9 +34,9 @@ class Reads:
 class Reader:
     """Asks the active of a task first and then its standbys, and looks up anew where they are when none answers."""
 
-    def __init__(self, job: Job, coordinator: DemoClient, seed: int = 7) -> None:
+    def __init__(self, job: Job, group: DemoGroup, seed: int = 7) -> None:
         self._job = job
-        self._coordinator = coordinator
+        self._group = group
         self._random = random.Random(seed)  # noqa: S311 - which total is asked for is no secret
         self._client = httpx.AsyncClient(timeout=ATTEMPT_S, trust_env=False)
         self._routes: dict[str, list[str]] = {}
@@ -72,8 +73,8 @@ class Reader:
     async def _answered(self, reads: Reads, task: str, number: int) -> bool:
         try:
             if task not in self._routes:
-                self._routes[task] = _endpoints(await self._coordinator.route(task))
-        except Refused as error:
+                self._routes[task] = _endpoints(await self._group.route(task))
+        except ApiError as error:
             reads.last_trouble = str(error)
             return False
         for place, endpoint in enumerate(self._routes[task]):

@@ -10,9 +10,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
-from batonpass.demo.job import Job, customer, state
+from batonpass.demo.job import Job, connection, customer, state
 from batonpass.demo.quotas import limit_reading
-from batonpass.demo.reach import connection
 
 LEADER_PATIENCE_S = 30.0
 BROKER_SETTINGS = {

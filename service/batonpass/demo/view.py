@@ -14,9 +14,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from batonpass.client import ApiError
+from batonpass.demo.experiment import Experiment, now_ms
 from batonpass.demo.figures import PhaseFigures
-from batonpass.demo.rest import Refused
-from batonpass.demo.scene import Scene, now_ms
 from batonpass.demo.tables import phase_table
 from batonpass.terminal import Screen, screen
 
@@ -38,8 +38,8 @@ class View(Protocol):
         """Show what a phase came to."""
         ...
 
-    def showing(self, scene: Scene) -> contextlib.AbstractAsyncContextManager[None]:
-        """Show a scene for as long as the block lasts."""
+    def showing(self, experiment: Experiment) -> contextlib.AbstractAsyncContextManager[None]:
+        """Show a experiment for as long as the block lasts."""
         ...
 
 
@@ -59,11 +59,11 @@ class PlainView:
         self._console.print(phase_table(phase))
 
     @contextlib.asynccontextmanager
-    async def showing(self, scene: Scene) -> AsyncIterator[None]:
+    async def showing(self, experiment: Experiment) -> AsyncIterator[None]:
         """Say what begins."""
-        kind = "with state" if scene.job.stateful else "without state"
-        rate = scene.job.tasks * scene.job.rate
-        self.tell(f"{scene.job.group}: {scene.job.tasks} tasks {kind}, {rate:,} records a second")
+        kind = "with state" if experiment.job.stateful else "without state"
+        rate = experiment.job.tasks * experiment.job.rate
+        self.tell(f"{experiment.job.group}: {experiment.job.tasks} tasks {kind}, {rate:,} records a second")
         yield
 
 
@@ -88,11 +88,11 @@ class LiveView:
         self._console.print(phase_table(phase))
 
     @contextlib.asynccontextmanager
-    async def showing(self, scene: Scene) -> AsyncIterator[None]:
-        """Show the scene, twice a second."""
+    async def showing(self, experiment: Experiment) -> AsyncIterator[None]:
+        """Show the experiment, twice a second."""
         with Live(console=self._console, auto_refresh=False, transient=True) as live:
             self._live = live
-            refreshing = asyncio.ensure_future(self._refresh(scene, live))
+            refreshing = asyncio.ensure_future(self._refresh(experiment, live))
             try:
                 yield
             finally:
@@ -100,32 +100,32 @@ class LiveView:
                 await asyncio.wait((refreshing,))
                 self._live = None
 
-    async def _refresh(self, scene: Scene, live: Live) -> None:
+    async def _refresh(self, experiment: Experiment, live: Live) -> None:
         members: list[dict[str, Any]] = []
         state: dict[str, Any] = {}
         while True:
-            with contextlib.suppress(Refused):
-                state, members = await scene.coordinator.state(), await scene.coordinator.members()
-            live.update(frame(scene, state, members, list(self._said)), refresh=True)
+            with contextlib.suppress(ApiError):
+                state, members = await experiment.group.state(), await experiment.group.members()
+            live.update(frame(experiment, state, members, list(self._said)), refresh=True)
             await asyncio.sleep(REFRESH_S)
 
 
-def frame(scene: Scene, state: Mapping[str, Any], members: list[dict[str, Any]], said: list[str]) -> Group:
-    """Return one picture of a scene."""
+def frame(experiment: Experiment, state: Mapping[str, Any], members: list[dict[str, Any]], said: list[str]) -> Group:
+    """Return one picture of a experiment."""
     names = sorted(str(one["instance_id"]) for one in members)
     colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
-    reads, ledger = scene.reader.reads, scene.outputs.ledger
-    doing = scene.phase_name or "nothing is done, to have something to compare with"
+    reads, ledger = experiment.reader.reads, experiment.outputs.ledger
+    doing = experiment.phase_name or "nothing is done, to have something to compare with"
     head = Text.assemble(
         ("Batonpass ", "bold"),
-        f"{scene.job.group}: {scene.job.tasks} tasks, {scene.job.tasks * scene.job.rate:,} records a second. ",
+        f"{experiment.job.group}: {experiment.job.tasks} tasks, {experiment.job.tasks * experiment.job.rate:,} records a second. ",
         (doing, "bold yellow"),
     )
     foot = Text(
         f"{state_words(state)}   outputs {ledger.put_out:,}   reads {reads.asked:,}, {reads.unanswered} unanswered\n"
         + "\n".join(said)
     )
-    return Group(head, _tasks(scene, members, colours), foot)
+    return Group(head, _tasks(experiment, members, colours), foot)
 
 
 def state_words(state: Mapping[str, Any]) -> str:
@@ -137,20 +137,24 @@ def state_words(state: Mapping[str, Any]) -> str:
     return f"the group is {state['state']}: {state['warmups']} warmups, {state['moves_pending']} moves to come"
 
 
-def _tasks(scene: Scene, members: list[dict[str, Any]], colours: Mapping[str, str]) -> Table:
+def _tasks(experiment: Experiment, members: list[dict[str, Any]], colours: Mapping[str, str]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("task", "runs on", "copies (records behind)", f"outputs of the last {HISTORY_S} s", "longest gap"):
         table.add_column(column, no_wrap=True, justify="right" if column == "longest gap" else "left")
     now = now_ms()
-    for number, task in enumerate(scene.job.task_ids):
+    for number, task in enumerate(experiment.job.task_ids):
         owner = next((one for one in members if _runs(one, task)), None)
         name = "" if owner is None else str(owner["instance_id"])
-        silence = scene.outputs.ledger.longest_silence(number, (scene.since_ms, now - 400)) if scene.since_ms else 0
+        silence = (
+            experiment.outputs.ledger.longest_silence(number, (experiment.since_ms, now - 400))
+            if experiment.since_ms
+            else 0
+        )
         table.add_row(
             task,
             Text(name or "nobody", style=colours.get(name, "bold red")),
             _copies(members, task, colours),
-            _strip(scene, number, now, colours),
+            _strip(experiment, number, now, colours),
             Text(f"{silence:,} ms" if silence else "", style="red" if silence > 1_000 else ""),
         )
     return table
@@ -172,15 +176,15 @@ def _copies(members: list[dict[str, Any]], task: str, colours: Mapping[str, str]
     return found
 
 
-def _strip(scene: Scene, number: int, now: int, colours: Mapping[str, str]) -> Text:
+def _strip(experiment: Experiment, number: int, now: int, colours: Mapping[str, str]) -> Text:
     """Return the last seconds of a task's outputs as blocks, a second each, in the colours of who wrote them."""
-    strip, ledger = Text(), scene.outputs.ledger
+    strip, ledger = Text(), experiment.outputs.ledger
     # Whole seconds that have been read: a picture that trembles says nothing.
     upto = (now - 700) // 1_000 * 1_000
     for second in range(upto - HISTORY_S * 1_000, upto, 1_000):
         window = (second, second + 1_000)
         count = ledger.put_out_within(number, window)
-        block = BLOCKS[min(len(BLOCKS) - 1, round(count / scene.job.rate * (len(BLOCKS) - 2)))]
+        block = BLOCKS[min(len(BLOCKS) - 1, round(count / experiment.job.rate * (len(BLOCKS) - 2)))]
         strip.append(block, style=colours.get(ledger.writer_at(number, window[1]) or "", ""))
     return strip
 

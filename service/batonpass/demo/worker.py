@@ -21,9 +21,8 @@ from typing import Any, Self
 import uvicorn
 
 from batonpass import terminal
-from batonpass.demo.job import STORE, Job, customer, read_state, subtopology
+from batonpass.demo.job import STORE, Job, connection, customer, read_state, subtopology
 from batonpass.demo.logs import configure
-from batonpass.demo.reach import connection
 from batonpass.worker import Exit, Member, OnLeaseLost, Task
 from batonpass.worker.kafka import ActiveOptions, KafkaRuntime
 from batonpass.worker.options import fresh_member_id

@@ -13,13 +13,15 @@ from typing import NamedTuple
 from batonpass.core.answers import why_drain_is_blocked
 from batonpass.core.budget import HeldBack, slots_used
 from batonpass.core.copies import TaskPlan, is_for_drain
+from batonpass.core.durations import duration
 from batonpass.core.explain.status import GroupState, GroupStatus, idle_tasks, status_of
-from batonpass.core.explain.task import MEANINGS, SILENT_SUFFIX, TaskState, Wait, duration_text, state_of, waits_of
+from batonpass.core.explain.task import SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
 from batonpass.core.handover import choose_active
 from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.leases import fenced_by_ms
 from batonpass.core.model import Group, Member, Role
 from batonpass.core.policy import Policy
+from batonpass.core.reasons import meaning_of
 from batonpass.core.soft import Soft
 from batonpass.core.step import plan_step
 from batonpass.core.view import View
@@ -221,13 +223,13 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
     yield _headline(view, status)
     group, now_ms = view.group, view.now_ms
     if group.recovering_until_ms > now_ms:
-        left = duration_text(group.recovering_until_ms - now_ms)
+        left = duration(group.recovering_until_ms - now_ms)
         yield f"The store lost commits: what members run is adopted, and nothing is granted for another {left}."
     elif group.grants_from_ms > now_ms:
-        yield f"Nothing is granted for another {duration_text(group.grants_from_ms - now_ms)}."
+        yield f"Nothing is granted for another {duration(group.grants_from_ms - now_ms)}."
     if group.storm_since_ms is not None:
         yield (
-            f"Too many members vanished at once, {duration_text(now_ms - group.storm_since_ms)} ago: balance moves and cold "
+            f"Too many members vanished at once, {duration(now_ms - group.storm_since_ms)} ago: balance moves and cold "
             "takeovers wait until they return, or until an operator resumes the group."
         )
     if group.placement_due_ms is not None and group.members:
@@ -235,21 +237,21 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
         if group.config.kafka_streams:
             yield f"What has changed since ({why}) is answered at the application's next rebalance."
         else:
-            yield f"The next placement is due in {duration_text(group.placement_due_ms - now_ms)} ({why})."
+            yield f"The next placement is due in {duration(group.placement_due_ms - now_ms)} ({why})."
     elif group.placement_failed:
         yield f"Placement failed: {group.placement_failed}."
     if status.warmups:
         soon = (
             ""
             if status.eta_ms is None
-            else f"; the last of them should be caught up in about {duration_text(status.eta_ms)}"
+            else f"; the last of them should be caught up in about {duration(status.eta_ms)}"
         )
         yield f"{_count(status.warmups, 'copy warms', 'copies warm')} up ({_slots(warmups)}){soon}."
     reasons = Counter(entry.reason.value for entry in status.held_back)
     for reason, count in reasons.most_common():
-        yield f"{_count(count, 'task is', 'tasks are')} held back: {MEANINGS.get(reason, (None, reason))[1]}."
+        yield f"{_count(count, 'task is', 'tasks are')} held back: {meaning_of(reason)}."
     for obstacle in obstacles:
-        left = "" if obstacle.until_ms is None else f" (until then {duration_text(obstacle.until_ms - now_ms)})"
+        left = "" if obstacle.until_ms is None else f" (until then {duration(obstacle.until_ms - now_ms)})"
         yield f"{obstacle.member_id} is {obstacle.what} with {_count(obstacle.tasks, 'task', 'tasks')}: {obstacle.detail}{left}."
     if view.soft.other_assignor:
         yield (
@@ -257,7 +259,7 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
             "done, and nothing of it is carried out."
         )
     elif status.next_probe_ms is not None and status.state is GroupState.BALANCING:
-        left = duration_text(status.next_probe_ms - now_ms)
+        left = duration(status.next_probe_ms - now_ms)
         if group.config.kafka_streams:
             yield f"The application was asked to rebalance again in {left}; between two rebalances nothing moves."
         else:
@@ -285,7 +287,7 @@ def _headline(view: View, status: GroupStatus) -> str:
             why = f" ({status.detail})" if status.detail else ""
             until = ""
             if pause is not None and pause.expires_ms is not None:
-                until = f" for another {duration_text(pause.expires_ms - view.now_ms)}"
+                until = f" for another {duration(pause.expires_ms - view.now_ms)}"
             return f"An operator holds {scope}{until}{why}."
         case GroupState.AT_REST:
             return "Every task is where it belongs, and every copy is caught up."

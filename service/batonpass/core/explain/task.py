@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from batonpass.core.budget import HeldBack, give_slots, held_back
 from batonpass.core.copies import TaskPlan, plan_task
+from batonpass.core.durations import duration
 from batonpass.core.explain.status import is_idle
 from batonpass.core.handover import Choice, choose_active
 from batonpass.core.ids import MemberId, TaskId
@@ -19,7 +20,7 @@ from batonpass.core.lag import caught_up_in_ms
 from batonpass.core.leases import fenced_by_ms
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.policy import Policy
-from batonpass.core.reasons import Held, Why
+from batonpass.core.reasons import Held, Why, meaning_of
 from batonpass.core.room import has_limit
 from batonpass.core.soft import Soft
 from batonpass.core.step import plan_step
@@ -99,39 +100,30 @@ class TaskExplanation:
     sentences: tuple[str, ...]
 
 
-MEANINGS: Final[Mapping[str, tuple[WaitsFor, str]]] = {
-    "warmup-budget": (WaitsFor.SLOT, "all warmup slots of the group are taken (max_warmup_replicas)"),
-    "member-warmup-budget": (WaitsFor.SLOT, "all warmup slots of the member are taken (max_warmups_per_member)"),
-    "drain-budget": (WaitsFor.SLOT, "all warmup slots for drains are taken (max_drain_warmups)"),
-    "no-capacity": (WaitsFor.ROOM, "no member has room for it (max_tasks, max_disk_bytes)"),
-    "no-eligible-member": (WaitsFor.MEMBER, "no member may take it; all drain, or there is none"),
-    "stale-topology": (WaitsFor.MEMBER, "no member knows the topology epoch of the task yet"),
-    "state-unknown": (WaitsFor.REPORT, "a copy exists whose lag is unknown; its member has to report it"),
-    "revoking": (WaitsFor.CONFIRMATION, "its last owner has not confirmed yet that it stopped"),
-    "lease-not-over": (WaitsFor.LEASE, "its last owner may run it until its lease is over"),
-    "member-must-revoke-first": (
-        WaitsFor.CONFIRMATION,
-        "its next owner has to confirm first that it gave up other tasks; until then its owner keeps it",
-    ),
-    "owner-must-take-over-first": (
-        WaitsFor.CONFIRMATION,
-        "its owner is about to be granted another task, and keeps this one until then",
-    ),
-    "parked": (WaitsFor.OPERATOR, "it failed on too many members; release it to have it tried again"),
-    "member-overdue": (WaitsFor.TIME, "a member is silent and may be about to expire; balance waits until it is known"),
-    "failed": (WaitsFor.OPERATOR, "it failed where it is and where it was before; no other member is better to try"),
-    "paused": (WaitsFor.OPERATOR, "moves are held by a pause"),
-    "storm": (WaitsFor.OPERATOR, "too many members vanished at once; resume, or wait for them to come back"),
-    "rejoin-grace": (WaitsFor.MEMBER, "the instance that ran it is restarting, and its place is kept"),
-    "grants-held": (WaitsFor.TIME, "nothing is granted for a while"),
-    "warmup-stalled": (WaitsFor.WARMUP, "a warmup made no progress there; it is not tried again for a while"),
-    "initial-delay": (WaitsFor.PLACEMENT, "the group waits for members that are just joining"),
-    "placement-failed": (
-        WaitsFor.PLACEMENT,
-        "placement found no answer; it is tried again at the next change or probe",
-    ),
+WAITS_FOR: Final[Mapping[str, WaitsFor]] = {
+    Held.WARMUP_BUDGET: WaitsFor.SLOT,
+    Held.MEMBER_WARMUP_BUDGET: WaitsFor.SLOT,
+    Held.DRAIN_BUDGET: WaitsFor.SLOT,
+    Held.NO_CAPACITY: WaitsFor.ROOM,
+    Held.NO_ELIGIBLE_MEMBER: WaitsFor.MEMBER,
+    Held.STALE_TOPOLOGY: WaitsFor.MEMBER,
+    Held.STATE_UNKNOWN: WaitsFor.REPORT,
+    Held.REVOKING: WaitsFor.CONFIRMATION,
+    Held.LEASE: WaitsFor.LEASE,
+    Held.REVOKE_FIRST: WaitsFor.CONFIRMATION,
+    Held.TAKE_OVER_FIRST: WaitsFor.CONFIRMATION,
+    Held.PARKED: WaitsFor.OPERATOR,
+    Held.MEMBER_OVERDUE: WaitsFor.TIME,
+    Held.FAILED: WaitsFor.OPERATOR,
+    Held.PAUSED: WaitsFor.OPERATOR,
+    Held.STORM: WaitsFor.OPERATOR,
+    Held.REJOIN_GRACE: WaitsFor.MEMBER,
+    Held.GRANTS_HELD: WaitsFor.TIME,
+    Held.STALLED: WaitsFor.WARMUP,
+    Held.INITIAL_DELAY: WaitsFor.PLACEMENT,
+    Held.PLACEMENT_FAILED: WaitsFor.PLACEMENT,
 }
-"""For each reason to hold a task back, what the task waits for, and what the reason means."""
+"""What ends it, for each reason for which something is held back."""
 
 _OF_A_GRANT: Final = (Held.REVOKING, Held.LEASE, Held.GRANTS_HELD)
 """Reasons that are left out here, because ``_release_wait`` and ``_grant_waits`` state them in any case."""
@@ -270,10 +262,8 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
 
 def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int | None) -> Wait:
     if free_at_ms is not None:
-        return Wait(
-            WaitsFor.LEASE, member_id, free_at_ms, max(0, free_at_ms - view.now_ms), MEANINGS["lease-not-over"][1]
-        )
-    # Without an end, the member still has to confirm.
+        return Wait(WaitsFor.LEASE, member_id, free_at_ms, max(0, free_at_ms - view.now_ms), meaning_of(Held.LEASE))
+    # Without an end, its member has still to confirm.
     member = view.group.members[member_id]
     since_ms = member.revoking[task.id].since_ms
     until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
@@ -282,7 +272,7 @@ def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int |
 
 
 def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
-    what, detail = MEANINGS.get(held.reason.value, (WaitsFor.TIME, held.reason.value))
+    what, detail = WAITS_FOR[held.reason], meaning_of(held.reason)
     group, until_ms = view.group, None
     if held.reason is Held.REVOKE_FIRST and held.to is not None:
         return _others_first(view, group.members[held.to])
@@ -318,7 +308,7 @@ def _grant_waits(view: View, task: Task, taker: MemberId | None) -> list[Wait]:
     waits: list[Wait] = []
     held_ms = view.group.grants_from_ms
     if held_ms > view.now_ms:
-        waits.append(Wait(WaitsFor.TIME, None, held_ms, held_ms - view.now_ms, MEANINGS["grants-held"][1]))
+        found.append(Wait(WaitsFor.TIME, None, held_ms, held_ms - view.now_ms, meaning_of(Held.GRANTS_HELD)))
     member = view.group.members.get(taker) if taker is not None else None
     if member is not None and member.revoking and not task.unreleased:
         waits.append(_others_first(view, member))
@@ -363,12 +353,12 @@ def _sentences(
     if task.target is not None and task.target != task.owner:
         sentences.append(f"It belongs to {task.target}.")
     elif task.target is None and task.waiting_reason:
-        sentences.append(f"It has no target: {MEANINGS.get(task.waiting_reason, (None, task.waiting_reason))[1]}.")
+        sentences.append(f"It has no target: {meaning_of(task.waiting_reason)}.")
     if choice.active is not None and choice.active not in (task.owner, task.target):
         sentences.append(f"{choice.active} has it until then, because its copy is the most caught up.")
     meaning = ""
     if held is not None:
-        meaning = MEANINGS.get(held.reason.value, (None, held.reason.value))[1]
+        meaning = meaning_of(held.reason)
         sentences.append(f"Its move is held back: {meaning}.")
     sentences.extend(sentence_of(wait) for wait in waits if wait.detail != meaning)
     if state is TaskState.RUNNING and not waits and task.target == task.owner and task.pin in (None, task.owner):
@@ -385,7 +375,7 @@ def _pin(view: View, task: Task, pin: MemberId) -> str:
 
 
 def _where(view: View, task: Task, state: TaskState) -> str:
-    since = duration_text(view.now_ms - task.since_ms) if task.since_ms else "a time that is not known"
+    since = duration(view.now_ms - task.since_ms) if task.since_ms else "a time that is not known"
     match state:
         case TaskState.PARKED:
             failed = ", ".join(failure.member_id for failure in task.failures)
@@ -409,7 +399,7 @@ def _where(view: View, task: Task, state: TaskState) -> str:
 def sentence_of(wait: Wait) -> str:
     """Return the wait as a sentence."""
     whom = f" {wait.member_id}" if wait.member_id is not None else ""
-    eta = f", about {duration_text(wait.eta_ms)} to go" if wait.eta_ms is not None else ""
+    eta = f", about {duration(wait.eta_ms)} to go" if wait.eta_ms is not None else ""
     return f"It waits for {_WORDS[wait.what]}{whom}: {wait.detail}{eta}."
 
 
@@ -426,14 +416,3 @@ _WORDS: Final[Mapping[WaitsFor, str]] = {
     WaitsFor.TIME: "time to pass",
     WaitsFor.OPERATOR: "an operator",
 }
-
-_UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
-
-
-def duration_text(ms: int) -> str:
-    """Return a duration in words, to two digits."""
-    for size, unit in _UNITS:
-        if ms >= size:
-            count = ms / size
-            return f"{count:.1f} {unit}" if count < 10 and ms % size else f"{round(count)} {unit}"
-    return f"{max(0, ms)} ms"

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from batonpass.dashboard.desk import Page
 from batonpass.dashboard.pages.audits import show_audit, show_audits
 from batonpass.dashboard.pages.grid import find, show_grid, show_warmups
-from batonpass.dashboard.pages.group import show_group
-from batonpass.dashboard.pages.groups import show_groups
+from batonpass.dashboard.pages.groups import show_group, show_groups
 from batonpass.dashboard.pages.history import show_events, show_gaps, show_generation, show_generations, show_trail
 from batonpass.dashboard.pages.members import show_member, show_members
 from batonpass.dashboard.pages.plan import show_plan
 from batonpass.dashboard.pages.tasks import show_task, show_timeline
+from batonpass.dashboard.request_context import Page
 
 PAGES: Final[Mapping[str, Page]] = {
     "/": show_groups,

@@ -6,26 +6,26 @@ from typing import Final
 
 from starlette.responses import Response
 
-from batonpass.dashboard.desk import Visit
-from batonpass.dashboard.rest import Refused, path
-from batonpass.dashboard.shapes import audits
+from batonpass.client import Refused, path
+from batonpass.dashboard.request_context import RequestContext
+from batonpass.dashboard.view_models import audits
 
 PAGE: Final = 60
 FINDINGS: Final = 500
 
 
-async def show_audits(visit: Visit) -> Response:
+async def show_audits(context: RequestContext) -> Response:
     """Show the days that were audited, or that none was and how to audit one."""
-    group = visit.request.path_params.get("group")
+    group = context.request.path_params.get("group")
     said, found = "", None
     try:
-        found = await visit.line.get("/audits", limit=PAGE, after=visit.asked("after") or None)
+        found = await context.client.get("/audits", limit=PAGE, after=context.asked("after") or None)
     except Refused as refused:
         # A token that is bound to a group may not see all of them; an older coordinator knows of no audits.
         if refused.status not in {403, 404}:
             raise
         said = str(refused) if refused.status == 403 else ""
-    return visit.show(
+    return context.show(
         "audits.html",
         title="Audit",
         tab="audits",
@@ -38,13 +38,13 @@ async def show_audits(visit: Visit) -> Response:
     )
 
 
-async def show_audit(visit: Visit) -> Response:
+async def show_audit(context: RequestContext) -> Response:
     """Show what the audit of one day found, with its evidence, measures, and advice."""
-    group = visit.request.path_params.get("group")
-    day = str(visit.request.path_params["day"])
-    one = await visit.line.get(path("audits", day), limit=FINDINGS, after=visit.asked_number("after", 0) or None)
+    group = context.request.path_params.get("group")
+    day = str(context.request.path_params["day"])
+    one = await context.client.get(path("audits", day), limit=FINDINGS, after=context.asked_number("after", 0) or None)
     chosen = [name for name in sorted(one["measures"]) if group is None or name == group]
-    return visit.show(
+    return context.show(
         "audit.html",
         title=f"Audit of {day}",
         tab="audits",

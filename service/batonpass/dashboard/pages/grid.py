@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from starlette.responses import RedirectResponse, Response
 
-from batonpass.dashboard.desk import Visit, linked
-from batonpass.dashboard.pages.looking import Board, board
-from batonpass.dashboard.shapes.grid import BLOCK, LEGEND, LISTED_MAX, fits_matrix, listing, matrix
+from batonpass.dashboard.pages.group_state import GroupState, group_state
+from batonpass.dashboard.request_context import RequestContext, linked
+from batonpass.dashboard.view_models.grid import BLOCK, LEGEND, LISTED_MAX, fits_matrix, listing, matrix
 
 
-async def show_grid(visit: Visit) -> Response:
+async def show_grid(context: RequestContext) -> Response:
     """Show who has what: all of a small group, a block of a large one, or tiles to choose a block from."""
-    seen = await board(visit)
-    part, begin = visit.asked("part"), visit.asked_number("begin", 0)
+    seen = await group_state(context)
+    part, begin = context.asked("part"), context.asked_number("begin", 0)
     chosen = _chosen(seen, part, begin)
     is_matrix = fits_matrix(len(seen.members), len(chosen)) and bool(chosen)
     is_listed = not is_matrix and bool(chosen) and len(chosen) <= LISTED_MAX
-    return visit.show(
+    return context.show(
         "grid.html",
         title="Grid",
         tab="grid",
@@ -30,11 +30,11 @@ async def show_grid(visit: Visit) -> Response:
         end=begin + len(chosen) - 1,
         block=BLOCK,
         more=bool(part) and f"{part}_{begin + BLOCK}" in set(seen.tasks),
-        missing=visit.asked("missing"),
+        missing=context.asked("missing"),
     )
 
 
-def _chosen(seen: Board, part: str, begin: int) -> list[str]:
+def _chosen(seen: GroupState, part: str, begin: int) -> list[str]:
     """Return the tasks to show one by one: those of a block, else all of them."""
     if not part:
         return list(seen.tasks)
@@ -42,27 +42,27 @@ def _chosen(seen: Board, part: str, begin: int) -> list[str]:
     return [task for task in seen.tasks if task in wanted]
 
 
-async def find(visit: Visit) -> Response:
+async def find(context: RequestContext) -> Response:
     """Go to the task or the member that a text names: by its id, its instance id, or the beginning of either."""
-    text = visit.asked("q")
-    seen = await board(visit)
-    root, names = visit.desk.config.root_path, visit.line.names
+    text = context.asked("q")
+    seen = await group_state(context)
+    root, names = context.dashboard.config.root_path, context.client.names
     if text in set(seen.tasks):
-        return RedirectResponse(linked(root, "groups", visit.group, "tasks", text), 303)
+        return RedirectResponse(linked(root, "groups", context.group, "tasks", text), 303)
     ids = [str(one["member_id"]) for one in seen.members]
     exact = [one for one in ids if text in {one, names(one)}]
     fitting = exact or [one for one in ids if text and (one.startswith(text) or names(one).startswith(text))]
     if len(fitting) == 1:
-        return RedirectResponse(linked(root, "groups", visit.group, "members", fitting[0]), 303)
+        return RedirectResponse(linked(root, "groups", context.group, "members", fitting[0]), 303)
     if fitting:
-        return RedirectResponse(linked(root, "groups", visit.group, "members", q=text), 303)
-    return RedirectResponse(linked(root, "groups", visit.group, "grid", missing=text or None), 303)
+        return RedirectResponse(linked(root, "groups", context.group, "members", q=text), 303)
+    return RedirectResponse(linked(root, "groups", context.group, "grid", missing=text or None), 303)
 
 
-async def show_warmups(visit: Visit) -> Response:
+async def show_warmups(context: RequestContext) -> Response:
     """Show every copy that is being restored, and every move that waits for a slot."""
-    seen = await board(visit)
-    explained = await visit.line.get(visit.at("explain"), limit=100)
-    return visit.show(
+    seen = await group_state(context)
+    explained = await context.client.get(context.at("explain"), limit=100)
+    return context.show(
         "warmups.html", title="Warmups", tab="warmups", seen=seen, explained=explained, warmups=seen.warmups
     )

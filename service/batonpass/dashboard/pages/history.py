@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from batonpass.dashboard.desk import Visit
-from batonpass.dashboard.rest import Refused
-from batonpass.dashboard.shapes.gaps import HEIGHT, KINDS, dots, gaps_of, scale, summaries
-from batonpass.dashboard.shapes.generations import because, flows, reasons
-from batonpass.dashboard.shapes.happenings import happenings
-from batonpass.dashboard.shapes.timeline import axis
+from batonpass.client import Refused
+from batonpass.dashboard.request_context import RequestContext
+from batonpass.dashboard.view_models.events import event_lines
+from batonpass.dashboard.view_models.gaps import HEIGHT, KINDS, dots, gaps_of, scale, summaries
+from batonpass.dashboard.view_models.generations import because, flows, reasons
+from batonpass.dashboard.view_models.timeline import axis
 from batonpass.dashboard.words import instant
 
 PAGE: Final = 50
@@ -23,11 +23,11 @@ EVENTS_PAGES: Final = 3
 GAPS_SHOWN: Final = 100
 
 
-async def show_generations(visit: Visit) -> Response:
+async def show_generations(context: RequestContext) -> Response:
     """Show the generations of a group, newest first."""
-    before = visit.asked_number("before", 0) or None
-    found = await visit.line.get(visit.at("generations"), limit=PAGE, before=before)
-    return visit.show(
+    before = context.asked_number("before", 0) or None
+    found = await context.client.get(context.at("generations"), limit=PAGE, before=before)
+    return context.show(
         "generations.html",
         title="Generations",
         tab="generations",
@@ -39,11 +39,13 @@ async def show_generations(visit: Visit) -> Response:
     )
 
 
-async def show_generation(visit: Visit) -> Response:
+async def show_generation(context: RequestContext) -> Response:
     """Show one generation: why it was made, what it moved, and from where to where."""
-    number = str(visit.request.path_params["number"])
-    found, _ = await asyncio.gather(visit.line.get(visit.at("generations", number)), visit.line.members(visit.group))
-    return visit.show(
+    number = str(context.request.path_params["number"])
+    found, _ = await asyncio.gather(
+        context.client.get(context.at("generations", number)), context.client.members(context.group)
+    )
+    return context.show(
         "generation.html",
         title=f"Generation {number}",
         tab="generations",
@@ -51,21 +53,21 @@ async def show_generation(visit: Visit) -> Response:
         one=found,
         because=because(found["triggers"]),
         flows=flows(found["diff"]),
-        reasons=reasons(found, visit.line.names),
+        reasons=reasons(found, context.client.names),
         diff=found["diff"][:DIFF_SHOWN],
         diff_more=max(len(found["diff"]) - DIFF_SHOWN, 0),
     )
 
 
-async def show_gaps(visit: Visit) -> Response:
+async def show_gaps(context: RequestContext) -> Response:
     """Show how long nobody ran a task, each time that one changed hands lately."""
-    await visit.line.members(visit.group)
-    events = await _newest(visit)
+    await context.client.members(context.group)
+    events = await _newest(context)
     gaps = gaps_of(events)
     now = datetime.now(UTC)
     first = min((at for gap in gaps if (at := instant(gap.at))), default=now - timedelta(minutes=5))
     along = axis(first, now)
-    return visit.show(
+    return context.show(
         "gaps.html",
         title="Handovers",
         tab="gaps",
@@ -82,12 +84,12 @@ async def show_gaps(visit: Visit) -> Response:
     )
 
 
-async def _newest(visit: Visit) -> list[dict[str, Any]]:
+async def _newest(context: RequestContext) -> list[dict[str, Any]]:
     """Return the newest events of a group, newest first: a few thousand, or all."""
     found: list[dict[str, Any]] = []
     before = None
     for _ in range(EVENTS_PAGES):
-        page = await visit.line.get(visit.at("events"), newest="true", limit=EVENTS_PAGE, before=before)
+        page = await context.client.get(context.at("events"), newest="true", limit=EVENTS_PAGE, before=before)
         found += page["events"]
         if not page["more"]:
             break
@@ -95,34 +97,34 @@ async def _newest(visit: Visit) -> list[dict[str, Any]]:
     return found
 
 
-async def show_events(visit: Visit) -> Response:
+async def show_events(context: RequestContext) -> Response:
     """Show what happened to a group, newest first."""
-    before = visit.asked_number("before", 0) or None
+    before = context.asked_number("before", 0) or None
     page, _ = await asyncio.gather(
-        visit.line.get(visit.at("events"), newest="true", limit=PAGE * 2, before=before),
-        visit.line.members(visit.group),
+        context.client.get(context.at("events"), newest="true", limit=PAGE * 2, before=before),
+        context.client.members(context.group),
     )
-    return visit.show(
+    return context.show(
         "events.html",
         title="Events",
         tab="events",
-        happenings=happenings(page["events"], visit.line.names),
+        event_lines=event_lines(page["events"], context.client.names),
         next=page["next"] if page["more"] else None,
         before=before,
         live=before is None,
     )
 
 
-async def show_trail(visit: Visit) -> Response:
+async def show_trail(context: RequestContext) -> Response:
     """Show who asked for what, when, and why; for operators."""
-    before = visit.asked_number("before", 0) or None
+    before = context.asked_number("before", 0) or None
     try:
-        found = await visit.line.get(visit.at("commands"), limit=PAGE, before=before)
+        found = await context.client.get(context.at("commands"), limit=PAGE, before=before)
     except Refused as refused:
         if refused.status != 403:
             raise
         found = None
-    return visit.show(
+    return context.show(
         "trail.html",
         title="Audit trail",
         tab="events",

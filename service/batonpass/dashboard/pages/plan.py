@@ -7,27 +7,27 @@ from typing import Any
 
 from starlette.responses import Response
 
-from batonpass.dashboard.desk import Visit
-from batonpass.dashboard.rest import Refused
-from batonpass.dashboard.shapes import plans
-from batonpass.dashboard.shapes.grid import natural
+from batonpass.client import Refused
+from batonpass.dashboard.request_context import RequestContext
+from batonpass.dashboard.view_models import plans
+from batonpass.dashboard.view_models.grid import natural
 
 MOVES_SHOWN = 200
 MEMBERS_SHOWN = 200
 
 
-async def show_plan(visit: Visit) -> Response:
+async def show_plan(context: RequestContext) -> Response:
     """Ask what would come of a change, and show it beside what is. Nothing changes."""
-    params = visit.request.query_params
+    params = context.request.query_params
     asked = {name: value.strip() for name, value in params.items()}
     drain, leave = params.getlist("drain"), params.getlist("leave")
     group, members, (plan, said) = await asyncio.gather(
-        visit.line.get(visit.at()), visit.line.members(visit.group), _planned(visit, asked, drain, leave)
+        context.client.get(context.at()), context.client.members(context.group), _planned(context, asked, drain, leave)
     )
-    names = visit.line.names
+    names = context.client.names
     moved = plans.moves(members, plan) if plan else []
     compared = plans.fill(names, plans.before_and_after(members, plan)) if plan else []
-    return visit.show(
+    return context.show(
         "plan.html",
         title="What if",
         tab="plan",
@@ -50,12 +50,12 @@ async def show_plan(visit: Visit) -> Response:
 
 
 async def _planned(
-    visit: Visit, asked: dict[str, str], drain: list[str], leave: list[str]
+    context: RequestContext, asked: dict[str, str], drain: list[str], leave: list[str]
 ) -> tuple[dict[str, Any] | None, str]:
     """Return what would come of it, None where nothing was asked; or what is wrong with the question."""
     try:
         change = plans.wanted(asked, [one for one in drain if one], [one for one in leave if one])
-        return await visit.line.look(visit.at("plan"), **change) if change else None, ""
+        return await context.client.look(context.at("plan"), **change) if change else None, ""
     except ValueError as error:
         return None, str(error)
     except Refused as refused:

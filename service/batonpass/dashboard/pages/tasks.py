@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from batonpass.dashboard.desk import Visit
-from batonpass.dashboard.shapes.generations import because
-from batonpass.dashboard.shapes.grid import natural, tasks_of
-from batonpass.dashboard.shapes.timeline import SPANS, axis, axis_of, lane, look_of
+from batonpass.dashboard.request_context import RequestContext
+from batonpass.dashboard.view_models.generations import because
+from batonpass.dashboard.view_models.grid import natural, tasks_of
+from batonpass.dashboard.view_models.timeline import SPANS, axis, axis_of, lane, look_of
 from batonpass.dashboard.words import Names
 
 LANES: Final = 16
@@ -20,42 +20,42 @@ HISTORY: Final = 100
 SPAN_USUAL: Final = "30 min"
 
 
-async def show_task(visit: Visit) -> Response:
+async def show_task(context: RequestContext) -> Response:
     """Show a task: where it is, why, what it waits for, its copies, and who had it before."""
-    name = str(visit.request.path_params["task"])
+    name = str(context.request.path_params["task"])
     task, members = await asyncio.gather(
-        visit.line.get(visit.at("tasks", name), limit=HISTORY), visit.line.members(visit.group)
+        context.client.get(context.at("tasks", name), limit=HISTORY), context.client.members(context.group)
     )
     along = axis_of(task["runs"], datetime.now(UTC))
-    order = _order([task], members, visit.line.names)
-    return visit.show(
+    order = _order([task], members, context.client.names)
+    return context.show(
         "task.html",
         title=name,
         tab="grid",
         task=task,
-        lane=lane(name, task["runs"], along, order, visit.line.names),
+        lane=lane(name, task["runs"], along, order, context.client.names),
         owners=_owners([task], order),
         because=because,
         axis=along,
     )
 
 
-async def show_timeline(visit: Visit) -> Response:
+async def show_timeline(context: RequestContext) -> Response:
     """Show who owned which task when, some tasks a page, on one axis."""
-    group, members = await asyncio.gather(visit.line.get(visit.at()), visit.line.members(visit.group))
+    group, members = await asyncio.gather(context.client.get(context.at()), context.client.members(context.group))
     tasks = tasks_of(group["topology"])
-    begin = visit.asked_number("begin", 0, most=max(len(tasks) - 1, 0))
-    length = visit.asked("span", SPAN_USUAL)
+    begin = context.asked_number("begin", 0, most=max(len(tasks) - 1, 0))
+    length = context.asked("span", SPAN_USUAL)
     shown = tasks[begin : begin + LANES]
-    found = await asyncio.gather(*(visit.line.get(visit.at("tasks", one), limit=HISTORY) for one in shown))
+    found = await asyncio.gather(*(context.client.get(context.at("tasks", one), limit=HISTORY) for one in shown))
     now = datetime.now(UTC)
     along = axis(now - SPANS.get(length, SPANS[SPAN_USUAL]), now)
-    order = _order(found, members, visit.line.names)
-    return visit.show(
+    order = _order(found, members, context.client.names)
+    return context.show(
         "timeline.html",
         title="Timeline",
         tab="timeline",
-        lanes=[lane(one["task"], one["runs"], along, order, visit.line.names) for one in found],
+        lanes=[lane(one["task"], one["runs"], along, order, context.client.names) for one in found],
         owners=_owners(found, order),
         axis=along,
         spans=list(SPANS),

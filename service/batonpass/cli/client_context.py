@@ -1,0 +1,358 @@
+"""What the operators' commands share: where the coordinator is, how they print, and how they fail.
+
+A command is a coroutine whose first parameter is a `ClientContext`; `client_command` gives it the options that all of
+them have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import json
+import os
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
+from batonpass.cli.spans import span, span_ms
+from batonpass.client import AGAIN_S, ApiError, CoordinatorClient, Refused, path, trusted_by_environment, urls_in
+from batonpass.terminal import aside, say, screen, shown
+
+DEFAULT_URL = "http://127.0.0.1:8420"
+TO_REACH_ONE = (
+    "Start one with `batonpass up`, say where it is with --url or BATONPASS_URL, or wait for it: --patience 30s."
+)
+# What to do about a problem, by its type; where nothing is said, the coordinator's own detail says it.
+REMEDIES = {
+    "unauthenticated": "Give a token: --token, BATONPASS_TOKEN, or --data with the folder of a running `batonpass up`.",
+    "forbidden": "Use a token of a higher role; `batonpass token create` makes one, for an admin.",
+    "unknown-group": "`batonpass groups` lists the groups, `batonpass groups declare` makes one.",
+    "unknown-member": "`batonpass members GROUP` lists the members.",
+    "group-not-empty": "Stop its members first, or delete it with --force: their tasks then stop at once.",
+    "not-safe-to-stop": "`batonpass drain GROUP MEMBER --wait` hands its tasks over first.",
+    "precondition-failed": "Somebody changed the group in between: look at it, and ask again.",
+    "store-unavailable": "Ask again in a moment; workers keep what they have meanwhile.",
+    "coordinator-loading": "Ask again in a moment; workers keep what they have meanwhile.",
+}
+BY_STATUS = {
+    400: Exit.BAD_INPUT,
+    401: Exit.NOT_ALLOWED,
+    403: Exit.NOT_ALLOWED,
+    404: Exit.NOT_THERE,
+    405: Exit.BAD_INPUT,
+    413: Exit.BAD_INPUT,
+    422: Exit.BAD_INPUT,
+    429: Exit.UNREACHABLE,
+}
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="Where the coordinator is; several with commas (BATONPASS_URL)."),
+]
+Token = Annotated[
+    str | None, typer.Option("--token", metavar="TOKEN", help="The token to show it (better: BATONPASS_TOKEN).")
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", parser=folder_named, help="The data folder of a running `up` (BATONPASS_DATA)."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Patience = Annotated[
+    str | None,
+    typer.Option(
+        "--patience", metavar="SPAN", help="How long to ask again while no coordinator can answer (BATONPASS_PATIENCE)."
+    ),
+]
+COMMON: dict[str, Any] = {"url": Url, "token": Token, "folder": Folder, "patience": Patience, "as_json": AsJson}
+DEFAULTS: dict[str, Any] = {"url": None, "token": None, "folder": None, "patience": None, "as_json": False}
+
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", show_default=False)]
+MemberName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MEMBER", help="The member: its id, the beginning of it, or its instance id.", show_default=False
+    ),
+]
+TaskName = Annotated[str, typer.Argument(metavar="TASK", help="The task, as in 0_3.", show_default=False)]
+Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the audit trail.")]
+
+
+class ClientContext:
+    """A coordinator to speak to, and a way to print."""
+
+    def __init__(self, client: CoordinatorClient, *, as_json: bool) -> None:
+        self.client = client
+        self.as_json = as_json
+        self.console = screen()
+
+    def answer(self, body: Any) -> None:
+        """Print a body as one line of JSON, for scripts."""
+        say(json.dumps(body, separators=(",", ":")))
+
+    def say(self, sentence: str) -> None:
+        """Print a sentence for people, as it stands."""
+        self.console.say(sentence)
+
+    def aside(self, kind: str, sentence: str, **said: Any) -> None:
+        """Tell on standard error what is no part of the answer, and no end of the command either."""
+        aside(json.dumps({"type": kind, "detail": sentence, **said}) if self.as_json else f"batonpass: {sentence}")
+
+    def done(self, sentence: str, **said: Any) -> None:
+        """Tell that a command was carried out."""
+        if self.as_json:
+            self.answer({"done": True, **said})
+        else:
+            self.say(sentence)
+
+    def table(self, *columns: str, rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
+        """Print rows for people."""
+        self.console.print(table(*columns, rows=rows, title=title))
+
+    async def member_of(self, group: str, name: str) -> str:
+        """Return the id of the member that is meant: by its id, its instance id, or the beginning of its id.
+
+        Raises:
+            Failure: when nobody or more than one is meant.
+        """
+        members = await self.client.pages(path("groups", group, "members"), "members")
+        ids = [str(one["member_id"]) for one in members]
+        if name in ids:
+            return name
+        found = [str(one["member_id"]) for one in members if one.get("instance_id") == name]
+        found = found or [one for one in ids if name and one.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise Failure(Exit.BAD_INPUT, f"{name} may mean any of {', '.join(sorted(found))}.", todo="Say more of it.")
+        known = ", ".join(sorted(str(one.get("instance_id") or one["member_id"]) for one in members[:20]))
+        raise Failure(
+            Exit.NOT_THERE,
+            f"group {group} has no member {name}.",
+            todo=f"Its members are {known}." if known else "It has no members.",
+            problem={"type": "unknown-member", "title": "unknown member", "status": 404, "action": "fix"},
+        )
+
+
+def client_command(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Turn a coroutine of a context into a command with the options that all of them have."""
+
+    @functools.wraps(command)
+    def carry_out(**given: Any) -> None:
+        common = {name: given.pop(name) for name in COMMON}
+        run(lambda context: command(context, **given), **common)
+
+    signature = inspect.signature(command, eval_str=True)
+    own = [
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, one in signature.parameters.items()
+        if name != "context"
+    ]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name], annotation=kind)
+        for name, kind in COMMON.items()
+    ]
+    carry_out.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    carry_out.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
+    return carry_out
+
+
+def listing(context: typer.Context, command: Callable[..., None], given: dict[str, Any]) -> None:
+    """Run the command that stands for a group of commands where none of them is named.
+
+    Raises:
+        typer.BadParameter: for options that stand before the name of another one, which would not hear of them.
+    """
+    if context.invoked_subcommand is None:
+        command(**given)
+    elif given != DEFAULTS:
+        message = f"write options after the command: {context.info_name} {context.invoked_subcommand} ..."
+        raise typer.BadParameter(message)
+
+
+@contextmanager
+def failing_well(*, as_json: bool) -> Iterator[None]:
+    """Turn failures within into their sentence and exit code."""
+    try:
+        yield
+    except ApiError as error:
+        failure = failure_of(error)
+        failure.show(as_json=as_json)
+        raise typer.Exit(failure.code) from None
+    except Failure as failure:
+        failure.show(as_json=as_json)
+        raise typer.Exit(failure.code) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(Exit.INTERRUPTED) from None
+
+
+def failure_of(error: ApiError) -> Failure:
+    """Return what a call that came to nothing means for a command."""
+    if isinstance(error, Refused):
+        is_down = error.status >= 500
+        code = BY_STATUS.get(error.status, Exit.UNREACHABLE if is_down else Exit.REFUSED)
+        problem, todo = error.problem, REMEDIES.get(error.kind, "")
+        if isinstance(error.problem.get("retry_after_ms"), int):
+            todo = f"{todo} It says to wait {error.again_s:.1f} s.".strip()
+    else:
+        code, problem, todo = Exit.UNREACHABLE, {}, TO_REACH_ONE
+    if error.is_passing and error.asked_for_s >= AGAIN_S:
+        todo += f" It was asked for {span(error.asked_for_s * 1_000)}; --patience changes how long."
+    return Failure(code, str(error), todo=todo, problem=problem)
+
+
+def run(
+    command: Callable[[ClientContext], Awaitable[None]],
+    *,
+    url: str | None,
+    token: str | None,
+    folder: Path | None,
+    patience: str | None,
+    as_json: bool,
+) -> None:
+    """Find the coordinator, and carry a command out there."""
+
+    async def work() -> None:
+        async with reach(url, token, folder, patience) as client:
+            await command(ClientContext(client, as_json=as_json))
+
+    with failing_well(as_json=as_json):
+        asyncio.run(work())
+
+
+def reach(url: str | None, token: str | None, folder: Path | None, patience: str | None = None) -> CoordinatorClient:
+    """Find the coordinator, and return a client of it.
+
+    Raises:
+        Failure: when it is not clear which one is meant, or how it is reached.
+    """
+    urls, shown_token = find(url, token, folder)
+    return CoordinatorClient(urls, shown_token, patience_s=patience_in_s(patience), trusted=trusted())
+
+
+def trusted() -> ssl.SSLContext | bool:
+    """Return whose certificates are believed, and the one that is shown, as the environment says.
+
+    Raises:
+        Failure: when a file of these cannot be used.
+    """
+    try:
+        return trusted_by_environment()
+    except ValueError as error:
+        raise Failure(Exit.BAD_INPUT, f"{error}.") from None
+
+
+def patience_in_s(said: str | None) -> float | None:
+    """Return how long to ask again, as given or from the environment; None where nobody says.
+
+    Raises:
+        Failure: when the environment names no span of time.
+    """
+    if said is not None:
+        return span_ms(said) / 1_000
+    try:
+        found: float | None = _from_environment("BATONPASS_PATIENCE", lambda text: span_ms(text) / 1_000)
+    except typer.BadParameter as error:
+        raise Failure(Exit.BAD_INPUT, f"BATONPASS_PATIENCE: {error.message}.") from None
+    return found
+
+
+def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, str | None]:
+    """Return where the coordinators are and the token for them: as given, from the environment, or of a running `up`.
+
+    The token of a data folder is shown to the `up` that runs on that folder, and to nobody else.
+
+    Raises:
+        Failure: when several run and none is named, the one that is named does not run, or what is named is no URL.
+    """
+    folder = folder or _from_environment("BATONPASS_DATA", Path)
+    url = url or _from_environment("BATONPASS_URL", str)
+    token = token or _from_environment("BATONPASS_TOKEN", str)
+    if url:
+        _check_urls(url)
+    if url and token:
+        return url, token
+    here = _named(folder) if folder else running_here()
+    if url:
+        fitting = [one for one in here if [one.url] == urls_in(url)]
+        return url, _token_of(fitting[0]) if fitting else None
+    if len(here) > 1:
+        listed = ", ".join(f"{one.url} ({one.folder})" for one in here)
+        raise Failure(
+            Exit.BAD_INPUT,
+            f"several coordinators run on this machine: {listed}.",
+            todo="Choose one with --data or --url.",
+        )
+    if not here:
+        return DEFAULT_URL, token
+    return here[0].url, token or _token_of(here[0])
+
+
+def _check_urls(text: str) -> None:
+    try:
+        urls_in(text)
+    except ValueError as error:
+        todo = f"It looks like {DEFAULT_URL}; several stand with commas between them."
+        raise Failure(Exit.BAD_INPUT, f"{error}.", todo=todo) from None
+
+
+def _from_environment(name: str, kind: Callable[[str], Any]) -> Any:
+    text = os.environ.get(name, "").strip()
+    return kind(text) if text else None
+
+
+def _named(folder: Path) -> list[Running]:
+    found = UpFolder(folder).running()
+    if found is None or not found.url:
+        raise Failure(
+            Exit.UNREACHABLE,
+            f"no `batonpass up` runs on {folder}.",
+            todo=f"Start it with `batonpass up --data {folder}`.",
+        )
+    return [found]
+
+
+def _token_of(running: Running) -> str | None:
+    try:
+        return (running.folder / "token").read_text().strip() or None
+    except OSError:
+        # Somebody else's: the coordinator will say that a token is missing.
+        return None
+
+
+def table(*columns: str, rows: Iterable[Sequence[Any]], title: str | None = None) -> Table:
+    """Return a table whose cells are shown as they stand; what is None is a dash, and numbers are on the right."""
+    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    filled = [list(row) for row in rows]
+    for index, column in enumerate(columns):
+        numbers = [row[index] for row in filled if row[index] is not None]
+        right = bool(numbers) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in numbers)
+        made.add_column(column, justify="right" if right else "left", overflow="fold")
+    for row in filled:
+        made.add_row(*(shown(cell if isinstance(cell, Text) else _words(cell)) for cell in row))
+    return made
+
+
+def _words(cell: Any) -> str:
+    match cell:
+        case None | "" | [] | ():
+            return "-"
+        case bool():
+            return "yes" if cell else "no"
+        case list() | tuple():
+            return ", ".join(map(str, cell))
+        case Mapping():
+            return ", ".join(f"{name}={value}" for name, value in cell.items()) or "-"
+        case _:
+            return str(cell)

@@ -1,0 +1,199 @@
+"""The processes that `batonpass up` starts beside its coordinator: workers, and what runs beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+from batonpass.cli.client_context import trusted
+from batonpass.cli.folder import UpFolder
+from batonpass.client import CoordinatorClient, Refused, path
+from batonpass.demo import tethered
+
+STOP_PATIENCE_S: Final = 8.0
+LOOK_EVERY_S: Final = 0.5
+DECLARE_PATIENCE_S: Final = 60.0
+
+
+class Program(NamedTuple):
+    """A module to run as a process of its own, its arguments, and what it finds in its environment beside ours."""
+
+    module: str
+    arguments: list[str]
+    env: Mapping[str, str] = {}
+
+    def flat(self) -> list[str]:
+        """Return it as it stands behind `python -m`."""
+        return [self.module, *self.arguments]
+
+
+class WorkerKind(Protocol):
+    """What kind of workers they are."""
+
+    @property
+    def group(self) -> str:
+        """The group that they work in."""
+        ...
+
+    @property
+    def words(self) -> str:
+        """What they are, for people."""
+        ...
+
+    def declaration(self) -> Mapping[str, Any]:
+        """Return the group as it is declared."""
+        ...
+
+    async def ready(self) -> None:
+        """Do what has to be done before any of them starts."""
+        ...
+
+    def companions(self) -> Iterable[tuple[str, Program]]:
+        """Return what runs beside the workers, by name."""
+        ...
+
+    def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
+        """Return the program of one worker."""
+        ...
+
+
+@dataclass(slots=True)
+class Process:
+    """One process beside the coordinator, a worker or another, and its log. ``again`` is what starts it again."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    again: str
+    missed: bool = False
+
+
+@dataclass(slots=True)
+class WorkerProcesses:
+    """The workers of one `up`, and what runs beside them."""
+
+    folder: UpFolder
+    count: int
+    kind: WorkerKind
+    workers: list[Process] = field(default_factory=list)
+    companions: list[Process] = field(default_factory=list)
+
+    async def start(self, url: str, token: str) -> None:
+        """Declare the group unless it is there, and start the workers.
+
+        Raises:
+            ApiError: when the group cannot be declared.
+            Failure: when what the workers need cannot be had.
+        """
+        await self.kind.ready()
+        async with CoordinatorClient(url, token, patience_s=DECLARE_PATIENCE_S, trusted=trusted()) as client:
+            await declare(client, self.kind)
+            await self._admit(client)
+        for number in range(1, self.count + 1):
+            name = f"{self.kind.group}-{number}"
+            place = self.folder.workers / name
+            program = self.kind.worker(name, url, place, self.folder.workers_token_file)
+            again = f"`batonpass worker --instance {name}` starts it again"
+            self.workers.append(start(name, program, place, again))
+        for name, program in self.kind.companions():
+            again = "the next `batonpass up` starts it again"
+            self.companions.append(start(name, program, self.folder.workers / name, again))
+
+    async def stop(self) -> None:
+        """Have them stop in good order, their places kept, and wait for that; kill who does not."""
+        await stop([*self.companions, *self.workers])
+        self.kill()
+
+    def kill(self) -> None:
+        """End whoever still runs, at once."""
+        kill(self.companions)
+        kill(self.workers)
+
+    async def _admit(self, client: CoordinatorClient) -> None:
+        """Have a token that opens their group to the workers, and nothing else."""
+        file, group = self.folder.workers_token_file, self.kind.group
+        kept = self.folder.kept(file)
+        # To try the token itself would be refused, with a warning, where it is for the workers of another group.
+        known = (await client.get("/tokens"))["tokens"]
+        if kept is None or not any(_opens(one, kept, group) for one in known):
+            wish = {"name": f"{group}-workers", "role": "worker", "group": group}
+            self.folder.keep(file, (await client.call("POST", "/tokens", body=wish)).body["secret"])
+
+
+def _opens(known: Mapping[str, Any], secret: str, group: str) -> bool:
+    """Whether a token, as the coordinator lists it, is the secret that was kept, and lets workers into the group."""
+    is_for_them = (known["role"], known["group"], known["status"]) == ("worker", group, "valid")
+    return is_for_them and secret.endswith(known["last_four"])
+
+
+def start(name: str, program: Program, place: Path, again: str) -> Process:
+    """Start a process that ends with this one; what it says goes to a log in its place."""
+    place.mkdir(parents=True, exist_ok=True)
+    log = place / "log"
+    command = [sys.executable, "-P", tethered.__file__, str(os.getpid()), program.module, *program.arguments]
+    with log.open("ab") as output:
+        # In a session of its own, so that Ctrl-C reaches us alone, and we stop it while its coordinator answers.
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            cwd=place,
+            env=os.environ | {"NO_PROXY": "*"} | dict(program.env),
+            start_new_session=True,
+        )
+    return Process(name, process, log, again)
+
+
+async def stop(processes: Sequence[Process]) -> None:
+    """Have processes stop in good order, all at once, and wait for that for a while."""
+    for one in processes:
+        if one.process.poll() is None:
+            one.process.send_signal(signal.SIGTERM)
+    ends = (asyncio.to_thread(one.process.wait, STOP_PATIENCE_S) for one in processes)
+    await asyncio.gather(*ends, return_exceptions=True)
+
+
+def kill(processes: list[Process]) -> None:
+    """End those that still run, at once, and forget all of them."""
+    for one in processes:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.wait()
+        if one.process.stdin is not None:
+            one.process.stdin.close()
+    processes.clear()
+
+
+async def watch(processes: Callable[[], Iterable[Process]], tell: Callable[[str], None]) -> None:
+    """Tell of everything that ends by itself; runs until it is cancelled."""
+    while True:
+        for one in processes():
+            code = one.process.poll()
+            if code is not None and not one.missed:
+                one.missed = True
+                how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                tell(f"{one.name} {how}; {one.again}, {one.log} is its log.")
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def declare(client: CoordinatorClient, kind: WorkerKind) -> None:
+    """Declare the group of the workers; one that is there stays as it is.
+
+    A coordinator that was killed a moment ago may hold its lease for some seconds more: that is waited out.
+
+    Raises:
+        ApiError: when the coordinator refuses.
+    """
+    try:
+        await client.call("PUT", path("groups", kind.group), body=dict(kind.declaration()), is_repeatable=True)
+    except Refused as refused:
+        if refused.kind != "precondition-required":
+            raise

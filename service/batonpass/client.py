@@ -1,0 +1,411 @@
+"""The coordinators' REST interface for whoever is no worker: commands, the dashboard, the demonstration, tests.
+
+Several coordinators are asked in turn: the next one where one is not there. What only looks is asked again for a while
+where none can answer now; what changes something never is, unless nothing of it was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import quote
+
+import httpx
+from httpx_sse import EventSource, ServerSentEvent
+
+from batonpass import __version__
+
+PATIENCE_S: Final = 10.0
+"""How long a look is repeated where coordinators say that they cannot answer now, and nobody said how long."""
+
+AGAIN_S: Final = 0.5
+CONNECT_TIMEOUT_S: Final = 5.0
+ANSWER_TIMEOUT_S: Final = 30.0
+SILENCE_S: Final = 45.0
+"""A stream of events says at least every 15 s that it lives."""
+
+REOPEN_AFTER_S: Final = (0.5, 1.0, 2.0, 5.0)
+REOPEN_MAX_S: Final = 10.0
+"""When a stream that broke is opened again: after each failure in a row, and at most, where a coordinator says when."""
+
+PAGE: Final = 500
+THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0", "::"})  # noqa: S104 - a name, nothing is bound to it
+NOT_NOW: Final = frozenset({429, 502, 503, 504})
+"""What a coordinator, or what stands in front of it, answers while it cannot answer."""
+
+
+class ApiError(Exception):
+    """A call came to nothing; the message is a sentence.
+
+    ``is_passing``: it may be otherwise in ``again_s``. ``is_absent``: nothing was sent to any coordinator.
+    ``asked_for_s`` is for how long it was asked again.
+    """
+
+    def __init__(self, sentence: str, *, is_passing: bool, is_absent: bool = False, again_s: float = AGAIN_S) -> None:
+        super().__init__(sentence)
+        self.is_passing = is_passing
+        self.is_absent = is_absent
+        self.again_s = again_s
+        self.asked_for_s = 0.0
+
+
+class Unreachable(ApiError):
+    """No coordinator answers, or it broke off, or what answers is none."""
+
+
+class Refused(ApiError):
+    """The coordinator answered with a problem (RFC 9457), which ``kind`` names."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        detail = str(problem.get("detail") or "").strip() or str(problem.get("title", "refused"))
+        wait_ms = problem.get("retry_after_ms")
+        super().__init__(
+            detail if detail[-1:] in ".!?" else f"{detail}.",
+            is_passing=status in NOT_NOW,
+            again_s=max(wait_ms / 1_000, AGAIN_S / 10) if isinstance(wait_ms, int) else AGAIN_S,
+        )
+        self.status = status
+        self.problem = dict(problem)
+        self.kind = str(problem.get("type", ""))
+
+
+class Reply(NamedTuple):
+    """An answer that is not an error."""
+
+    status: int
+    body: Any
+    headers: Mapping[str, str]
+
+
+class CoordinatorClient:
+    """The coordinators under their base URLs, and the token that is shown to them where a call does not name another.
+
+    ``patience_s`` is how long a look is repeated where none of them can answer now. None is `PATIENCE_S` where one is
+    there and says so, or breaks off, and not at all where none is there from the first: a wrong URL is told at once.
+    """
+
+    def __init__(
+        self,
+        urls: str,
+        token: str | None = None,
+        *,
+        patience_s: float | None = None,
+        trusted: ssl.SSLContext | bool = True,
+        agent: str = "batonpass",
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Connect on first use. Several URLs stand with commas between them.
+
+        Raises:
+            ValueError: when one of them is no URL.
+        """
+        self.patience_s = patience_s
+        self._token = token
+        self._at = 0
+        self._urls = urls_in(urls)
+        self._clients = [
+            httpx.AsyncClient(
+                base_url=url,
+                headers={"user-agent": f"{agent}/{__version__}", "accept": "application/json"},
+                transport=transport,
+                verify=trusted,
+                # What runs on this very machine is never behind a proxy, whatever the environment says of others.
+                trust_env=httpx.URL(url).host not in THIS_MACHINE,
+            )
+            for url in self._urls
+        ]
+
+    @property
+    def url(self) -> str:
+        """The coordinator that is asked next."""
+        return self._urls[self._at]
+
+    async def __aenter__(self) -> Self:
+        """Nothing is asked before the first call."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the connections."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients:
+            await client.aclose()
+
+    async def call(  # noqa: PLR0913 - each says something else of the call, and all but two are left out
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        token: str | None = None,
+        lasting_s: float = 0.0,
+        is_repeatable: bool | None = None,
+    ) -> Reply:
+        """Ask for something below ``/v1`` and return the answer, which may take ``lasting_s`` longer than usual.
+
+        ``is_repeatable``: it does no harm when it is done twice; left out, a GET is, and nothing else.
+
+        Raises:
+            Unreachable: when nobody answers.
+            Refused: when what is asked is refused.
+        """
+        may_repeat = method == "GET" if is_repeatable is None else is_repeatable
+
+        async def ask(client: httpx.AsyncClient) -> Reply:
+            answer = await client.request(
+                method,
+                f"/v1{path}",
+                params={name: value for name, value in (query or {}).items() if value is not None and value != ""},
+                json=body,
+                headers=self._shown(token) | dict(headers or {}),
+                timeout=httpx.Timeout(ANSWER_TIMEOUT_S + lasting_s, connect=CONNECT_TIMEOUT_S),
+            )
+            return Reply(answer.status_code, self._read(answer), answer.headers)
+
+        began = time.monotonic()
+        patience_s, was_there = (PATIENCE_S, False) if self.patience_s is None else (self.patience_s, True)
+        while True:
+            try:
+                return await self._ask_around(ask, may_repeat=may_repeat)
+            except ApiError as error:
+                if not may_repeat or not error.is_passing:
+                    raise
+                was_there = was_there or not error.is_absent
+                error.asked_for_s = time.monotonic() - began
+                if not was_there or error.asked_for_s + error.again_s > patience_s:
+                    raise
+                await asyncio.sleep(error.again_s)
+
+    async def get(self, path: str, *, token: str | None = None, **query: Any) -> Any:
+        """Return the body of what stands under a path."""
+        return (await self.call("GET", path, query=query, token=token)).body
+
+    async def pages(self, path: str, name: str) -> list[Any]:
+        """Return the entries of a list that comes in pages."""
+        found: list[Any] = []
+        after: Any = ""
+        while after is not None:
+            page = await self.get(path, limit=PAGE, after=after)
+            found += page[name]
+            after = page.get("next")
+        return found
+
+    async def declare(
+        self, group: str, body: Any, *, query: Mapping[str, Any] | None = None, is_repeatable: bool = False
+    ) -> Reply:
+        """Declare a group, or change the one that is there to what is declared."""
+        place = path("groups", group)
+        try:
+            return await self.call("PUT", place, query=query, body=body, is_repeatable=is_repeatable)
+        except Refused as refused:
+            if refused.kind != "precondition-required":
+                raise
+        etag = (await self.call("GET", place)).headers["etag"]
+        headers = {"if-match": etag}
+        return await self.call("PUT", place, query=query, body=body, headers=headers, is_repeatable=is_repeatable)
+
+    def follow(self, path: str, *, token: str | None = None) -> EventFeed:
+        """Return the events that happen from now on, as far as a path has them."""
+        return EventFeed(self, path, token)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, after: str, token: str | None = None
+    ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+        """Lend a stream of events, from ``after`` on where that is not empty.
+
+        It is asked for once; after a break, the next coordinator is asked.
+
+        Raises:
+            Unreachable: when nobody answers, when nothing comes for `SILENCE_S`, or when it breaks.
+            Refused: when it is refused.
+        """
+        resumed = {"last-event-id": after} if after else {}
+        headers = self._shown(token) | {"accept": "text/event-stream"} | resumed
+        timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_TIMEOUT_S)
+        at = self._at
+        try:
+            async with self._clients[at].stream("GET", f"/v1{path}", headers=headers, timeout=timeout) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    self._read(answer)
+                yield EventSource(answer).aiter_sse()
+        except httpx.HTTPError as error:
+            self._leave(at)
+            raise _unreachable(self._urls[at], error) from None
+        except ApiError as error:
+            if error.is_passing:
+                self._leave(at)
+            raise
+
+    def _shown(self, token: str | None) -> dict[str, str]:
+        shown = self._token if token is None else token
+        return {"authorization": f"Bearer {shown}"} if shown else {}
+
+    async def _ask_around(self, ask: Callable[[httpx.AsyncClient], Awaitable[Reply]], *, may_repeat: bool) -> Reply:
+        """Ask one coordinator, and where that cannot answer the next one, each once."""
+        left = len(self._urls)
+        while True:
+            left -= 1
+            at = self._at
+            try:
+                return await ask(self._clients[at])
+            except ApiError as error:
+                if isinstance(error, Refused) and not error.is_passing:
+                    raise
+                failure = error
+            except httpx.HTTPError as error:
+                failure = _unreachable(self._urls[at], error)
+            self._leave(at)
+            if not left or not (may_repeat or failure.is_absent):
+                raise failure from None
+
+    def _leave(self, at: int) -> None:
+        """Ask the next coordinator from now on, unless that was done already."""
+        if self._at == at:
+            self._at = (at + 1) % len(self._urls)
+
+    def _read(self, answer: httpx.Response) -> Any:
+        try:
+            body = answer.json() if answer.content else None
+        except ValueError:
+            raise self._foreign(answer) from None
+        if answer.is_success:
+            return body
+        if not isinstance(body, dict) or "detail" not in body:
+            raise self._foreign(answer)
+        raise Refused(answer.status_code, body)
+
+    def _foreign(self, answer: httpx.Response) -> Unreachable:
+        return Unreachable(
+            f"{self.url} answered {answer.status_code} in words that are not a coordinator's.",
+            is_passing=answer.status_code in NOT_NOW,
+        )
+
+
+class EventFeed:
+    """Events as they happen, each once: a stream that is resumed where it broke off, without end.
+
+    ``position`` is that of the last event. What it yields is an event; None when the stream was opened, or says that it
+    lives; or why it broke, after which it is opened again unless whoever iterates has had enough.
+    """
+
+    def __init__(self, client: CoordinatorClient, path: str, token: str | None) -> None:
+        self.position = ""
+        self._client = client
+        self._path = path
+        self._token = token
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any] | ApiError | None]:
+        """Open the stream, and go on."""
+        failures = 0
+        while True:
+            error: ApiError
+            try:
+                async with self._client.stream(self._path, after=self.position, token=self._token) as frames:
+                    yield None
+                    async for frame in frames:
+                        failures = 0
+                        self.position = frame.id or self.position
+                        yield _event_of(frame)
+                sentence = f"the coordinator at {self._client.url} ended the stream of events."
+                error = Unreachable(sentence, is_passing=True)
+            except ApiError as caught:
+                error = caught
+            yield error
+            wait_s = REOPEN_AFTER_S[min(failures, len(REOPEN_AFTER_S) - 1)]
+            await asyncio.sleep(min(max(wait_s, error.again_s), REOPEN_MAX_S))
+            failures += 1
+
+
+def _event_of(frame: ServerSentEvent) -> dict[str, Any] | None:
+    """Return the event of a frame; that events are missing has a type in the frame, and is an event here."""
+    if not frame.data:
+        return None
+    body: dict[str, Any] = json.loads(frame.data)
+    # A frame without a type is a message.
+    return body if frame.event == "message" else {"type": frame.event, "body": body}
+
+
+def trusted_by_environment() -> ssl.SSLContext | bool:
+    """Return whose certificates are believed, and the one that is shown, as BATONPASS_CA_FILE and its like say.
+
+    Raises:
+        ValueError: when a file of these cannot be used.
+    """
+    authorities, own, key = (os.environ.get(f"BATONPASS_{name}_FILE") or None for name in ("CA", "CERT", "KEY"))
+    if authorities is None and own is None:
+        return True
+    try:
+        context = ssl.create_default_context(cafile=authorities)
+        if own is not None:
+            context.load_cert_chain(own, key)
+    except (OSError, ssl.SSLError) as error:
+        message = f"BATONPASS_CA_FILE, BATONPASS_CERT_FILE or BATONPASS_KEY_FILE cannot be used: {error}"
+        raise ValueError(message) from None
+    return context
+
+
+def urls_in(text: str) -> list[str]:
+    """Return the base URLs that a text names, with commas between them.
+
+    Raises:
+        ValueError: when one of them is no URL of something that may be a coordinator, or there is none.
+    """
+    urls = [url for part in text.split(",") if (url := part.strip().rstrip("/"))] or [text]
+    for url in urls:
+        if not _is_url(url):
+            message = f"{url!r} is not the URL of a coordinator"
+            raise ValueError(message)
+    return urls
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parsed = httpx.URL(text)
+    except (httpx.InvalidURL, ValueError):
+        return False
+    return parsed.scheme in {"http", "https"} and bool(parsed.host) and " " not in text
+
+
+def _unreachable(url: str, error: httpx.HTTPError) -> Unreachable:
+    """Return the error of a call that was not answered."""
+    is_absent = False
+    match error:
+        case httpx.ConnectError() | httpx.ConnectTimeout():
+            sentence = f"no coordinator answers at {url} ({_root_of(error)})."
+            is_absent = True
+        case httpx.TimeoutException():
+            sentence = f"the coordinator at {url} did not answer in time; what was asked may have been done."
+        case _:
+            what = str(error) or type(error).__name__
+            sentence = f"the coordinator at {url} broke off ({what}); what was asked may be done."
+    return Unreachable(sentence, is_passing=True, is_absent=is_absent)
+
+
+def _root_of(error: BaseException) -> str:
+    """Return what the system said: of a connection that failed, the libraries in between say no more than that."""
+    name = type(error).__name__
+    while (before := error.__cause__ or error.__context__) is not None:
+        # An address that stands for several: what was wrong with the first.
+        error = before.exceptions[0] if isinstance(before, BaseExceptionGroup) else before
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    words = str(error)
+    return words.partition("] ")[2] or words or name
+
+
+def path(*names: str) -> str:
+    """Return a path below ``/v1`` whose parts are names, quoted as paths need it."""
+    # A name of nothing but dots is taken for a step in the path where it is not quoted as well.
+    return "".join(f"/{quote(name, safe='') if name.strip('.') else name.replace('.', '%2E')}" for name in names)

@@ -1,0 +1,28 @@
+"""Durations as people read them: one form for sentences, tables, pages and reports."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3_600
+_DAY_S: Final = 86_400
+
+
+def duration(milliseconds: float) -> str:
+    """Return a duration in two units at most: `820 ms`, `4.2 s`, `12 s`, `3 min 20 s`, `2 h`, `1 d 4 h`."""
+    if milliseconds < 999.5:
+        return f"{max(round(milliseconds), 0)} ms"
+    if milliseconds < 9_950:
+        return f"{milliseconds / 1_000:.1f}".removesuffix(".0") + " s"
+    seconds = round(milliseconds / 1_000)
+    if seconds < _MINUTE_S:
+        return f"{seconds} s"
+    large, large_s, small, small_s = "min", _MINUTE_S, "s", 1
+    if seconds >= _DAY_S:
+        large, large_s, small, small_s = "d", _DAY_S, "h", _HOUR_S
+    elif seconds >= _HOUR_S:
+        large, large_s, small, small_s = "h", _HOUR_S, "min", _MINUTE_S
+    whole, rest = divmod(seconds, large_s)
+    # The smaller unit is rounded down: what is not over yet is not said to be.
+    return f"{whole} {large} {rest // small_s} {small}" if rest // small_s else f"{whole} {large}"

@@ -1,0 +1,218 @@
+"""Commands: each is asked to be confirmed and given a reason, and goes out under the visitor's own token."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from starlette.responses import RedirectResponse, Response
+
+from batonpass.client import Refused, Unreachable, path
+from batonpass.dashboard.login import fields, is_own
+from batonpass.dashboard.request_context import RequestContext, linked
+from batonpass.dashboard.words import sentence
+
+REASON_MAX: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: what it is called, what it does, and how it is sent.
+
+    ``subject`` is what it is about: `group`, `member` or `task`. ``is_grave``: it may interrupt work. ``extra`` names
+    the fields that it takes beside the reason.
+    """
+
+    label: str
+    what: str
+    method: str
+    tail: str
+    subject: str = "group"
+    is_grave: bool = False
+    extra: tuple[str, ...] = ()
+    done: str = "Done."
+
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "probe": Command(
+        "Probe now",
+        "Looks now whether warmups have caught up, and moves what is ready. It happens by itself anyway, later.",
+        "POST",
+        "/probe",
+        done="The group was looked at.",
+    ),
+    "pause": Command(
+        "Pause",
+        "Holds moves. Tasks that run go on running. With scope balance, recovery, drains and handovers under way go on;"
+        " with scope all, they wait too, and a task whose member dies stands still.",
+        "POST",
+        "/pause",
+        extra=("scope", "for"),
+        done="Moves are paused.",
+    ),
+    "resume": Command(
+        "Resume",
+        "Ends a pause, and a storm: moves go on at once.",
+        "POST",
+        "/resume",
+        done="Moves go on.",
+    ),
+    "drain": Command(
+        "Drain",
+        "The member hands over everything that it has, warm, and goes on processing until it has. It can be taken back.",
+        "POST",
+        "/drain",
+        subject="member",
+        extra=("deadline",),
+        done="The member drains.",
+    ),
+    "undrain": Command(
+        "Undrain",
+        "The member stays: it keeps what it has, and may be given tasks again.",
+        "DELETE",
+        "/drain",
+        subject="member",
+        done="The member stays.",
+    ),
+    "evict": Command(
+        "Evict",
+        "Removes the member. Its tasks are free when its lease is over, and stand still until then unless a copy is"
+        " ready. If its process still runs it stops its tasks without committing.",
+        "POST",
+        "/evict",
+        subject="member",
+        is_grave=True,
+        extra=("dead",),
+        done="The member is evicted.",
+    ),
+    "pin": Command(
+        "Pin",
+        "Binds the task to a member: it stays there, or moves there warm.",
+        "PUT",
+        "/pin",
+        subject="task",
+        extra=("member",),
+        done="The task is pinned.",
+    ),
+    "unpin": Command(
+        "Take the pin off",
+        "The task may be placed anywhere again.",
+        "DELETE",
+        "/pin",
+        subject="task",
+        done="The pin is off.",
+    ),
+    "release": Command(
+        "Release",
+        "Lets a parked task be tried again, on any member.",
+        "POST",
+        "/release",
+        subject="task",
+        done="The task may be tried again.",
+    ),
+}
+
+
+async def ask(
+    context: RequestContext, *, said: str = "", given: Mapping[str, str] | None = None, status: int = 200
+) -> Response:
+    """Show what a command would do, and ask for a reason and a confirmation."""
+    name, command, subject = _named(context)
+    if command is None or (command.subject != "group" and not subject):
+        detail = f"there is no command {name} on what the address names"
+        raise Refused(404, {"detail": detail})
+    members = await context.client.members(context.group) if command.subject != "group" else []
+    return context.show(
+        "command.html",
+        status=status,
+        live=False,
+        title=command.label,
+        command=command,
+        command_name=name,
+        subject=subject,
+        members=[one["member_id"] for one in members],
+        said=said,
+        given=given or {},
+        back=_back(context, command, subject),
+    )
+
+
+async def carry_out(context: RequestContext) -> Response:
+    """Send a command that was confirmed, and say what came of it."""
+    given = await fields(context.request)
+    name, command, subject = _named(context)
+    if command is None:
+        return await ask(context)
+    stamp = given.get("stamp", "")
+    if not is_own(context.request) or not hmac.compare_digest(stamp.encode(), context.session.stamp.encode()):
+        return await ask(context, said="This form is not of your session. Look at it again, then confirm.", status=403)
+    if not context.session.may_command:
+        return await ask(context, said="Your token may look and not command.", given=given, status=403)
+    reason = given.get("reason", "")[:REASON_MAX]
+    if not reason:
+        return await ask(context, said="Say why: the reason stands in the audit trail.", given=given, status=422)
+    try:
+        query, body = request_of(name, given)
+    except ValueError as error:
+        return await ask(context, said=str(error), given=given, status=422)
+    place = path("groups", context.group, *([f"{command.subject}s", subject] if command.subject != "group" else []))
+    try:
+        await context.client.command(command.method, place + command.tail, query={"reason": reason} | query, body=body)
+    except (Refused, Unreachable) as error:
+        return await ask(context, said=sentence(error), given=given, status=getattr(error, "status", 503))
+    context.session.flash = command.done
+    return RedirectResponse(_back(context, command, subject), 303)
+
+
+def request_of(name: str, given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return query and body of a command from the fields of its form.
+
+    Raises:
+        ValueError: when a field cannot be understood; the text says what to write.
+    """
+    match name:
+        case "pause":
+            minutes = _minutes(given.get("for", ""), "The pause")
+            body: dict[str, Any] = {"scope": "all" if given.get("scope") == "all" else "balance"}
+            return {}, body | ({"expires_at": _in_minutes(minutes)} if minutes else {})
+        case "drain":
+            minutes = _minutes(given.get("deadline", ""), "The deadline")
+            return ({"deadline_ms": round(minutes * 60_000)} if minutes else {}), None
+        case "evict":
+            return ({"dead": "true"} if given.get("dead") == "yes" else {}), None
+        case "pin":
+            if not given.get("member"):
+                raise ValueError("Choose the member that is to have the task.")
+            return {}, {"member": given["member"]}
+        case _:
+            return {}, None
+
+
+def _minutes(text: str, whose: str) -> float:
+    if not text:
+        return 0.0
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = -1.0
+    if not 0 < minutes <= 30 * 24 * 60:
+        raise ValueError(f"{whose} is a number of minutes, as in 30; leave it empty for none.")
+    return minutes
+
+
+def _in_minutes(minutes: float) -> str:
+    return (datetime.now(UTC) + timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
+
+
+def _named(context: RequestContext) -> tuple[str, Command | None, str]:
+    name = str(context.request.path_params["command"])
+    command = COMMANDS.get(name)
+    return name, command, context.asked(command.subject) if command is not None and command.subject != "group" else ""
+
+
+def _back(context: RequestContext, command: Command, subject: str) -> str:
+    more = [] if command.subject == "group" else [f"{command.subject}s", subject]
+    return linked(context.dashboard.config.root_path, "groups", context.group, *more)

@@ -1,0 +1,140 @@
+"""Signing in with a token, and out again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from batonpass.client import Refused, Unreachable, path
+from batonpass.dashboard.request_context import Dashboard
+from batonpass.dashboard.sessions import Session
+from batonpass.dashboard.words import sentence
+
+FORM_MAX_BYTES: Final = 16_384
+FORBIDDEN: Final = 403
+WRONG_S: Final = 0.5
+"""How long whoever shows a wrong token waits for the answer."""
+
+
+async def fields(request: Request) -> dict[str, str]:
+    """Return the fields of a form, the first of each name; a form that is too large has none."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > FORM_MAX_BYTES:
+            return {}
+    found = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+    return {name: values[0].strip() for name, values in found.items()}
+
+
+def is_own(request: Request) -> bool:
+    """Whether a form comes from a page of this dashboard, as far as the browser says."""
+    site = request.headers.get("sec-fetch-site")
+    return site in {None, "same-origin", "none"}
+
+
+async def look_in(request: Request) -> Response:
+    """Show the page that asks for a token; with a token of the dashboard's own, let the visitor look without."""
+    dashboard: Dashboard = request.app.state.dashboard
+    wanted = _place(request.query_params.get("next", ""))
+    if dashboard.config.token and not request.query_params.get("own"):
+        try:
+            session = await admitted(dashboard, dashboard.config.token, None)
+        except (Refused, Unreachable) as error:
+            return _form(dashboard, wanted, said=f"The dashboard's own token is of no use: {sentence(error)}")
+        session.is_shared, session.may_command = True, False
+        return _let_in(dashboard, request, session, wanted)
+    return _form(dashboard, wanted)
+
+
+async def sign_in(request: Request) -> Response:
+    """Take a token, and keep it if the coordinator knows it."""
+    dashboard: Dashboard = request.app.state.dashboard
+    given = await fields(request)
+    wanted, token, group = _place(given.get("next", "")), given.get("token", ""), given.get("group", "") or None
+    if not is_own(request):
+        return _form(dashboard, wanted, said="That form came from another site.", status=FORBIDDEN)
+    if not (token.isascii() and token.isprintable()):
+        return _form(
+            dashboard, wanted, said="That is no token: a token is one line of letters, digits and signs.", status=401
+        )
+    try:
+        session = await admitted(dashboard, token, group)
+    except Unreachable as error:
+        return _form(dashboard, wanted, said=sentence(error), group=group, status=503)
+    except Refused as refused:
+        await asyncio.sleep(WRONG_S)
+        bound = "may make this call on group" in str(refused) and not group
+        more = " Name that group below." if bound else ""
+        return _form(dashboard, wanted, said=f"{refused}{more}", group=group, status=401)
+    return _let_in(dashboard, request, session, wanted)
+
+
+async def sign_out(request: Request) -> Response:
+    """Forget the visitor's token; another site's page cannot ask for it."""
+    dashboard: Dashboard = request.app.state.dashboard
+    if not is_own(request):
+        return Response("This form comes from another site.\n", 403)
+    name = request.cookies.get(dashboard.cookie, "")
+    given = await fields(request)
+    session = dashboard.sessions.find(name)
+    if session is not None and given.get("stamp") == session.stamp:
+        dashboard.sessions.end(name)
+    answer = RedirectResponse(f"{dashboard.config.root_path}/login?own=1", 303)
+    answer.delete_cookie(dashboard.cookie, path=dashboard.config.root_path or "/")
+    return answer
+
+
+async def admitted(dashboard: Dashboard, token: str, group: str | None) -> Session:
+    """Return a session for a token that may look, having asked the coordinator what else it may.
+
+    Raises:
+        Refused: when it may not.
+        Unreachable: when no coordinator answers.
+    """
+    client = dashboard.shared_client(token, group)
+    await client.get(path("groups", group, "explain") if group else "/groups", limit=1)
+    try:
+        # Whoever may read the audit trail may command.
+        await client.get(path("groups", group, "commands") if group else "/commands", limit=1)
+        may_command = True
+    except Refused as refused:
+        if refused.status != FORBIDDEN:
+            raise
+        may_command = False
+    return Session(client, may_command, bound_to=group)
+
+
+def _let_in(dashboard: Dashboard, request: Request, session: Session, wanted: str) -> Response:
+    # Whoever was here under this name before has gone: a name that was planted is worth nothing.
+    dashboard.sessions.end(request.cookies.get(dashboard.cookie, ""))
+    name = dashboard.sessions.begin(session)
+    home = path("groups", session.bound_to) if session.bound_to else "/"
+    answer = RedirectResponse(dashboard.config.root_path + (wanted or home), 303)
+    is_secure = dashboard.config.is_secure or request.url.scheme == "https"
+    answer.set_cookie(
+        dashboard.cookie,
+        name,
+        path=dashboard.config.root_path or "/",
+        httponly=True,
+        samesite="strict",
+        secure=is_secure,
+    )
+    return answer
+
+
+def _form(
+    dashboard: Dashboard, wanted: str, *, said: str = "", group: str | None = None, status: int = 200
+) -> Response:
+    template = dashboard.templates.get_template("login.html")
+    text = template.render(said=said, wanted=wanted, bound=group or "", server=dashboard.client.url, title="Sign in")
+    return HTMLResponse(text, status)
+
+
+def _place(wanted: str) -> str:
+    """Return where a visitor wanted to go, if that is a page of this dashboard."""
+    return wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else ""

@@ -1,0 +1,93 @@
+"""What several pages ask about a group: its declaration, its members, and what follows from both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from batonpass.dashboard.request_context import RequestContext
+from batonpass.dashboard.view_models.grid import (
+    Copies,
+    Matrix,
+    Tile,
+    copies_of,
+    fits_matrix,
+    matrix,
+    member_tiles,
+    natural,
+    tally,
+    targets_by_task,
+    task_tiles,
+    tasks_of,
+)
+from batonpass.dashboard.view_models.warmups import Warmup, begun_of, warmups_of
+from batonpass.dashboard.words import Names
+
+EVENTS_SEARCHED: Final = 500
+"""So many of the newest events are searched for when a warmup began."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group, its members, and who has what."""
+
+    group: Mapping[str, Any]
+    members: Sequence[Mapping[str, Any]]
+    tasks: Sequence[str]
+    copies: Copies
+    target: Mapping[str, str]
+    warmups: Sequence[Warmup]
+    names: Names
+
+    @property
+    def acceptable_lag(self) -> int:
+        """Return the lag up to which a copy counts as caught up."""
+        return int(self.group["config"]["acceptable_recovery_lag"])
+
+    @property
+    def fits(self) -> bool:
+        """Whether the whole group can be read as a matrix."""
+        return fits_matrix(len(self.members), len(self.tasks))
+
+    def matrix(self) -> Matrix | None:
+        """Return the matrix of the group, where it can be read."""
+        return matrix(self.tasks, self.members, self.copies, self.target) if self.fits else None
+
+    def member_tiles(self) -> list[Tile]:
+        """Return a tile for each member."""
+        return member_tiles(self.members, self.acceptable_lag, self.names)
+
+    def task_tiles(self) -> dict[str, list[Tile]]:
+        """Return tiles of tasks by subtopology."""
+        return task_tiles(self.group["topology"], self.copies)
+
+    def tally(self) -> list[tuple[str, str, int]]:
+        """Return how many tasks are how."""
+        return tally(self.tasks, self.copies)
+
+
+async def group_state(context: RequestContext) -> GroupState:
+    """Ask for a group and its members; for where tasks belong only while a matrix shows it."""
+    group, members = await asyncio.gather(context.client.get(context.at()), context.client.members(context.group))
+    names = context.client.names
+    members.sort(key=lambda one: natural(names(one["member_id"])))
+    tasks = tasks_of(group["topology"])
+    copies = copies_of(members, group["config"]["acceptable_recovery_lag"], names)
+    target: dict[str, str] = {}
+    if fits_matrix(len(members), len(tasks)) and group["moves_pending"]:
+        target = targets_by_task(await context.client.get(context.at("assignment")))
+    return GroupState(group, members, tasks, copies, target, await _warmups(context, group, members), names)
+
+
+async def _warmups(
+    context: RequestContext, group: Mapping[str, Any], members: Sequence[Mapping[str, Any]]
+) -> list[Warmup]:
+    acceptable_lag, now = group["config"]["acceptable_recovery_lag"], datetime.now(UTC)
+    found = warmups_of(members, acceptable_lag, {}, now)
+    if not found:
+        return found
+    page = await context.client.get(context.at("events"), newest="true", limit=EVENTS_SEARCHED)
+    return warmups_of(members, acceptable_lag, begun_of(page["events"]), now)

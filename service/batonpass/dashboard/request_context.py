@@ -1,0 +1,193 @@
+"""What all pages share: the coordinator, who is signed in, and the templates."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import jinja2
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from batonpass import __version__
+from batonpass.client import CoordinatorClient, Refused, Unreachable, path
+from batonpass.dashboard import words
+from batonpass.dashboard.config import Config
+from batonpass.dashboard.sessions import Session, Sessions
+from batonpass.dashboard.shared_client import SharedClient
+
+PART: Final = "x-part"
+"""The header with which the script of a page asks for its middle alone."""
+
+SLOWER: Final = 12
+"""A page is asked for again after so many times what it took to make, so that nobody pays for being looked at."""
+
+LEAST_EVERY_MS: Final = 2_000
+SIGNED_OUT: Final = 401
+TRY_AGAIN: Final = 500
+
+Page = Callable[["RequestContext"], Awaitable[Response]]
+
+
+class Dashboard:
+    """One running dashboard."""
+
+    def __init__(self, config: Config, client: CoordinatorClient) -> None:
+        self.config = config
+        self.client = client
+        self.sessions = Sessions()
+        self.closing = asyncio.Event()
+        self.templates = _templates(config.root_path)
+        self._clients: dict[str, SharedClient] = {}
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie: cookies are shared by all ports of a host, so the port is in it."""
+        return f"batonpass_{self.config.port}"
+
+    def shared_client(self, token: str, bound_to: str | None) -> SharedClient:
+        """Return the client of a token; all who show the same one share it."""
+        digest = hashlib.sha256(f"{bound_to or ''}\n{token}".encode()).hexdigest()
+        in_use = self.sessions.clients()
+        self._clients = {name: one for name, one in self._clients.items() if one in in_use or name == digest}
+        if digest not in self._clients:
+            self._clients[digest] = SharedClient(self.client, token, bound_to=bound_to)
+        return self._clients[digest]
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request of somebody who may look."""
+
+    dashboard: Dashboard
+    request: Request
+    session: Session
+    began: float
+
+    @property
+    def client(self) -> SharedClient:
+        """Return the coordinator as this visitor's token sees it."""
+        return self.session.client
+
+    @property
+    def group(self) -> str:
+        """Return the group that the path names."""
+        return str(self.request.path_params["group"])
+
+    def asked(self, name: str, otherwise: str = "") -> str:
+        """Return a parameter of the query, without blanks around it."""
+        return self.request.query_params.get(name, otherwise).strip()
+
+    def asked_number(self, name: str, otherwise: int, *, most: int = 1_000_000_000) -> int:
+        """Return a whole number of the query that is not below zero; what is none counts as left out."""
+        text = self.asked(name)
+        return min(int(text), most) if text.isascii() and text.isdigit() else otherwise
+
+    def at(self, *names: str) -> str:
+        """Return a path below ``/v1/groups`` and this group, quoted."""
+        return path("groups", self.group, *names)
+
+    def show(self, template: str, *, status: int = 200, live: bool = True, **context: Any) -> Response:
+        """Render a page, or its middle alone where the page's own script asks."""
+        took_ms = (time.perf_counter() - self.began) * 1_000
+        common = {
+            "context": self,
+            "session": self.session,
+            "group": self.request.path_params.get("group"),
+            "here": self.request.url.path.removeprefix(self.dashboard.config.root_path) or "/",
+            "every_ms": max(LEAST_EVERY_MS, round(took_ms * SLOWER)),
+            "live": live,
+            "now": time.time(),
+            "names": self.client.names,
+            "layout": "part.html" if PART in self.request.headers else "page.html",
+            "server": self.dashboard.client.url,
+        }
+        flash, self.session.flash = self.session.flash, ""
+        text = self.dashboard.templates.get_template(template).render(common | {"flash": flash} | context)
+        return HTMLResponse(text, status)
+
+
+def guarded(page: Page) -> Callable[[Request], Awaitable[Response]]:
+    """Turn a page into an endpoint that only those reach who may look, and that says what is wrong."""
+
+    async def endpoint(request: Request) -> Response:
+        dashboard: Dashboard = request.app.state.dashboard
+        session = dashboard.sessions.find(request.cookies.get(dashboard.cookie, ""))
+        if session is None:
+            return _signed_out(dashboard, request)
+        context = RequestContext(dashboard, request, session, time.perf_counter())
+        try:
+            return await page(context)
+        except Unreachable as error:
+            todo = "Workers go on with what they have. Start a coordinator, or look at what lies in between."
+            return _error_page(context, 503, words.sentence(error), todo)
+        except Refused as refused:
+            if refused.status == SIGNED_OUT:
+                dashboard.sessions.end(request.cookies.get(dashboard.cookie, ""))
+                return _signed_out(dashboard, request)
+            return _error_page(context, refused.status, str(refused), _todo(refused.problem))
+
+    return endpoint
+
+
+def _signed_out(dashboard: Dashboard, request: Request) -> Response:
+    if PART in request.headers:
+        return JSONResponse({"said": "You are not signed in any more.", "todo": "Sign in again."}, SIGNED_OUT)
+    query = f"?{request.url.query}" if request.url.query else ""
+    wanted = (request.url.path.removeprefix(dashboard.config.root_path) or "/") + query
+    back = "" if request.method != "GET" or wanted == "/" else f"?{urlencode({'next': wanted})}"
+    return RedirectResponse(f"{dashboard.config.root_path}/login{back}", 303)
+
+
+def _error_page(context: RequestContext, status: int, said: str, todo: str) -> Response:
+    if PART in context.request.headers:
+        return JSONResponse({"said": said, "todo": todo}, status)
+    # What may be over in a moment is asked for again; what is wrong stays wrong.
+    return context.show("error.html", status=status, said=said, todo=todo, title="Sorry", live=status >= TRY_AGAIN)
+
+
+def _todo(problem: Mapping[str, Any]) -> str:
+    match problem.get("type"):
+        case "unknown-group":
+            return "Look at the list of groups; `batonpass groups declare` makes one."
+        case "unknown-member" | "gone":
+            return "It has left, or was never there. The group's members are under Members."
+        case "forbidden":
+            return "Sign in with a token of a higher role, or of this group; an admin makes one with `batonpass token create`."
+        case "limit-exceeded":
+            return "Wait a moment and load the page again."
+        case "store-unavailable" | "coordinator-loading":
+            return "Workers go on with what they have. Wait a moment and load the page again."
+        case _:
+            return ""
+
+
+def _templates(root_path: str) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("batonpass.dashboard"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["to"] = lambda *names, **query: linked(root_path, *names, **query)
+    environment.globals["static"] = lambda name: f"{root_path}/static/{name}?{__version__}"
+    environment.globals["version"] = __version__
+    environment.globals["w"] = words
+    environment.filters["span"] = words.span
+    environment.filters["number"] = words.number
+    environment.filters["clock"] = words.clock
+    environment.filters["ago"] = words.ago
+    environment.filters["soon"] = words.soon
+    return environment
+
+
+def linked(root_path: str, *names: object, **query: Any) -> str:
+    """Return the address of a page by the parts of its path, quoted, and its query; what is None is left out."""
+    given = {name: value for name, value in query.items() if value is not None}
+    return root_path + (path(*map(str, names)) or "/") + (f"?{urlencode(given)}" if given else "")

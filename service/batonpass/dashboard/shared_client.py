@@ -1,0 +1,144 @@
+"""The coordinator as all visitors with one token see it: what was asked a moment ago is not asked again.
+
+All visitors with the same token share it, so a page that is open in ten browsers costs the coordinator what one costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from batonpass.client import ApiError, CoordinatorClient, Refused, path
+from batonpass.dashboard.words import Names
+
+FRESH_S: Final = 0.7
+"""An answer of so long ago is as good as a new one."""
+
+ANSWERS_MAX: Final = 200
+PAGE: Final = 1_000
+OPENING: Final = "the stream of events is being opened"
+
+
+class SharedClient:
+    """The coordinator as one token sees it."""
+
+    def __init__(self, client: CoordinatorClient, token: str, *, bound_to: str | None = None) -> None:
+        self.names = Names()
+        self.events = EventListener(client, token, bound_to, self.names)
+        self._client = client
+        self._token = token
+        self._answers: dict[str, tuple[float, asyncio.Task[Any]]] = {}
+
+    async def get(self, place: str, **query: Any) -> Any:
+        """Return what stands under a path below ``/v1``; who asks for the same at once gets the same.
+
+        Raises:
+            Unreachable: when nobody answers.
+            Refused: when it is refused.
+        """
+        key = json.dumps([place, query])
+        known = self._answers.get(key)
+        if known is None or time.monotonic() - known[0] > FRESH_S:
+            asked = asyncio.create_task(self._client.get(place, token=self._token, **query))
+            # Whoever asked may be gone when it fails, and an error that nobody takes is reported as lost.
+            asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+            known = (time.monotonic(), asked)
+            self._keep(key, known)
+        return await asyncio.shield(known[1])
+
+    async def look(self, place: str, **query: Any) -> Any:
+        """Return what a POST that changes nothing answers."""
+        return (await self._client.call("POST", place, token=self._token, body=query, is_repeatable=True)).body
+
+    async def command(self, method: str, place: str, *, query: Mapping[str, Any], body: Any = None) -> Any:
+        """Carry a command out. What was known before it is forgotten."""
+        try:
+            return (await self._client.call(method, place, token=self._token, query=query, body=body)).body
+        finally:
+            self._answers.clear()
+
+    async def members(self, group: str) -> list[dict[str, Any]]:
+        """Return all members of a group, and learn what they are called."""
+        found: list[dict[str, Any]] = []
+        after: str | None = ""
+        while after is not None:
+            page = await self.get(path("groups", group, "members"), limit=PAGE, after=after)
+            found += page["members"]
+            after = page["next"]
+        for one in found:
+            self.names.learn(one["member_id"], one["instance_id"])
+        return found
+
+    def _keep(self, key: str, answer: tuple[float, asyncio.Task[Any]]) -> None:
+        if len(self._answers) >= ANSWERS_MAX:
+            now = time.monotonic()
+            self._answers = {one: kept for one, kept in self._answers.items() if now - kept[0] <= FRESH_S}
+        self._answers[key] = answer
+
+
+class EventListener:
+    """Follows the events that a token may hear, as long as anybody listens; a stream that breaks is resumed.
+
+    ``latest`` is the newest position by group. ``lost_at`` is since when nothing is heard, on the clock of this
+    machine, and ``why`` is why; None and empty while the stream is open.
+    """
+
+    def __init__(self, client: CoordinatorClient, token: str, bound_to: str | None, names: Names) -> None:
+        self.latest: dict[str, int] = {}
+        self.lost_at: float | None = time.time()
+        self.why = OPENING
+        self._feed = client.follow(path("groups", bound_to, "events") if bound_to else "/events", token=token)
+        self._names = names
+        self._listeners: set[asyncio.Event] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def listen(self) -> asyncio.Event:
+        """Return an event that is set whenever there is news; the first listener opens the stream."""
+        listener = asyncio.Event()
+        self._listeners.add(listener)
+        if self._task is None:
+            self.why = OPENING
+            self._task = asyncio.create_task(self._follow())
+        return listener
+
+    def leave(self, listener: asyncio.Event) -> None:
+        """Take a listener away; with the last one the stream is closed."""
+        self._listeners.discard(listener)
+        if not self._listeners and self._task is not None:
+            self._task.cancel()
+            self._task = None
+            self._lose("nobody listens")
+
+    async def _follow(self) -> None:
+        async for heard in self._feed:
+            if isinstance(heard, ApiError):
+                refused = "the coordinator refuses the stream: " if isinstance(heard, Refused) else ""
+                self._lose(f"{refused}{heard}".rstrip("."))
+            else:
+                self._take(heard)
+
+    def _take(self, event: dict[str, Any] | None) -> None:
+        was_lost = self.lost_at is not None
+        self.lost_at, self.why = None, ""
+        group = event.get("group") if event else None
+        if event and group:
+            self.latest[group] = event["position"]
+            self._names.learn(event.get("member") or "", (event.get("body") or {}).get("instance_id"))
+        elif event:
+            # Events are missing: whatever is shown had better be asked for again.
+            self.latest = dict.fromkeys(self.latest, int(self._feed.position or 0))
+        if event or was_lost:
+            self._wake()
+
+    def _lose(self, why: str) -> None:
+        if self.lost_at is None:
+            self.lost_at = time.time()
+        self.why = why
+        self._wake()
+
+    def _wake(self) -> None:
+        for listener in self._listeners:
+            listener.set()

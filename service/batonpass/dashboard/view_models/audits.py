@@ -1,0 +1,121 @@
+"""What the nightly audits came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from batonpass.core.laws import LAWS
+from batonpass.dashboard.words import clock, number, span
+
+Json = Mapping[str, Any]
+
+FINDINGS: Final[Mapping[str, str]] = {
+    "stuck-warmup": "a warmup that came no closer for an hour, or was given up",
+    "stuck-task": "a task that was granted to nobody for ten minutes",
+    "flapping-member": "a member that came and went four times within an hour",
+    "wasted-warmup": "more than half of the warmups were dropped before they could take over",
+    "futile-probes": "nearly all looks of the timer changed nothing: the group never rests",
+    "unbalanced": "the most loaded member had much more than the least, on average over the day",
+    "downtime-objective": "available for less of the day than the objective says",
+    "replay-incomplete": "not every decision could be made again",
+    "what-if-incomplete": "the day could not be played under other settings",
+    "unknown-beginning": "it is not known how the day began",
+    "unreadable-snapshot": "it is not known how the day began",
+}
+"""What is worth a look, by the name of the finding."""
+
+TONE: Final[Mapping[str, str]] = {"passed": "ok", "failed": "bad", "broken": "bad", "running": "move"}
+STATE: Final[Mapping[str, str]] = {
+    "passed": "every law held",
+    "failed": "a law was broken",
+    "broken": "the audit did not end",
+    "running": "under way",
+}
+MEASURES: Final[Mapping[str, tuple[str, str]]] = {
+    "availability": ("available", "share"),
+    "downtime_ms": ("not processed, all tasks together", "ms"),
+    "longest_unowned_ms": ("longest without an owner", "ms"),
+    "handovers": ("warm handovers", "count"),
+    "failovers": ("failovers", "count"),
+    "cold_starts": ("cold starts", "count"),
+    "generations": ("generations", "count"),
+    "moves": ("moves", "count"),
+    "excess_moves": ("moves beyond the least possible", "count"),
+    "warmups": ("warmups", "count"),
+    "wasted_warmups": ("warmups for nothing", "count"),
+    "probes": ("looks", "count"),
+    "futile_probes": ("looks that changed nothing", "count"),
+    "flapping_members": ("members that came and went", "count"),
+    "balance_mean": ("imbalance on average", "count"),
+    "balance_worst": ("worst imbalance", "count"),
+    "members_max": ("most members", "count"),
+    "tasks_max": ("most tasks", "count"),
+    "restored_bytes": ("restored", "bytes"),
+    "records": ("records read", "count"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number of a group's day."""
+
+    label: str
+    value: str
+
+
+def law_words(law: str) -> str:
+    """Return what a law says, or what a finding is that breaks none; one that is newer than this, by its name."""
+    return LAWS.get(law) or FINDINGS.get(law) or law.replace("-", " ")
+
+
+def when_of(evidence: Json) -> str:
+    """Return when the records of a finding were written: a time of day, or from when until when; nothing if unknown."""
+    times = sorted(clock(at) for at in evidence.get("at") or ())
+    if not times:
+        return ""
+    return f"{times[0]} UTC" if times[0] == times[-1] else f"{times[0]} to {times[-1]} UTC"
+
+
+def measures_of(measures: Mapping[str, float | None]) -> list[Measure]:
+    """Return the measures of a group and day, the most telling first; those that are not known are left out."""
+    found = [
+        Measure(label, _shown(measures[name], form))
+        for name, (label, form) in MEASURES.items()
+        if measures.get(name) is not None
+    ]
+    others = [
+        name for name in measures if name not in MEASURES and measures[name] is not None and name != "lower_bound"
+    ]
+    return found + [Measure(name.replace("_", " "), number(measures[name])) for name in sorted(others)]
+
+
+def _shown(value: float | None, form: str) -> str:
+    match form:
+        case "share" if value is not None:
+            return f"{value * 100:.3f} %"
+        case "ms":
+            return span(value)
+        case "bytes" if value is not None:
+            return f"{value / 1_000_000:,.1f} MB"
+        case _:
+            return number(value)
+
+
+def findings_of(findings: Sequence[Json], group: str | None) -> list[Json]:
+    """Return the findings of a group, or of all, fatal ones first."""
+    chosen = [one for one in findings if group is None or one["group"] == group]
+    return sorted(chosen, key=lambda one: (one["severity"] != "fatal", one["number"]))
+
+
+def is_address(report: str | None) -> bool:
+    """Whether a report can be opened by a browser; else it lies where the audit was told, on some machine."""
+    return bool(report) and str(report).startswith(("https://", "http://"))
+
+
+def settings_differ(recommendation: Json) -> list[tuple[str, Any, Any]]:
+    """Return the settings that an audit would change: name, present, recommended."""
+    present = recommendation["present"].get("settings", {})
+    better = recommendation["recommended"].get("settings", {})
+    return [(name, present.get(name), better[name]) for name in sorted(better) if better[name] != present.get(name)]

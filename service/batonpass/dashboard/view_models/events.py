@@ -1,0 +1,255 @@
+"""Events as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from batonpass.dashboard.view_models.generations import because
+from batonpass.dashboard.words import Names, count, span, why
+
+Json = Mapping[str, Any]
+
+TONES: Final[Mapping[str, str]] = {
+    "handover-done": "ok",
+    "takeover-done": "ok",
+    "task-recovered": "ok",
+    "at-rest": "ok",
+    "drain-done": "ok",
+    "suspicion-cleared": "ok",
+    "storm-ended": "ok",
+    "warmup-started": "warm",
+    "warmup-caught-up": "warm",
+    "warmup-stalled": "warn",
+    "task-revoked": "warn",
+    "tasks-adopted": "warn",
+    "takeover-begun": "warn",
+    "member-away": "warn",
+    "task-restoring": "warn",
+    "paused": "warn",
+    "group-deleted": "warn",
+    "member-gone": "bad",
+    "member-suspected": "bad",
+    "task-failed": "bad",
+    "task-lost": "bad",
+    "task-parked": "bad",
+    "drain-blocked": "bad",
+    "storm-began": "bad",
+    "commits-lost": "bad",
+    "placement-failed": "bad",
+}
+
+BLOCKED: Final[Mapping[str, str]] = {
+    "no-eligible-member": "no other member is there to take it",
+    "drain-timeout": "not handed over within drain_timeout_ms",
+}
+"""Why a drain does not get on; what is drained stays where it is."""
+
+GONE: Final[Mapping[str, str]] = {
+    "left": "left",
+    "restarted": "restarted",
+    "expired": "is gone: its lease ran out",
+    "evicted": "was evicted",
+    "replaced": "was replaced by its next run",
+    "taken-over": "was taken over by a newer run of its instance",
+    "fenced": "was fenced: it did not confirm in time",
+    "grace-over": "did not come back from its restart",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    """One event: when, of which group, in words, and whether it is good or bad."""
+
+    position: int
+    at: str
+    group: str
+    type: str
+    tone: str
+    words: str
+    task: str | None
+    member: str | None
+
+
+def event_lines(events: Sequence[Json], names: Names) -> list[EventLine]:
+    """Return events as sentences, in their order."""
+    return [event_line(event, names) for event in events]
+
+
+def event_line(event: Json, names: Names) -> EventLine:
+    """Return an event as a sentence; one of a type that is newer than this dashboard, by its type and particulars."""
+    words = _words(event, event.get("body") or {}, names)
+    return EventLine(
+        event["position"],
+        event["at"],
+        event["group"],
+        event["type"],
+        TONES.get(event["type"], "plain"),
+        words,
+        event.get("task"),
+        event.get("member"),
+    )
+
+
+def _words(event: Json, body: Json, names: Names) -> str:
+    task, member = _tasks(event, body), names(event.get("member"))
+    match event["type"]:
+        case "generation":
+            cause = f", because {because(body['triggers'])}" if body.get("triggers") else ""
+            return (
+                f"Generation {body.get('number', event['generation'])}{cause}: {count(body.get('moves', 0), 'move')}."
+            )
+        case "member-joined":
+            return f"{member} joined."
+        case "member-gone":
+            gone = str(body.get("cause") or "")
+            left = f", and ran {count(body['running'], 'task')}" if body.get("running") else ""
+            return f"{member} {GONE.get(gone, f'is gone ({gone})')}{left}."
+        case "member-away":
+            return f"{member} stopped to restart; its place is kept."
+        case "member-suspected":
+            return f"{member} has fallen silent."
+        case "suspicion-cleared":
+            return f"{member} speaks again."
+        case "handover-begun":
+            return f"{names(body.get('from'))} was told to give {task} up to {member}."
+        case "handover-done":
+            return (
+                f"{task} went from {names(body.get('from'))} to {member}; nobody ran it for {span(body.get('gap_ms'))}."
+            )
+        case "takeover-begun":
+            return f"{member} takes {task} over from {names(body.get('from'))}{', warm' if body.get('warm') else ', cold'}."
+        case "takeover-done":
+            how = "from a warm copy" if body.get("warm") else "cold"
+            return f"{member} runs {task}, {how}; nobody ran it for {span(body.get('gap_ms'))}."
+        case "task-stopped":
+            return f"{task} stopped on {member}."
+        case "task-failed":
+            return f"{task} failed on {member}: {body.get('detail') or 'no detail'}."
+        case "warmup-started":
+            return f"{member} began to warm {task} up."
+        case "warmup-caught-up":
+            return f"{member} has caught up with {task}, in {span(body.get('took_ms'))}."
+        case _:
+            return _others(event, body, task, names)
+
+
+def _others(event: Json, body: Json, task: str, names: Names) -> str:
+    member = names(event.get("member"))
+    match event["type"]:
+        case "drain-started":
+            return f"{member} drains; it runs {count(body.get('running') or 0, 'task')}."
+        case "drain-done":
+            return f"{member} has no active task left, after {span(body.get('took_ms'))}."
+        case "drain-cancelled":
+            return f"{member} stays: its drain was taken back."
+        case "drain-blocked":
+            what = count(body.get("running") or 0, "active task")
+            why_not = BLOCKED.get(str(body.get("why")), str(body.get("why") or "nobody says why"))
+            return f"{member} cannot hand {what} over and keeps what it runs: {why_not}."
+        case "task-recovered":
+            return f"{task} runs again on {member}; nobody ran it for {span(body.get('gap_ms'))}."
+        case "task-pinned":
+            return f"An operator bound {task} to {member}."
+        case "task-unpinned":
+            return f"{task} may go where it belongs: an operator took its pin off."
+        case "task-parked":
+            return f"{task} is parked: it failed on too many members."
+        case "task-unparked":
+            return f"{task} may be tried again: an operator released it."
+        case "task-lost":
+            return f"{member} lost the state of {task}{_told(body.get('detail'))}."
+        case "task-restoring":
+            return f"{member} restores {task} again{_told(body.get('detail'))}."
+        case _:
+            return _rare(event, body, task, member)
+
+
+def _rare(event: Json, body: Json, task: str, member: str) -> str:
+    match event["type"]:
+        case "task-revoked":
+            return f"{member} was told to give {task} up, and nobody is to have it now{_why(body)}."
+        case "handover-redirected":
+            return f"{task} goes to {member} instead: the member that was to have it cannot."
+        case "warmup-stalled":
+            return f"{member} makes no progress with {task}: another member is tried."
+        case "warmup-dropped":
+            return f"{member} warms {task} up no more: it is not needed."
+        case "tasks-adopted":
+            return f"{member} keeps {task or 'what it runs'}: after lost commits, what it reported is its own."
+        case _:
+            return _of_group(event, body, task, member)
+
+
+def _of_group(event: Json, body: Json, task: str, member: str) -> str:
+    match event["type"]:
+        case "group-declared":
+            return f"The group was declared, with {task or 'no tasks'}."
+        case "group-deleted":
+            return f"The group was deleted, with {count(body.get('members') or 0, 'member')}."
+        case "topology-changed":
+            return f"The group has another topology, with {task or 'no tasks'}."
+        case "config-changed":
+            return f"Settings were changed{_told(_changes(body.get('changed')))}."
+        case "at-rest":
+            return "At rest: every task is where it belongs."
+        case "probed":
+            return "Looked whether warmups have caught up." if not body.get("changed") else "Looked, and moved on."
+        case "paused":
+            return f"An operator paused {'all moves' if body.get('scope') == 'all' else 'balance'}{_because(body)}."
+        case "resumed":
+            return "The pause ran out: moves go on." if body.get("expired") else "Moves go on."
+        case "storm-began":
+            return f"Storm: {count(body.get('lost') or 0, 'member')} vanished at once; moves are held."
+        case "storm-ended":
+            return "The storm is over: moves go on."
+        case "placement-failed":
+            return "Placement found no answer: every task keeps its target until the next change or probe."
+        case "commits-lost":
+            return "Alarm: the store lost commits; what members run is adopted."
+        case _:
+            return generic(event["type"], task, member if event.get("member") else "", _why(body))
+
+
+def generic(kind: str, task: str, member: str, because_of: str) -> str:
+    """Return the sentence for an event of a type that is newer than this dashboard."""
+    what, who = f" {task}" if task else "", f" on {member}" if member else ""
+    return f"{kind.replace('-', ' ').capitalize()}{what}{who}{because_of}."
+
+
+def _told(said: object) -> str:
+    """Return a colon and what was said, without a stop at its end; nothing for nothing."""
+    words = said.rstrip(".") if isinstance(said, str) else ""
+    return f": {words}" if words else ""
+
+
+def _changes(changed: object) -> str:
+    """Return which settings changed, and from what to what."""
+    found = changed.items() if isinstance(changed, dict) else ()
+    return ", ".join(
+        f"{name} from {_plain(one.get('from'))} to {_plain(one.get('to'))}" if isinstance(one, dict) else str(name)
+        for name, one in found
+    )
+
+
+def _plain(value: object) -> str:
+    return "off" if value is None else ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+
+
+def _tasks(event: Json, body: Json) -> str:
+    return (
+        str(event["task"])
+        if event.get("task")
+        else count(body["tasks"], "task")
+        if isinstance(body.get("tasks"), int)
+        else ""
+    )
+
+
+def _because(body: Json) -> str:
+    return f": {body['reason']}" if body.get("reason") else ""
+
+
+def _why(body: Json) -> str:
+    return f" ({why(body['why'])})" if isinstance(body.get("why"), str) and body["why"] else ""

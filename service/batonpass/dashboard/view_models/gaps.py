@@ -1,0 +1,156 @@
+"""How long nobody ran a task, each time it changed hands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from batonpass.dashboard.view_models.timeline import WIDTH, Axis
+from batonpass.dashboard.words import instant, span
+
+Json = Mapping[str, Any]
+
+KINDS: Final[Mapping[str, str]] = {
+    "handover": "Warm handover",
+    "failover": "Failover to a warm copy",
+    "cold": "Cold start",
+    "recovered": "Came back by itself",
+}
+CAUSES: Final[Mapping[str, str]] = {
+    "revoked": "it was asked to give it up",
+    "suspected": "its owner fell silent",
+    "expired": "its owner's lease ran out",
+    "evicted": "its owner was evicted",
+    "left": "its owner left",
+    "restarted": "its owner restarted",
+    "replaced": "its owner was replaced by its next run",
+    "taken-over": "a newer run of its instance took over",
+    "fenced": "its owner did not confirm in time",
+    "grace-over": "its owner did not come back",
+    "failed": "it failed there",
+    "lost": "its state was lost there",
+    "restoring": "its owner fell back to restoring",
+}
+DECADES_MS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
+HEIGHT: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One change of hands. ``tasks`` is how many tasks changed hands at once, with ``gap_ms`` the longest of them."""
+
+    position: int
+    at: str
+    kind: str
+    task: str | None
+    tasks: int
+    source: str | None
+    member: str | None
+    gap_ms: float | None
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The gaps of one kind."""
+
+    kind: str
+    label: str
+    count: int
+    median_ms: float | None
+    p99_ms: float | None
+    longest_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """One gap in the picture."""
+
+    x: float
+    y: float
+    kind: str
+    title: str
+
+
+def gaps_of(events: Sequence[Json]) -> list[Gap]:
+    """Return the changes of hands among some events, newest first."""
+    found = [gap for event in events if (gap := _gap(event)) is not None]
+    return sorted(found, key=lambda gap: gap.position, reverse=True)
+
+
+def _gap(event: Json) -> Gap | None:
+    body = event.get("body") or {}
+    match event["type"]:
+        case "handover-done":
+            kind = "handover"
+        case "takeover-done":
+            kind = "failover" if body.get("warm") else "cold"
+        case "task-recovered":
+            kind = "recovered"
+        case _:
+            return None
+    cause = str(body.get("cause") or "")
+    tasks = body["tasks"] if isinstance(body.get("tasks"), int) else 1
+    return Gap(
+        event["position"],
+        event["at"],
+        kind,
+        event.get("task"),
+        tasks,
+        body.get("from"),
+        event.get("member"),
+        body.get("gap_ms"),
+        CAUSES.get(cause, cause.replace("-", " ")),
+    )
+
+
+def summaries(gaps: Sequence[Gap]) -> list[Summary]:
+    """Return, for each kind that there is, how many and how long; of many tasks at once the longest counts for all."""
+    found = []
+    for kind, label in KINDS.items():
+        of_kind = [gap for gap in gaps if gap.kind == kind]
+        if not of_kind:
+            continue
+        lengths = sorted(ms for gap in of_kind if gap.gap_ms is not None for ms in [gap.gap_ms] * gap.tasks)
+        found.append(
+            Summary(
+                kind,
+                label,
+                sum(gap.tasks for gap in of_kind),
+                percentile(lengths, 0.5),
+                percentile(lengths, 0.99),
+                lengths[-1] if lengths else None,
+            )
+        )
+    return found
+
+
+def percentile(ordered: Sequence[float], share: float) -> float | None:
+    """Return the value below or at which ``share`` of some ordered values lie; None where there are none."""
+    return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else None
+
+
+def dots(gaps: Sequence[Gap], along: Axis) -> list[Dot]:
+    """Return the picture: time along, length of the gap upwards on a logarithmic scale."""
+    found = []
+    for gap in gaps:
+        at = instant(gap.at)
+        if gap.gap_ms is None or at is None:
+            continue
+        what = gap.task or f"{gap.tasks} tasks"
+        title = f"{what}: {span(gap.gap_ms)} ({KINDS[gap.kind].lower()})"
+        found.append(Dot(round(along.place(at) * 0.98 + 0.01 * WIDTH, 1), height(gap.gap_ms), gap.kind, title))
+    return found
+
+
+def height(gap_ms: float) -> float:
+    """Return how far from the top a gap stands: a millisecond at the bottom, a quarter of an hour at the top."""
+    share = math.log10(max(gap_ms, 1.0)) / math.log10(DECADES_MS[-1])
+    return round(HEIGHT * (1 - min(share, 1.0)) * 0.92 + HEIGHT * 0.04, 1)
+
+
+def scale() -> list[tuple[float, str]]:
+    """Return the lines of the scale: how far from the top, and what they stand for."""
+    return [(height(ms), f"{ms} ms" if ms < 1_000 else f"{ms // 1_000} s") for ms in DECADES_MS]

@@ -1,0 +1,111 @@
+"""Members: all of a group, and one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from batonpass.dashboard.view_models.grid import TONES, Cell, cells_of, member_tone, member_words, natural
+from batonpass.dashboard.words import Names, count
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLine:
+    """A member in the list. ``load`` is active tasks per capacity, ``share`` that of the most loaded, from 0 to 1."""
+
+    member: str
+    name: str
+    tone: str
+    words: str
+    active: int
+    standby: int
+    warmup: int
+    capacity: float
+    load: float
+    share: float
+    heard_at: str | None
+    tags: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A task of a member: its role, what it last said, and how long until it is caught up."""
+
+    task: str
+    role: str
+    cell: Cell
+    token: int | None
+    lag: int | None
+    rate: float | None
+    eta_ms: float | None
+    said_at: str | None
+    detail: str
+
+
+def member_lines(members: Sequence[Json], acceptable_lag: int, names: Names) -> list[MemberLine]:
+    """Return a line for each member, those that something is the matter with first."""
+    loads = {one["member_id"]: len(one["assignment"]["active"]) / one["capacity"] for one in members}
+    most = max(loads.values(), default=0.0) or 1.0
+    lines = []
+    for one in members:
+        held = one["assignment"]
+        load = loads[one["member_id"]]
+        lines.append(
+            MemberLine(
+                one["member_id"],
+                names(one["member_id"]),
+                member_tone(one, cells_of(one, acceptable_lag, names).values()),
+                member_words(one) or _state(one),
+                len(held["active"]),
+                len(held["standby"]),
+                len(held["warmup"]),
+                one["capacity"],
+                load,
+                load / most,
+                one["last_heard_at"],
+                ", ".join(f"{name}={value}" for name, value in sorted(one["client_tags"].items())),
+            )
+        )
+    return sorted(lines, key=lambda line: (TONES.index(line.tone), natural(line.name)))
+
+
+def _state(one: Json) -> str:
+    if one["state"] == "unreleased":
+        return "waits for tasks that others give up"
+    warm = len(one["assignment"]["warmup"])
+    return f"warms {count(warm, 'task')} up" if warm else str(one["state"])
+
+
+def matching(lines: Iterable[MemberLine], text: str) -> list[MemberLine]:
+    """Return the members whose name, id or tags hold a text."""
+    wanted = text.casefold()
+    return [one for one in lines if wanted in f"{one.name} {one.member} {one.tags}".casefold()]
+
+
+def held_by(member: Json, acceptable_lag: int, names: Names) -> list[Held]:
+    """Return everything that a member has or must give up: active first, and within a role what is worst first."""
+    cells = cells_of(member, acceptable_lag, names)
+    tokens = {grant["task"]: grant["fencing_token"] for grant in member["assignment"]["active"]}
+    roles = {task: role for role in ("standby", "warmup") for task in member["assignment"][role]}
+    order = {"active": 0, "gives up": 1, "warmup": 2, "standby": 3}
+    found = []
+    for task, cell in cells.items():
+        role = "active" if task in tokens else roles.get(task, "gives up")
+        said = member["reports"].get(task, {})
+        lag, rate = said.get("lag"), said.get("records_per_second")
+        left = None if lag is None else max(lag - acceptable_lag, 0)
+        is_running = cell.letter == "A"
+        eta_ms = None if is_running or left is None else 0.0 if not left else left / rate * 1_000 if rate else None
+        found.append(
+            Held(task, role, cell, tokens.get(task), lag, rate, eta_ms, said.get("at"), said.get("detail") or "")
+        )
+    worth = {tone: place for place, tone in enumerate((*TONES, "behind", "copy"))}
+    return sorted(found, key=lambda one: (order[one.role], worth[one.cell.tone], natural(one.task)))
+
+
+def reasons_against(problem: Json) -> list[tuple[str, str]]:
+    """Return why a member cannot be stopped now: task and reason."""
+    return [(str(one.get("path", "")), str(one.get("reason", ""))) for one in problem.get("errors", [])]

@@ -1,0 +1,130 @@
+"""What if: a change to imagine, and what would come of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from batonpass.dashboard.view_models.grid import natural
+from batonpass.dashboard.words import Names, why
+
+Json = Mapping[str, Any]
+
+JOIN_MAX: Final = 1_000
+NUMBERS: Final = ("max_warmup_replicas", "num_standby_replicas", "acceptable_recovery_lag", "max_warmups_per_member")
+"""Settings that can be imagined otherwise here; all others by `batonpass plan --set`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A member before and after: active tasks now, after this step, and in the end; shares are of the largest."""
+
+    member: str
+    now: int
+    then: int
+    share_now: float
+    share_then: float
+    is_new: bool
+    is_gone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A task that would move."""
+
+    task: str
+    source: str | None
+    to: str | None
+    why: str
+
+
+def wanted(asked: Mapping[str, str], drain: Sequence[str], leave: Sequence[str]) -> dict[str, Any]:
+    """Return the request for a plan from what a form says; empty where it asks for nothing.
+
+    Raises:
+        ValueError: when a field cannot be understood; the text says what to write.
+    """
+    body: dict[str, Any] = {}
+    count = _whole(asked.get("join", ""), "How many join", most=JOIN_MAX)
+    if count:
+        capacity = _share(asked.get("capacity", ""))
+        body["join"] = [{"count": count, "capacity": capacity}]
+    if drain:
+        body["drain"] = sorted(set(drain))
+    if leave:
+        body["leave"] = sorted(set(leave))
+    config: dict[str, Any] = {}
+    for name in NUMBERS:
+        text = asked.get(name, "")
+        if text:
+            is_share = name == "max_warmup_replicas" and text.endswith("%")
+            config[name] = text if is_share else _whole(text, name, most=10**15)
+    return body | ({"config": config} if config else {})
+
+
+def _whole(text: str, what: str, *, most: int) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()) or int(text) > most:
+        raise ValueError(f"{what}: write a whole number, at most {most:,}.")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        found = float(text or "1")
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 1_000_000:
+        raise ValueError("Capacity: write a number above 0, as in 1 or 2.5.")
+    return found
+
+
+def before_and_after(members: Sequence[Json], plan: Json) -> list[Before]:
+    """Return every member with its active tasks now and in the end."""
+    now = {one["member_id"]: len(one["assignment"]["active"]) for one in members}
+    then = {member: len(roles["active"]) for member, roles in plan["target"].items()}
+    most = max([*now.values(), *then.values(), 1])
+    found = [
+        Before(
+            member,
+            now.get(member, 0),
+            then.get(member, 0),
+            now.get(member, 0) / most,
+            then.get(member, 0) / most,
+            member not in now,
+            member not in then,
+        )
+        for member in {**now, **then}
+    ]
+    return sorted(found, key=lambda one: (one.is_new, natural(one.member)))
+
+
+def moves(members: Sequence[Json], plan: Json) -> list[Move]:
+    """Return the tasks whose owner would be another in the end, in their order."""
+    owner = {grant["task"]: one["member_id"] for one in members for grant in one["assignment"]["active"]}
+    target = {task: member for member, roles in plan["target"].items() for task in roles["active"]}
+    codes = {one["task"]: one["code"] for one in plan["reasons"]}
+    held = {one["task"] for one in plan["held_back"]}
+    moved = sorted((task for task, to in target.items() if owner.get(task) != to), key=natural)
+    return [
+        Move(task, owner.get(task), target[task], "waits for a slot" if task in held else why(codes.get(task)))
+        for task in moved
+    ]
+
+
+def held_by_reason(plan: Json) -> list[tuple[str, int]]:
+    """Return how many moves would wait, by reason, the most frequent first."""
+    return Counter(one["reason"] for one in plan["held_back"]).most_common()
+
+
+def even(balance: Json) -> str:
+    """Return a balance in words: the least and the most that any member has, per capacity."""
+    return f"{balance['least']:g} to {balance['most']:g}"
+
+
+def fill(names: Names, found: Sequence[Before]) -> list[Before]:
+    """Return the members by name, newcomers last."""
+    return sorted(found, key=lambda one: (one.is_new, natural(names(one.member))))

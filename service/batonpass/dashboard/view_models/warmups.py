@@ -1,0 +1,102 @@
+"""Copies that are being restored: how far each is, how fast, and when it should be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from batonpass.dashboard.view_models.grid import natural
+from batonpass.dashboard.words import instant
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Warmup:
+    """One copy on its way. ``share`` of its time is behind it, from 0 to 1; None where nobody can know.
+
+    ``kind`` is `warmup`, `standby` (being filled) or `restore` (an active that is not processed meanwhile).
+    """
+
+    task: str
+    member: str
+    kind: str
+    lag: int | None
+    rate: float | None
+    eta_ms: float | None
+    share: float | None
+    since: str | None
+
+
+def warmups_of(
+    members: Sequence[Json], acceptable_lag: int, begun: Mapping[tuple[str, str], str], now: datetime
+) -> list[Warmup]:
+    """Return every copy that is behind, those that hold up processing first, then by who is done first.
+
+    ``begun`` is when each (task, member) began, as far as events tell. The share is one of time, because a lag that
+    was never reported cannot be a share of anything: time gone over time gone and time left.
+    """
+    found = []
+    for member in members:
+        said = member["reports"]
+        held = member["assignment"]
+        wanted = [("warmup", task) for task in held["warmup"]]
+        if not (member["suspected"] or member["away_until"]):
+            wanted += [
+                ("standby", task)
+                for task in held["standby"]
+                if task not in member["revoking"] and _is_behind(said.get(task), acceptable_lag)
+            ]
+        wanted += [
+            ("restore", grant["task"])
+            for grant in held["active"]
+            if said.get(grant["task"], {}).get("state") == "restoring"
+        ]
+        found += [
+            _warmup(task, member["member_id"], kind, said.get(task, {}), (acceptable_lag, begun, now))
+            for kind, task in wanted
+        ]
+    kinds = ("restore", "warmup", "standby")
+    return sorted(
+        found,
+        key=lambda one: (
+            kinds.index(one.kind),
+            one.eta_ms if one.eta_ms is not None else float("inf"),
+            natural(one.task),
+        ),
+    )
+
+
+def begun_of(events: Sequence[Json]) -> dict[tuple[str, str], str]:
+    """Return when each (task, member) began to warm up, from events of any order: the newest counts."""
+    found: dict[tuple[str, str], str] = {}
+    for event in sorted(events, key=lambda one: int(one["position"])):
+        if event["type"] != "warmup-started" or not event["member"]:
+            continue
+        tasks = [event["task"]] if event["task"] else event["body"].get("sample", [])
+        found |= {(task, event["member"]): event["at"] for task in tasks}
+    return found
+
+
+def _warmup(
+    task: str, member: str, kind: str, said: Json, around: tuple[int, Mapping[tuple[str, str], str], datetime]
+) -> Warmup:
+    acceptable_lag, begun, now = around
+    lag, rate = said.get("lag"), said.get("records_per_second")
+    # Once it is within the acceptable lag it counts as caught up.
+    left = None if lag is None else max(lag - acceptable_lag, 0)
+    eta_ms = left / rate * 1_000 if left is not None and rate else 0.0 if left == 0 else None
+    since = begun.get((task, member))
+    share = None
+    began = instant(since)
+    if began is not None and eta_ms is not None:
+        gone_ms = max((now - began).total_seconds() * 1_000, 0.0)
+        share = gone_ms / (gone_ms + eta_ms) if gone_ms + eta_ms else 1.0
+    return Warmup(task, member, kind, lag, rate, eta_ms, share, since)
+
+
+def _is_behind(said: Json | None, acceptable_lag: int) -> bool:
+    lag = None if said is None else said.get("lag")
+    return lag is None or lag > acceptable_lag

@@ -1,0 +1,282 @@
+"""One job with its group, its workers, its load and its reader, and the measure of what is done to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from batonpass.client import ApiError
+from batonpass.demo.figures import PhaseFigures
+from batonpass.demo.group import DemoGroup
+from batonpass.demo.infrastructure import Infrastructure
+from batonpass.demo.job import Job
+from batonpass.demo.ledger import Account, Window, needed, quiet_for, silences
+from batonpass.demo.outputs import Outputs
+from batonpass.demo.processes import Child
+from batonpass.demo.reader import Reader, Reads
+from batonpass.demo.sizes import ACCEPTABLE_LAG, Policy, Sizes, config
+from batonpass.demo.topics import make_topics, preload, throttle
+from batonpass.demo.workers import Workers
+from batonpass.worker import Exit
+
+LOOK_S = 0.1
+REST_PATIENCE_S = 240.0
+DONE_PATIENCE_S = 60.0
+
+Owners = dict[str, str]
+"""Who runs each task, by name."""
+
+
+class NoRest(Exception):
+    """The group did not come to rest. The message says what it waits for."""
+
+
+def now_ms() -> int:
+    """Return the time as the broker stamps records."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class Steps:
+    """What the steps of a phase that is under way have come to so far."""
+
+    name: str
+    begun_ms: int
+    reads: Reads
+    moves: int = 0
+    moves_needed: int = 0
+    handovers_needed: int = 0
+    rested_ms: int = 0
+    paused_ms: int = 0
+    touched: set[int] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+
+class Experiment:
+    """A job at work."""
+
+    def __init__(
+        self, job: Job, infrastructure: Infrastructure, sizes: Sizes, policy: Policy, *, tell: Callable[[str], None]
+    ) -> None:
+        """Name everything; nothing happens before ``begun``."""
+        self.job = job
+        self.infrastructure = infrastructure
+        self.sizes = sizes
+        self.policy = policy
+        self.tell = tell
+        self.standbys = 0
+        self.group = DemoGroup(infrastructure.url, infrastructure.token, job.group)
+        self.workers = Workers(job, infrastructure, ACCEPTABLE_LAG)
+        self.outputs = Outputs(job)
+        self.reader = Reader(job, self.group)
+        self.quiet: list[Window] = []
+        self.phase_name = ""
+        self.since_ms = 0
+        self.events: list[dict[str, Any]] = []
+        self.done: Callable[[PhaseFigures], None] = lambda _phase: None
+        self._load: Child | None = None
+        self._taken: list[int] = []
+
+    # --- beginning and end ------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def begun(self, names: list[str], *, standbys: int, on_exit: Exit = Exit.RESTART) -> AsyncIterator[None]:
+        """Make the topics, start the workers and the load, and wait until the group rests; end everything after it."""
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self.group.client)
+            await make_topics(self.job)
+            if self.job.stateful:
+                count = await preload(self.job)
+                self.tell(f"{count:,} customers' totals lie in {self.job.changelog}")
+            self.standbys = standbys
+            await self.group.declare(self.job, config(self.policy, standbys=standbys))
+            stack.push_async_callback(self._end_all)
+            stack.push_async_callback(self._note_events)
+            for name in names:
+                await self.workers.start(name, on_exit=on_exit)
+            await self.rest(set(names))
+            await stack.enter_async_context(self.outputs.followed())
+            await self._start_load()
+            if self.job.stateful:
+                # From here on whoever restores does so slowly.
+                reading = asyncio.ensure_future(self.reader.run())
+                stack.push_async_callback(_cancelled, reading)
+            yield
+
+    async def _start_load(self) -> None:
+        def hear(told: Mapping[str, Any]) -> None:
+            if told.get("event") == "ended":
+                self._taken = list(told["taken"])
+
+        log = self.infrastructure.logs / f"{self.job.group}-load.log"
+        self._load = await Child.start("load", "batonpass.demo.load", [self.job.words(), "1"], log=log, hear=hear)
+
+    async def settle(self) -> Account:
+        """End the load, wait for the last output, and return what came of all input."""
+        if self._load is not None:
+            await self._load.stop(patience_s=30)
+        if self._taken:
+            await self.outputs.until(self._taken, within_s=DONE_PATIENCE_S)
+        return self.outputs.ledger.account(self._taken or [0] * self.job.tasks)
+
+    async def _note_events(self) -> None:
+        """Keep what the coordinator says of all that has happened; should it not answer, there is none."""
+        with contextlib.suppress(ApiError):
+            self.events = await self.group.events()
+
+    async def _end_all(self) -> None:
+        if self._load is not None:
+            await self._load.stop()
+        await self.workers.stop_all()
+
+    # --- what is seen -----------------------------------------------------------------------------------------------
+
+    async def owners(self) -> Owners:
+        """Return who runs each task."""
+        return {
+            grant["task"]: member["instance_id"]
+            for member in await self.group.members()
+            for grant in member["assignment"]["active"]
+        }
+
+    async def rest(self, names: set[str]) -> int:
+        """Wait until exactly these workers are members and nothing is left to do; return when that was.
+
+        Raises:
+            NoRest: when it takes too long.
+            WorkerLost: when a worker ended by itself.
+        """
+        ends_at = time.monotonic() + REST_PATIENCE_S
+        while True:
+            self.workers.check()
+            state = await self.group.state()
+            at_ms = now_ms()
+            if state["at_rest"] and state["members"] == len(names):
+                members = await self.group.members()
+                if {one["instance_id"] for one in members} == names and self._all_run(members):
+                    return at_ms
+            if time.monotonic() > ends_at:
+                raise NoRest(f"{self.job.group} did not come to rest: {state}")
+            await asyncio.sleep(LOOK_S)
+
+    def _all_run(self, members: list[dict[str, Any]]) -> bool:
+        running = [
+            task
+            for member in members
+            for task, said in member["reports"].items()
+            if said["role"] == "active" and said.get("state") == "running"
+        ]
+        return sorted(running) == sorted(self.job.task_ids)
+
+    async def be_quiet(self, seconds: float) -> None:
+        """Do nothing for a while, so that there is something to compare with."""
+        begin = now_ms()
+        await asyncio.sleep(seconds)
+        self.workers.check()
+        self.quiet.append((begin, now_ms()))
+
+    # --- what is done -----------------------------------------------------------------------------------------------
+
+    async def throttle(self, names: list[str], times: int = 1) -> None:
+        """From here on, these workers restore slowly, or so many times faster than slowly."""
+        if self.job.stateful:
+            await throttle(self.job, names, times * self.sizes.restore_bytes_per_s)
+
+    async def configure(self, *, standbys: int | None = None, policy: Policy | None = None) -> None:
+        """Give the group other settings."""
+        self.standbys = self.standbys if standbys is None else standbys
+        await self.group.declare(self.job, config(policy or self.policy, standbys=self.standbys))
+
+    @contextlib.asynccontextmanager
+    async def phase(self, name: str, into: list[PhaseFigures]) -> AsyncIterator[Steps]:
+        """Measure what is done within the block, from its first step until some time after the group rests again."""
+        await self.be_quiet(self.sizes.quiet_s)
+        self.phase_name = name
+        self.reader.reads = Reads()
+        steps = Steps(name, now_ms(), self.reader.reads)
+        self.since_ms = steps.begun_ms
+        yield steps
+        await asyncio.sleep(self.sizes.tail_s)
+        # What was put out by then has to be read first.
+        window = (steps.begun_ms, now_ms())
+        await self._read_until(window[1])
+        into.append(self._figures(steps, window))
+        self.phase_name = ""
+        self.done(into[-1])
+
+    async def _read_until(self, at_ms: int) -> None:
+        ends_at = time.monotonic() + 10
+        ledger = self.outputs.ledger
+        while time.monotonic() < ends_at:
+            self.outputs.check()
+            if all((ledger.last_at(task) or 0) >= at_ms for task in ledger.tasks):
+                return
+            await asyncio.sleep(LOOK_S)
+
+    @contextlib.asynccontextmanager
+    async def step(self, steps: Steps, names: set[str], *, restarts: str | None = None) -> AsyncIterator[Owners]:
+        """Do one thing that may move tasks, wait for rest with these workers, and count what moved and had to.
+
+        ``restarts`` names a worker that goes and comes back in it, with its state.
+        """
+        before = await self.owners()
+        yield before
+        steps.rested_ms = await self.rest(names)
+        after = await self.owners()
+        moved = {task for task in before if before[task] != after.get(task)}
+        steps.moves += len(moved)
+        held = {name: sum(owner == name for owner in before.values()) for name in await self._targets(names)}
+        fewest = needed(held, self.job.tasks)
+        steps.moves_needed += fewest
+        steps.handovers_needed += fewest
+        steps.touched |= {_number(task) for task in moved}
+        if restarts is not None:
+            stopped = [task for task, owner in before.items() if owner == restarts]
+            steps.touched |= {_number(task) for task in stopped}
+            steps.handovers_needed += 2 * len(stopped) if self.standbys or not self.job.stateful else 0
+
+    async def _targets(self, names: set[str]) -> set[str]:
+        """Return the workers that may own tasks: those that are not being drained."""
+        draining = {one["instance_id"] for one in await self.group.members() if one["draining"]}
+        return names - draining
+
+    def _figures(self, steps: Steps, window: Window) -> PhaseFigures:
+        ledger = self.outputs.ledger
+        handovers = ledger.handovers(window)
+        changed = {one.task for one in handovers}
+        # A task that stood still without a change of writer, because its worker restarted, is measured by its silence.
+        stood = sorted(steps.touched - changed)
+        unmoved = sorted(set(ledger.tasks) - changed - steps.touched)
+        restored_in = (steps.begun_ms, steps.rested_ms)
+        return PhaseFigures(
+            name=steps.name,
+            group=self.job.group,
+            window=window,
+            moves=steps.moves,
+            moves_needed=steps.moves_needed,
+            handovers=handovers,
+            handovers_needed=steps.handovers_needed,
+            rest_s=(steps.rested_ms - steps.begun_ms - steps.paused_ms) / 1_000,
+            restore_s=self.workers.restoring_ms(restored_in) / 1_000,
+            restored_records=self.workers.restored(window),
+            moved=[one.gap_ms for one in handovers] + silences(ledger, stood, [window]),
+            unmoved=silences(ledger, unmoved, [window]),
+            quiet=silences(ledger, ledger.tasks, quiet_for(window, self.quiet)),
+            unanswered_reads=steps.reads.unanswered,
+            reads=steps.reads.asked,
+            reads_by_copies=steps.reads.by_copies,
+            notes=steps.notes,
+        )
+
+
+def _number(task: str) -> int:
+    return int(task.rpartition("_")[2])
+
+
+async def _cancelled(future: asyncio.Future[None]) -> None:
+    future.cancel()
+    await asyncio.wait((future,))

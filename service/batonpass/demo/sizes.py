@@ -1,0 +1,86 @@
+"""How large and how long a demonstration is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+LAG_UNBOUNDED: Final = 2**63 - 1
+"""As an acceptable lag: every copy counts as caught up, so that a task moves as soon as there is one (KIP-441)."""
+
+ACCEPTABLE_LAG: Final = 500
+"""Five seconds of input: a copy whose last word is that old, on a machine that is busy, still counts as caught up."""
+
+SESSION_TIMEOUT_MS: Final = 6_000
+
+
+class Policy(StrEnum):
+    """When a task moves: once its new owner has caught up, or at once."""
+
+    WARM = "warm"
+    EAGER = "eager"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The sizes of one form of the demonstration. ``rate`` is records a second of each task, sizes are those of a task.
+
+    ``restore_bytes_per_s`` is the broker's quota for whatever restores a task on a worker. ``tail_s`` is how long a
+    phase is still looked at once the group rests, ``quiet_s`` for how long nothing is done before each phase.
+    ``warm_moves`` is how many moves the phase of warm handovers has at least; 0: no such phase.
+    """
+
+    tasks: int = 12
+    workers: int = 3
+    small_tasks: int = 6
+    rate: int = 100
+    customers: int
+    restore_bytes_per_s: int
+    first_quiet_s: float
+    quiet_s: float
+    tail_s: float
+    replace_after_s: float
+    warm_moves: int
+    with_extras: bool
+
+
+LONG: Final = Sizes(
+    customers=30_000,
+    restore_bytes_per_s=400_000,
+    first_quiet_s=30,
+    quiet_s=8,
+    tail_s=6,
+    replace_after_s=20,
+    warm_moves=50,
+    with_extras=True,
+)
+"""A cold restore takes some 20 seconds."""
+
+QUICK: Final = Sizes(
+    customers=1_500,
+    restore_bytes_per_s=400_000,
+    first_quiet_s=4,
+    quiet_s=1,
+    tail_s=1.5,
+    replace_after_s=3,
+    warm_moves=0,
+    with_extras=False,
+)
+"""About two minutes in all."""
+
+
+def config(policy: Policy, *, standbys: int) -> dict[str, Any]:
+    """Return a group's settings. Timeouts are short, so that what hangs on them can be watched."""
+    return {
+        "acceptable_recovery_lag": LAG_UNBOUNDED if policy is Policy.EAGER else ACCEPTABLE_LAG,
+        "num_standby_replicas": standbys,
+        "max_warmup_replicas": 6,
+        "max_warmups_per_member": 6,
+        "max_drain_warmups": 6,
+        # A standby says how far it is with each heartbeat: what comes in between must be well below the acceptable lag.
+        "heartbeat_interval_ms": 500,
+        "session_timeout_ms": SESSION_TIMEOUT_MS,
+        "initial_rebalance_delay_ms": 3_000,
+        "rejoin_grace_ms": 60_000,
+    }

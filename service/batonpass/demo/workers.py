@@ -1,0 +1,125 @@
+"""The workers of one group: processes that are started, ended and killed, and what they say of their tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from batonpass.demo.infrastructure import Infrastructure
+from batonpass.demo.job import Job
+from batonpass.demo.ledger import Window
+from batonpass.demo.processes import Child
+from batonpass.demo.worker import Order
+from batonpass.worker import Exit
+
+
+@dataclass(slots=True)
+class Restore:
+    """One restore on one worker: a copy, or an active that began without one. Times are milliseconds since 1970."""
+
+    worker: str
+    task: str
+    begun_ms: int
+    done_ms: int | None = None
+    records: int = 0
+
+
+@dataclass(slots=True)
+class Workers:
+    """Who works in one group. ``caught_up`` is the lag from which a copy counts as restored."""
+
+    job: Job
+    infrastructure: Infrastructure
+    caught_up: int
+    running: dict[str, Child] = field(default_factory=dict)
+    restores: list[Restore] = field(default_factory=list)
+
+    async def start(self, name: str, *, on_exit: Exit = Exit.RESTART) -> None:
+        """Start a worker, with the state that its folder has."""
+        order = Order(
+            job=self.job,
+            url=self.infrastructure.url,
+            name=name,
+            folder=str(self._folder(name)),
+            token_file=str(self.infrastructure.token_file),
+            on_exit=on_exit,
+            caught_up=self.caught_up,
+        )
+        log = self.infrastructure.logs / f"{name}.log"
+        self.running[name] = await Child.start(
+            name, "batonpass.demo.worker", [order.words()], log=log, hear=lambda told: self._hear(name, told)
+        )
+
+    def kill(self, name: str) -> None:
+        """End a worker as a crash does."""
+        self.running.pop(name).kill()
+
+    async def stop(self, name: str) -> None:
+        """Ask a worker to end, and wait for that."""
+        await self.running.pop(name).stop(patience_s=60)
+
+    async def stop_all(self) -> None:
+        """End everybody, at once."""
+        children = list(self.running.values())
+        self.running.clear()
+        await asyncio.gather(*(child.stop() for child in children))
+
+    def check(self) -> None:
+        """Raise when a worker has ended that nobody has ended.
+
+        Raises:
+            WorkerLost: naming it and its log.
+        """
+        for name, child in self.running.items():
+            if not child.is_running:
+                raise WorkerLost(
+                    f"worker {name} ended by itself; {self.infrastructure.logs / name}.log has what it said"
+                )
+
+    def restored(self, window: Window) -> int:
+        """Return how many records were read within a window in order to have a state."""
+        return sum(one.records for one in self.restores if one.done_ms is not None and _within(one.done_ms, window))
+
+    def restoring_ms(self, window: Window) -> int:
+        """Return for how long within a window anything was being restored."""
+        spans = sorted(
+            (max(one.begun_ms, window[0]), min(one.done_ms or window[1], window[1]))
+            for one in self.restores
+            if one.begun_ms < window[1] and (one.done_ms is None or one.done_ms > window[0]) and one.records
+        )
+        total, upto = 0, window[0]
+        for begun, done in spans:
+            total += max(0, done - max(begun, upto))
+            upto = max(upto, done)
+        return total
+
+    def _folder(self, name: str) -> Path:
+        return self.infrastructure.folder / "workers" / name
+
+    def _hear(self, name: str, told: Mapping[str, Any]) -> None:
+        at_ms = round(told.get("at", time.time()) * 1_000)
+        match told.get("event"):
+            case "copy" | "active" if told.get("was") is None:
+                self.restores.append(Restore(name, told["task"], at_ms))
+            case "restored":
+                with contextlib.suppress(StopIteration):
+                    open_one = next(
+                        one for one in reversed(self.restores) if (one.worker, one.task) == (name, told["task"])
+                    )
+                    open_one.done_ms = open_one.done_ms or at_ms
+                    open_one.records += told["records"] or 0
+            case _:
+                pass
+
+
+class WorkerLost(Exception):
+    """A worker is gone that should be there."""
+
+
+def _within(at_ms: int, window: Window) -> bool:
+    return window[0] <= at_ms <= window[1]

@@ -1,0 +1,61 @@
+"""The list of members: a column is one line of `COLUMNS`, and nothing that the API tells of a member is forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.cli.test_operators import MEMBERS
+from tests.core.scene import Scene
+
+from batonpass.cli.members import COLUMNS
+from batonpass.codec.views import member_body
+
+NOT_LISTED = {
+    "away_until",
+    "drain_deadline_at",
+    "endpoint",
+    "joined_at",
+    "max_tasks",
+    "member_epoch",
+    "on_lease_lost",
+    "reports",
+    "revoking",
+    "topology_epoch",
+}
+"""What is shown with one member alone: the list would grow too wide."""
+
+
+class Noting(dict[str, Any]):
+    """A member that notes what is asked of it."""
+
+    def __init__(self, member: dict[str, Any]) -> None:
+        super().__init__(member)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, default)
+
+
+def told_by_the_api() -> dict[str, Any]:
+    """Return a member as the coordinator tells of it."""
+    scene = Scene()
+    scene.declare()
+    scene.join("m1")
+    return member_body(scene.soft, scene.member("m1"), frozenset())
+
+
+def test_whatever_the_api_tells_of_a_member_has_a_column_or_is_left_out_on_purpose() -> None:
+    member = Noting(told_by_the_api())
+    for cell in COLUMNS.values():
+        cell(member)
+    assert member.asked | NOT_LISTED == set(member)
+    assert not member.asked & NOT_LISTED
+
+
+def test_the_members_of_these_tests_have_nothing_that_the_api_does_not_tell() -> None:
+    assert {name for member in MEMBERS for name in member} <= set(told_by_the_api())

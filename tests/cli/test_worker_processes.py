@@ -1,0 +1,66 @@
+"""The token with which `batonpass up` lets its workers in: kept over restarts, and tried at no door that is shut."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.canned import Canned
+
+from batonpass.cli.demo_job import DEMO, SimulatedWorkers
+from batonpass.cli.folder import UpFolder
+from batonpass.cli.worker_processes import WorkerProcesses
+from batonpass.client import CoordinatorClient
+
+KEPT = "bpt_kept-0123456789-wxyz"
+KNOWN: dict[str, Any] = {"role": "worker", "group": DEMO, "status": "valid", "last_four": "wxyz"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> UpFolder:
+    """A data folder."""
+    return UpFolder(tmp_path)
+
+
+def admit(server: Canned, folder: UpFolder, *known: dict[str, Any]) -> str:
+    """Start on a coordinator that knows these tokens, and return the one that the workers get."""
+    server.on("GET", "/v1/tokens", (200, {"tokens": list(known)}))
+    server.on("POST", "/v1/tokens", (201, KNOWN | {"secret": "bpt_new"}))
+
+    async def start() -> None:
+        async with CoordinatorClient(server.url, "admin") as client:
+            await WorkerProcesses(folder, 0, SimulatedWorkers())._admit(client)
+
+    asyncio.run(start())
+    return folder.workers_token_file.read_text().strip()
+
+
+def test_a_token_is_kept_over_restarts(server: Canned, folder: UpFolder) -> None:
+    """One that the coordinator knows as the workers' of this group stays, and no other one is made."""
+    folder.keep(folder.workers_token_file, KEPT)
+    assert admit(server, folder, KNOWN | {"last_four": "abcd"}, KNOWN) == KEPT
+    assert server.calls("POST") == []
+
+
+@pytest.mark.parametrize(
+    "known",
+    [{"group": "totals"}, {"role": "viewer"}, {"status": "revoked"}, {"status": "expired"}, {"last_four": "0000"}],
+)
+def test_a_token_of_an_earlier_run_is_replaced_without_trying_it(
+    server: Canned, folder: UpFolder, known: dict[str, Any]
+) -> None:
+    """One for another group, revoked, or of another database would be refused with a warning: it is not shown."""
+    folder.keep(folder.workers_token_file, KEPT)
+    assert admit(server, folder, KNOWN | known) == "bpt_new"
+    assert [(one.method, one.path) for one in server.asked] == [("GET", "/v1/tokens"), ("POST", "/v1/tokens")]
+    shown = [{name.lower(): text for name, text in one.headers.items()}["authorization"] for one in server.asked]
+    assert shown == ["Bearer admin"] * 2
+
+
+def test_a_first_start_makes_one(server: Canned, folder: UpFolder) -> None:
+    """For the workers of its own group alone, readable by its owner only."""
+    assert admit(server, folder) == "bpt_new"
+    assert server.calls("POST")[0].body == {"name": f"{DEMO}-workers", "role": "worker", "group": DEMO}
+    assert folder.workers_token_file.stat().st_mode & 0o077 == 0

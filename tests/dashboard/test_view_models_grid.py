@@ -1,0 +1,150 @@
+"""Tasks by members: cells, matrix, tiles."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from tests.dashboard.fleet import Fleet, at, member, warm
+
+from batonpass.dashboard.view_models.grid import (
+    Cell,
+    cells_of,
+    copies_of,
+    fits_matrix,
+    listing,
+    matrix,
+    member_tiles,
+    natural,
+    tally,
+    targets_by_task,
+    task_tiles,
+    tasks_of,
+    worst_tone,
+)
+from batonpass.dashboard.words import DASH, Names
+
+NAMES = Names()
+
+
+def cell(role: str, said: dict[str, object] | None) -> Cell:
+    """Return the cell of a task that a member has in a role and reported so."""
+    one = member("m", [], [])
+    if role == "active":
+        one["assignment"]["active"] = [{"task": "t_0", "fencing_token": 1}]
+    else:
+        one["assignment"][role] = ["t_0"]
+    one["reports"] = {} if said is None else {"t_0": {"role": role, "at": at()} | said}
+    return cells_of(one, 100, NAMES)["t_0"]
+
+
+@pytest.mark.parametrize(
+    ("role", "said", "letter", "tone", "note"),
+    [
+        ("active", {"state": "running"}, "A", "ok", ""),
+        ("active", {"state": "restoring", "lag": 4_115}, "R", "warn", "4.1k"),
+        ("active", {"state": "restoring", "lag": None}, "R", "warn", ""),
+        ("active", {"state": "failed", "detail": "disk"}, "!", "bad", ""),
+        ("active", None, "…", "move", ""),
+        ("standby", {"lag": 100}, "S", "copy", ""),
+        ("standby", {"lag": 101}, "S", "behind", "101"),
+        ("standby", {"lag": None}, "S", "behind", "?"),
+        ("warmup", {"lag": 12_000}, "W", "warm", "12k"),
+        ("warmup", None, "W", "warm", "?"),
+    ],
+)
+def test_a_cell_shows_role_and_lag(
+    role: str, said: dict[str, object] | None, letter: str, tone: str, note: str
+) -> None:
+    """A letter, a colour and a few digits; nobody has to tell colours apart, and no data is not zero."""
+    found = cell(role, said)
+    assert (found.letter, found.tone, found.note) == (letter, tone, note)
+
+
+def test_what_has_to_be_given_up_is_seen_as_such() -> None:
+    """A revocation that was not confirmed yet stands where the task was."""
+    one = member("m", ["t_1"], ["t_0"], revoking=["t_0", "t_1", "t_2"])
+    assert {task: found.letter for task, found in cells_of(one, 100, NAMES).items()} == {
+        "t_0": "…",
+        "t_1": "A",
+        "t_2": "…",
+    }
+
+
+def test_a_matrix_has_a_column_for_each_member_and_marks_where_a_task_belongs() -> None:
+    """The row of a task that nobody has is there, and bad."""
+    members = [member("m1", ["t_0"], ["t_1"]), member("m2", ["t_1"], [])]
+    warm(members[1], "t_0", 50)
+    copies = copies_of(members, 100, NAMES)
+    found = matrix(["t_0", "t_1", "t_2"], members, copies, {"t_0": "m2", "t_1": "m2"})
+    assert found.members == ("m1", "m2")
+    assert [[one.letter if one else None for one in row.cells] for row in found.rows] == [
+        ["A", "W"],
+        ["S", "A"],
+        [None, None],
+    ]
+    assert [(row.owner, row.target, row.tone) for row in found.rows] == [
+        ("m1", "m2", "warm"),
+        ("m2", "m2", "ok"),
+        (None, None, "bad"),
+    ]
+
+
+def test_a_list_of_tasks_names_the_active_first() -> None:
+    """Where no matrix can be read, each task lists who has what of it."""
+    members = [member("m1", [], ["t_0"]), member("m2", ["t_0"], [])]
+    (row,) = listing(["t_0"], copies_of(members, 100, NAMES))
+    assert [one.member for one in row.others] == ["m2", "m1"]
+
+
+def test_tiles_stand_for_many_and_show_the_worst() -> None:
+    """Those members that something is the matter with come first, by name."""
+    members = [member(f"m{number}", [f"t_{number}"], []) for number in (10, 2, 1)]
+    members[0]["suspected"] = True
+    members[1]["draining"] = True
+    tiles = member_tiles(members, 100, NAMES)
+    assert [(tile.label, tile.tone) for tile in tiles] == [("m10", "bad"), ("m2", "warn"), ("m1", "ok")]
+    assert tiles[0].title == "m10: 1 active task, fallen silent"
+
+
+def test_blocks_of_tasks_count_what_is_not_just_running() -> None:
+    """A hundred tasks make a tile; one that nobody runs makes it bad."""
+    topology = {"subtopologies": [{"id": "t", "partitions": 150}, {"id": "u", "partitions": None}]}
+    members = [member("m1", [f"t_{number}" for number in range(149)], [])]
+    found = task_tiles(topology, copies_of(members, 100, NAMES))
+    assert [(tile.label, tile.tone, tile.numbers) for tile in found["t"]] == [
+        (f"0{DASH}99", "ok", ""),
+        (f"100{DASH}149", "bad", "1"),
+    ]
+    assert found["u"] == []
+    assert tasks_of(topology)[:2] == ["t_0", "t_1"]
+
+
+def test_a_thousand_members_and_ten_thousand_tasks_are_shaped_in_no_time() -> None:
+    """The whole of a large group is gathered in less than a second and a half of computing."""
+    fleet = Fleet.of(1_000, 10_000)
+    began = time.process_time()
+    copies = copies_of(fleet.members, 100, NAMES)
+    tiles = member_tiles(fleet.members, 100, NAMES)
+    blocks = task_tiles(fleet.group_get()["topology"], copies)
+    took = time.process_time() - began
+    assert {words: amount for _, words, amount in tally(fleet.tasks, copies)} == {
+        "not processed": 2,
+        "warming up elsewhere": 1,
+        "running": 9_997,
+    }
+    assert (len(tiles), sum(map(len, blocks.values()))) == (1_000, 100)
+    assert [tile.tone for tile in tiles[:6]] == ["bad", "bad", "warn", "warm", "warm", "ok"]
+    assert took < 1.5
+
+
+def test_what_fits_is_shown_as_a_matrix() -> None:
+    """Beyond some columns and rows nobody reads one."""
+    assert [fits_matrix(24, 240), fits_matrix(25, 1), fits_matrix(1, 241)] == [True, False, False]
+
+
+def test_small_things() -> None:
+    """Numbers within names sort as numbers, the worst of nothing is nothing, and targets are turned round."""
+    assert sorted(["d-10", "d-2", "d-1x"], key=natural) == ["d-1x", "d-2", "d-10"]
+    assert worst_tone([]) == "none"
+    assert targets_by_task({"target": {"m1": {"active": ["t_0"], "standby": []}}}) == {"t_0": "m1"}

@@ -1,0 +1,253 @@
+"""Events as sentences, members, generations, plans, and audits."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.dashboard.fleet import Fleet, at, event, member, warm
+
+from batonpass.core.model import Cause
+from batonpass.dashboard.view_models import audits, plans
+from batonpass.dashboard.view_models.events import GONE, event_line, event_lines, generic
+from batonpass.dashboard.view_models.generations import because, flows, reasons
+from batonpass.dashboard.view_models.members import held_by, matching, member_lines, reasons_against
+from batonpass.dashboard.words import DASH, Names
+
+NAMES = Names({"m1": "demo-1", "m2": "demo-2"})
+AUDIT = Path(__file__).parent.parent.parent / "docs" / "audit.md"
+API = Path(__file__).parent.parent.parent / "docs" / "api.md"
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "words"),
+    [
+        ("handover-done", {"from": "m1", "gap_ms": 38}, "t_0 went from demo-1 to demo-2; nobody ran it for 38 ms."),
+        ("takeover-done", {"warm": False, "gap_ms": 9_000}, "demo-2 runs t_0, cold; nobody ran it for 9 s."),
+        ("takeover-begun", {"from": "m1", "warm": True}, "demo-2 takes t_0 over from demo-1, warm."),
+        ("member-gone", {"cause": "expired", "running": 4}, "demo-2 is gone: its lease ran out, and ran 4 tasks."),
+        ("member-gone", {"cause": "beamed-up"}, "demo-2 is gone (beamed-up)."),
+        (
+            "generation",
+            {"number": 7, "triggers": ["join"], "moves": 1},
+            "Generation 7, because a member joined: 1 move.",
+        ),
+        ("task-failed", {"detail": "disk full"}, "t_0 failed on demo-2: disk full."),
+        ("paused", {"scope": "all", "reason": "upgrade"}, "An operator paused all moves: upgrade."),
+        (
+            "drain-blocked",
+            {"why": "no-eligible-member", "running": 4},
+            "demo-2 cannot hand 4 active tasks over and keeps what it runs: no other member is there to take it.",
+        ),
+        (
+            "drain-blocked",
+            {"why": "drain-timeout", "running": 1},
+            "demo-2 cannot hand 1 active task over and keeps what it runs: not handed over within drain_timeout_ms.",
+        ),
+        (
+            "config-changed",
+            {
+                "changed": {
+                    "max_warmup_replicas": {"from": 2, "to": "10%"},
+                    "rack_aware_tags": {"from": [], "to": ["zone"]},
+                }
+            },
+            "Settings were changed: max_warmup_replicas from 2 to 10%, rack_aware_tags from none to zone.",
+        ),
+        ("task-lost", {"detail": "the disk died."}, "demo-2 lost the state of t_0: the disk died."),
+        ("something-new", {"why": "drain"}, "Something new t_0 on demo-2 (its member drains)."),
+    ],
+)
+def test_an_event_is_a_sentence(kind: str, more: dict[str, Any], words: str) -> None:
+    """Who, what, and for how long; one of a type that is newer than the dashboard is told by its type."""
+    assert event_line(event(1, kind, member="m2", task="t_0", **more), NAMES).words == words
+
+
+def test_every_type_of_event_makes_a_sentence() -> None:
+    """All that the API documents can be told, with the least and with many tasks at once."""
+    kinds = re.findall(r"^\| `([a-z-]+)` \| [A-Z]", API.read_text(), re.MULTILINE)
+    assert len(kinds) > 30
+    for kind in kinds:
+        for more in ({"task": "t_0"}, {"tasks": 120, "sample": []}):
+            (told,) = event_lines([event(1, kind, **more)], NAMES)
+            assert re.fullmatch(r"[\w" + DASH + r"].*[a-z0-9)" + DASH + r"]\.", told.words), (kind, told.words)
+            assert "None" not in told.words
+            assert told.words != generic(kind, str(more.get("task") or "120 tasks"), "", ""), kind
+
+
+def test_what_needs_somebody_is_seen_as_such() -> None:
+    """A drain that does not get on, like a task that failed, is marked as bad; that all is well, as good."""
+    tones = {kind: event_line(event(1, kind, member="m2"), NAMES).tone for kind in ("drain-blocked", "drain-done")}
+    assert tones == {"drain-blocked": "bad", "drain-done": "ok"}
+
+
+def test_every_way_to_go_has_words() -> None:
+    """Whatever ends a membership is told in words."""
+    assert set(GONE) == {cause.value for cause in Cause}
+
+
+def test_members_that_need_somebody_come_first() -> None:
+    """The list begins with who has fallen silent, and says of each what is particular about it."""
+    found = [
+        member("m1", ["t_0", "t_1"], []),
+        member("m2", ["t_2"], [], capacity=2.0),
+        member("m9", [], [], suspected=True),
+    ]
+    warm(found[1], "t_0", 500)
+    lines = member_lines(found, 100, NAMES)
+    assert [(one.name, one.words, one.load, one.share) for one in lines] == [
+        ("m9", "fallen silent", 0.0, 0.0),
+        ("demo-2", "warms 1 task up", 0.5, 0.25),
+        ("demo-1", "stable", 2.0, 1.0),
+    ]
+    assert [one.name for one in matching(lines, "DEMO")] == ["demo-2", "demo-1"]
+    assert [one.name for one in matching(lines, "zone=a")] == ["m9"]
+
+
+def test_what_a_member_has_begins_with_what_it_runs() -> None:
+    """Role by role, the worst first, with when each copy is caught up."""
+    one = member("m1", ["t_1", "t_0"], ["t_2", "t_3"], revoking=["t_5"])
+    warm(one, "t_4", 1_100)
+    one["reports"]["t_0"] |= {"state": "failed", "detail": "disk full"}
+    one["reports"]["t_3"]["lag"] = None
+    assert [(held.task, held.role, held.eta_ms, held.detail) for held in held_by(one, 100, NAMES)] == [
+        ("t_0", "active", None, "disk full"),
+        ("t_1", "active", None, ""),
+        ("t_5", "gives up", None, ""),
+        ("t_4", "warmup", 10_000.0, ""),
+        ("t_3", "standby", None, ""),
+        ("t_2", "standby", 0.0, ""),
+    ]
+
+
+def test_reasons_against_stopping_are_by_task() -> None:
+    """They come from the problem that the coordinator answers with."""
+    problem = {"errors": [{"path": "t_0", "reason": "no other member has a caught-up copy of it"}]}
+    assert reasons_against(problem) == [("t_0", "no other member has a caught-up copy of it")]
+
+
+def test_a_generation_is_told_by_its_flows() -> None:
+    """Moves of actives are gathered by where from, where to and why; standbys that move alone are none."""
+    rows = [("m1", "m2", "balance"), ("m1", "m2", "balance"), (None, "m1", "no-owner"), ("m1", "m1", "standby-moves")]
+    diff = [
+        {"task": f"t_{place}", "from": source, "to": to, "why": code} for place, (source, to, code) in enumerate(rows)
+    ]
+    assert [(one.source, one.to, one.tasks, one.why) for one in flows(diff)] == [
+        ("m1", "m2", 2, "for balance"),
+        (None, "m1", 1, "it had no owner"),
+    ]
+    assert because(["join", "brand-new"]) == "a member joined, brand new"
+    assert because([]) == "nothing in particular"
+    generation = {"reasons": [{"code": "stays", "task": None, "to": None, "detail": "on m1", "tasks": 6}]}
+    assert reasons(generation, NAMES) == [("stays", "on demo-1", 6)]
+
+
+def test_a_question_is_made_of_what_the_form_says() -> None:
+    """What is left empty is not asked."""
+    asked = {"join": "2", "capacity": "1.5", "max_warmup_replicas": "10%", "num_standby_replicas": "1"}
+    assert plans.wanted(asked, ["m2", "m1", "m1"], []) == {
+        "join": [{"count": 2, "capacity": 1.5}],
+        "drain": ["m1", "m2"],
+        "config": {"max_warmup_replicas": "10%", "num_standby_replicas": 1},
+    }
+    assert plans.wanted({"join": "", "capacity": ""}, [], []) == {}
+
+
+@pytest.mark.parametrize(
+    "asked", [{"join": "two"}, {"join": "1", "capacity": "0"}, {"join": "9999"}, {"num_standby_replicas": "-1"}]
+)
+def test_a_question_that_means_nothing_is_refused_with_what_to_write(asked: dict[str, str]) -> None:
+    """A typing error never becomes another question."""
+    with pytest.raises(ValueError, match="write a"):
+        plans.wanted(asked, [], [])
+
+
+def test_a_plan_is_shown_before_and_after() -> None:
+    """Newcomers last, who leaves with nothing, and each move with what it waits for first."""
+    members = [member("m1", ["t_0", "t_1"], []), member("m2", ["t_2"], [])]
+    plan = {
+        "target": {"m1": {"active": ["t_0"]}, "join-1": {"active": ["t_1", "t_2"]}},
+        "reasons": [{"task": "t_1", "code": "warming"}, {"task": "t_2", "code": "warmup-budget"}],
+        "held_back": [{"task": "t_2", "to": "join-1", "reason": "warmup-budget"}],
+    }
+    compared = plans.fill(NAMES, plans.before_and_after(members, plan))
+    assert [(one.member, one.now, one.then, one.is_new, one.is_gone) for one in compared] == [
+        ("m1", 2, 1, False, False),
+        ("m2", 1, 0, False, True),
+        ("join-1", 0, 2, True, False),
+    ]
+    assert [(move.task, move.source, move.to, move.why) for move in plans.moves(members, plan)] == [
+        ("t_1", "m1", "join-1", "warms up"),
+        ("t_2", "m2", "join-1", "waits for a slot"),
+    ]
+    assert plans.held_by_reason(plan) == [("warmup-budget", 1)]
+    assert plans.even({"least": 2.0, "most": 2.5}) == "2 to 2.5"
+
+
+def test_an_audit_is_told_in_words() -> None:
+    """Measures in units that people read, fatal findings first, laws by what they say."""
+    measures = {
+        "availability": 0.99995,
+        "downtime_ms": 1_200,
+        "restored_bytes": None,
+        "records": 12_000,
+        "brand_new": 3,
+        "lower_bound": 4,
+    }
+    assert [(one.label, one.value) for one in audits.measures_of(measures)] == [
+        ("available", "99.995 %"),
+        ("not processed, all tasks together", "1.2 s"),
+        ("records read", "12,000"),
+        ("brand new", "3"),
+    ]
+    findings = [
+        {"group": "g", "severity": "notice", "number": 1},
+        {"group": "h", "severity": "fatal", "number": 2},
+        {"group": "g", "severity": "fatal", "number": 3},
+    ]
+    assert [one["number"] for one in audits.findings_of(findings, "g")] == [3, 1]
+    assert [one["number"] for one in audits.findings_of(findings, None)] == [2, 3, 1]
+    assert audits.law_words("L1") == "at most one member runs a task at any moment"
+    assert audits.law_words("brand-new") == "brand new"
+
+
+def test_every_finding_that_an_audit_can_make_has_words() -> None:
+    """Those that its documentation lists: laws by what they say, the others by what is worth a look."""
+    documented = re.findall(r"^\| ([A-Za-z0-9, -]+) \| (?:fatal|notice) \|", AUDIT.read_text(), re.MULTILINE)
+    names = [name.strip() for one in documented for name in re.split(r", | to ", one)]
+    assert len(names) > 15
+    assert [name for name in names if audits.law_words(name) == name.replace("-", " ")] == []
+
+
+def test_a_finding_says_when() -> None:
+    """The time of day of its records, or the span of them; nothing where nobody knows."""
+    times = ["2026-11-22T00:35:00.882Z", "2026-11-22T00:35:00.882Z", "2026-11-22T00:34:00Z"]
+    assert audits.when_of({"at": times[:2]}) == "00:35:00 UTC"
+    assert audits.when_of({"at": times}) == "00:34:00 to 00:35:00 UTC"
+    assert audits.when_of({"at": []}) == audits.when_of({}) == ""
+
+
+def test_only_addresses_of_the_web_are_links() -> None:
+    """A report that lies on some machine is told where; what would run as a script is no address."""
+    assert [audits.is_address(one) for one in ("https://x/r.html", "/var/r.html", "javascript:alert(1)", None)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_advice_names_the_settings_that_would_change() -> None:
+    """Those that stay are not repeated."""
+    advice = {"present": {"settings": {"a": 1, "b": 2}}, "recommended": {"settings": {"a": 1, "b": 4}}}
+    assert audits.settings_differ(advice) == [("b", 2, 4)]
+
+
+def test_the_fleet_of_the_tests_is_consistent() -> None:
+    """Each of its tasks is run by one member but for the one that is said to have no owner."""
+    fleet = Fleet.of(8, 40)
+    active = [grant["task"] for one in fleet.members for grant in one["assignment"]["active"]]
+    assert sorted(active + fleet.waiting) == sorted(fleet.tasks)
+    assert at(1.5) == "2026-11-20T03:04:06.500Z"
