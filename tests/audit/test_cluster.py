@@ -66,8 +66,8 @@ def test_a_cluster_finds_what_one_machine_finds(audited: Audited, tmp_path: Path
     import pyspark  # noqa: PLC0415 - see above
 
     from batonpass.audit import job  # noqa: PLC0415 - see above
+    from batonpass.audit.findings import summary  # noqa: PLC0415 - see above
     from batonpass.audit.session import packed  # noqa: PLC0415 - see above
-    from batonpass.audit.verdict import summary  # noqa: PLC0415 - see above
 
     env = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     settings = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "700m", "spark.ui.enabled": "false"}

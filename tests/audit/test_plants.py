@@ -11,7 +11,7 @@ import pytest
 from tests.audit.planted import DAY, MIDNIGHT, write_day
 from tests.audit.plants import PLANTS, planted_days
 
-from batonpass.audit import source
+from batonpass.audit.database import rows
 from batonpass.audit.findings import AuditResult, Finding
 from batonpass.audit.plan import plan_day
 from batonpass.postgres.schema import upgrade
@@ -83,7 +83,7 @@ def test_what_is_young_no_retention_took(url: str) -> None:
     lost = []
     for days in (1, 30):
         plan = plan_day(
-            lambda sql: source.rows(url, sql), DAY, group="first-lost-snapshot", now=MIDNIGHT + timedelta(days=days)
+            lambda sql: rows(url, sql), DAY, group="first-lost-snapshot", now=MIDNIGHT + timedelta(days=days)
         )
         lost += [one.lost for one in plan.groups]
     assert lost == [1, 0]

@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 from tests.benchmarks.audit import alone_downtime, alone_laws, alone_log, alone_measures, alone_read, alone_story
 from tests.benchmarks.audit.digest import told
 
-from batonpass.audit import source
 from batonpass.audit.checks import edges, told_beyond
-from batonpass.audit.evidence import cut
-from batonpass.audit.findings import Finding, GroupDay
+from batonpass.audit.database import rows
+from batonpass.audit.findings import Finding, GroupDay, cut
 from batonpass.audit.measures import notices
 
 
@@ -45,7 +45,7 @@ def audit(url: str) -> Audited:
     found = chain(
         alone_log.log_laws(day),
         edges(day.plan),
-        told_beyond(lambda sql: source.rows(day.url, sql), day.plan),
+        told_beyond(partial(rows, day.url), day.plan),
         alone_log.unreadable(day),
         alone_log.member_epochs(day),
         alone_laws.unproven(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 import numpy as np
@@ -12,11 +13,11 @@ import pandas as pd
 import pyarrow as pa
 from tests.benchmarks.audit import DAY
 
-from batonpass.audit import source
+from batonpass.audit.database import rows as rows_of
 from batonpass.audit.findings import Finding, Severity
 from batonpass.audit.flatten import CHANGES, GENERATION, LAG
 from batonpass.audit.plan import DayPlan, plan_day
-from batonpass.audit.tables import AdbcReader, DayTables
+from batonpass.audit.tables import DayTables, read_flat
 
 NAMES: Final = ("group_id", "what", "task", "member", "word")
 """Columns of few words that stand there again and again."""
@@ -49,11 +50,11 @@ class Day:
 
 def read(url: str) -> Day:
     """Read a day."""
-    plan = plan_day(lambda sql: source.rows(url, sql), DAY)
+    plan = plan_day(partial(rows_of, url), DAY)
     # The queries are the same as those of the audit; who makes them needs no session of Spark's.
     nobody: Any = None
-    queries = DayTables(nobody, AdbcReader(nobody, url), plan).queries()
-    rows = _frame(source.fetch_each(url, queries))
+    queries = DayTables(nobody, url, plan).queries()
+    rows = _frame(read_flat(url, queries))
     is_lag, is_told = rows["what"] == LAG, rows["what"] == GENERATION
     lags = rows.loc[is_lag, [GROUP, "task", "member", "ms", "number"]].rename(columns={"ms": "at_ms", "number": "lag"})
     generations = _generations(rows[is_told])
