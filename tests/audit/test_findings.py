@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import date
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -21,6 +23,7 @@ from batonpass.audit.findings import (
     readable,
 )
 from batonpass.cli.audit import app
+from batonpass.laws import NOTICES
 
 
 def told(group: str, law: str, at_ms: int, *, severity: Severity = Severity.FATAL) -> Finding:
@@ -99,3 +102,16 @@ def test_the_console_says_names_and_json_ids(monkeypatch: pytest.MonkeyPatch) ->
     body = json.loads(CliRunner().invoke(app, [*wanted, "--json"]).stdout)
     assert body["findings"][0]["member"] == SECOND
     assert FIRST in body["findings"][0]["detail"]
+
+
+def test_every_notice_is_in_the_table_of_the_document() -> None:
+    """Whoever adds one says there what is looked at."""
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z, -]+) \| notice \|", page, re.MULTILINE)
+    assert {name for row in rows for name in row.split(", ")} == set(NOTICES)
+
+
+def test_a_finding_without_a_meaning_cannot_be_made() -> None:
+    """A notice that was forgotten where its meaning stands is seen with its first finding."""
+    with pytest.raises(ValueError, match=r"batonpass/laws\.py"):
+        Finding("g", "new-notice", Severity.NOTICE, None, None, "d")

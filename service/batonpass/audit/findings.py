@@ -13,6 +13,8 @@ from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from batonpass.laws import LAWS, NOTICES
+
 GROUP: Final = "group_id"
 """The column of a group's name, in every frame and file of the audit."""
 
@@ -45,7 +47,7 @@ class Finding:
     """One thing that is wrong or worth a look, with what proves it.
 
     Attributes:
-        law: "L1" to "L10", or the name of a measure ("stuck-warmup", "flapping-member", ...).
+        law: "L1" to "L10", or the name of a notice ("stuck-warmup", "flapping-member", ...): one that ``laws`` has.
         detail: one sentence in the field's words, with times.
         sequences: the sequence numbers of the records that prove it.
         at: when these were written, in milliseconds since 1970.
@@ -59,6 +61,11 @@ class Finding:
     detail: str
     sequences: tuple[int, ...] = ()
     at: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a finding that nobody could be told the meaning of."""
+        if self.law not in LAWS and self.law not in NOTICES:
+            raise ValueError(f"{self.law!r} is neither a law nor a notice; say in batonpass/laws.py what it means")
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,21 +281,6 @@ def cut(
 
 def _place(one: Finding) -> tuple[object, ...]:
     return (one.severity.value, one.at[-1] if one.at else -1, one.task or "", one.member or "", one.detail)
-
-
-LAWS: Final = {
-    "L1": "at most one member runs a task at any moment",
-    "L2": "persist, then change memory, then answer",
-    "L3": "a coordinator that was killed goes on from the last commit",
-    "L4": "two coordinators never both write for a group",
-    "L5": "nobody is expired for a silence that was the coordinator's own",
-    "L6": "a member that is not involved in a move is never interrupted",
-    "L7": "while the owner is alive and willing, only a caught-up copy takes over",
-    "L8": "at most one handover per change of target; extra copies within budget",
-    "L9": "the group reaches its target and rests",
-    "L10": "same input, same decision",
-}
-"""The ten laws, in a line each (docs/architecture.md)."""
 
 
 def named(result: AuditResult) -> str:

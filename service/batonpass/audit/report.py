@@ -25,7 +25,6 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from batonpass.audit.findings import (
-    LAWS,
     AuditResult,
     DowntimeCause,
     Finding,
@@ -42,6 +41,7 @@ from batonpass.audit.findings import (
     ordered,
     readable,
 )
+from batonpass.laws import LAWS
 from batonpass.spans import in_two_units
 
 DASH: Final = "–"  # noqa: RUF001 - as typographers write that nothing is known

@@ -7,35 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from batonpass.dashboard.words import clock, number, span
+from batonpass.laws import LAWS, NOTICES
 
 Json = Mapping[str, Any]
-
-LAWS: Final[Mapping[str, str]] = {
-    "L1": "at most one member runs a task at any moment",
-    "L2": "persist, then change memory, then answer",
-    "L3": "a coordinator that was killed goes on from the last commit",
-    "L4": "two coordinators never both write for a group",
-    "L5": "nobody is expired for a silence of the coordinator's own",
-    "L6": "a member that is not part of a move is never interrupted",
-    "L7": "while the owner lives, only a copy that has caught up takes over",
-    "L8": "at most one handover per change of target, extra copies within budget",
-    "L9": "the group reaches its target and rests",
-    "L10": "same input, same decision",
-}
-FINDINGS: Final[Mapping[str, str]] = {
-    "stuck-warmup": "a warmup that came no closer for an hour, or was given up",
-    "stuck-task": "a task that was granted to nobody for ten minutes",
-    "flapping-member": "a member that came and went four times within an hour",
-    "wasted-warmup": "more than half of the warmups were dropped before they could take over",
-    "futile-probes": "nearly all looks of the timer changed nothing: the group never rests",
-    "unbalanced": "the most loaded member had much more than the least, on average over the day",
-    "downtime-objective": "available for less of the day than the objective says",
-    "replay-incomplete": "not every decision could be made again",
-    "what-if-incomplete": "the day could not be played under other settings",
-    "unknown-beginning": "it is not known how the day began",
-    "unreadable-snapshot": "it is not known how the day began",
-}
-"""What is worth a look, by the name of the finding."""
 
 TONE: Final[Mapping[str, str]] = {"passed": "ok", "failed": "bad", "broken": "bad", "running": "move"}
 STATE: Final[Mapping[str, str]] = {
@@ -78,7 +52,7 @@ class Measure:
 
 def law_words(law: str) -> str:
     """Return what a law says, or what a finding is that breaks none; one that is newer than this, by its name."""
-    return LAWS.get(law) or FINDINGS.get(law) or law.replace("-", " ")
+    return LAWS.get(law) or NOTICES.get(law) or law.replace("-", " ")
 
 
 def when_of(evidence: Json) -> str:
