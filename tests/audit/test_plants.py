@@ -47,12 +47,12 @@ def url(server: EmbeddedPostgres) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def result(spark: SparkSession, url: str, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
-    """One audit of all plants at once, with everything that it writes."""
+def result(spark: SparkSession, url: str) -> AuditResult:
+    """One audit of all plants at once; what an audit draws and writes into files is seen in test_audit."""
     del spark
     from batonpass.audit.job import Audit, run  # noqa: PLC0415 - needs Spark
 
-    return run(Audit(url, DAY, out=str(tmp_path_factory.mktemp("plants")), what_if=False))
+    return run(Audit(url, DAY, what_if=False))
 
 
 def told(result: AuditResult, group: str) -> list[Finding]:

@@ -347,7 +347,7 @@ def test_the_verdict_is_one_sentence_and_its_figures_another() -> None:
     result = sample_result()
     assert summary(result).startswith("L1 and L7 were broken, in 1 group. 3 groups, 21,880 records, 2 fatal findings,")
     odd = replace(result, findings=tuple(replace(result.findings[0], law=law) for law in ("unbalanced", "L10", "L2")))
-    assert headline(odd) == "L2, L10 and x were broken, in 1 group."
-    assert in_short(odd)[2] == "x was broken once."
+    assert headline(odd) == "L2, L10 and unbalanced were broken, in 1 group."
+    assert in_short(odd)[2] == "unbalanced was broken once."
     differing = replace(result, decisions_differing=3)
     assert "3 outcomes differed" in " ".join(in_short(differing))

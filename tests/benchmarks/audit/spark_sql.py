@@ -9,7 +9,6 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import functions as f
@@ -38,7 +37,7 @@ def _read(
 def main(url: str) -> None:
     """Look at the day, and print what came of it as ``spark`` does."""
     plan = plan_day(partial(rows, url), DAY)
-    with opened(COMPILING) as session:
+    with opened() as session:
         tables = DayTables(session, url, plan)
         cores = session.sparkContext.defaultParallelism
         session.conf.set("spark.sql.shuffle.partitions", str(partitions_for(plan.records, cores)))
