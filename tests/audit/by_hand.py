@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from batonpass.audit import checks, checks_tasks, timeline
+from batonpass.audit import checks, timeline
 from batonpass.audit.flatten import CHANGES, bounds_rows
 from batonpass.audit.part import Part
 from batonpass.audit.plan import GroupPart
@@ -51,7 +51,7 @@ def audited(
     with Part(arriving, BEGIN_MS, BEGIN_MS + 86_400_000) as part:
         for step in timeline.STEPS:
             step(part)
-        for law in (*checks.LAWS, *checks_tasks.LAWS):
+        for law in checks.LAWS:
             law(part)
         yield part
 

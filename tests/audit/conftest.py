@@ -32,7 +32,7 @@ def spark() -> Iterator[SparkSession]:
     """A Spark session for small data; whoever opens one meanwhile is given this one."""
     from batonpass.audit.session import opened  # noqa: PLC0415 - tests here that need no Spark run without it
 
-    with opened(meanwhile=lambda: 1, master="local[2]", settings={"spark.sql.shuffle.partitions": "2"}) as session:
+    with opened({"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}) as session:
         yield session
 
 

@@ -1,4 +1,4 @@
-"""One group's day made again from its rows, without a database: what `again` says of it."""
+"""One group's day made again from its rows, without a database: what the replay says of it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 from tests.audit.planted import MIDNIGHT_MS
 
-from batonpass.audit.again import Again, Of
-from batonpass.audit.replay import GENERATION, HISTORY, RECORD, TRACE
+from batonpass.audit.replay import GENERATION, HISTORY, RECORD, TRACE, DayOfGroup, GroupReplay
 from batonpass.codec.code import code_version
 from batonpass.codec.records import StoredRecord
 from batonpass.days.rows import EPOCH, GroupRows, rows_of_table
@@ -40,11 +39,11 @@ def _beside(rows: GroupRows) -> Iterator[tuple[int, int, Any]]:
         yield one["version"], GENERATION, one
 
 
-def retold(rows: GroupRows, first: int = 1, **known: Any) -> Again:
+def retold(rows: GroupRows, first: int = 1, **known: Any) -> GroupReplay:
     """Return what comes of a day that begins with the first record of a group."""
     snapshot = known.pop("snapshot", None)
-    of = Of(first, MIDNIGHT_MS, **({"is_end": True, "is_cut": False, "has_histories": True} | known))
-    again = Again(rows.group_id, code_version(), of)
+    of = DayOfGroup(first, MIDNIGHT_MS, **({"is_end": True, "is_cut": False, "has_histories": True} | known))
+    again = GroupReplay(rows.group_id, code_version(), of)
     if snapshot is not None:
         again.snapshot(snapshot[1], snapshot[2], snapshot[4])
     else:

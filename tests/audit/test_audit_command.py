@@ -59,7 +59,6 @@ def test_a_day_that_is_not_there_is_exit_code_2(planted_url: str) -> None:
         (["--day", "2999-01-01"], "2999-01-01 has not begun yet"),
         (["--day", "yesterday"], "'yesterday' is no day"),
         (["--conf", "memory=3g"], "is no setting of Spark's"),
-        (["--reader", "jdbc", "--jdbc-jar", "no/where.jar"], "there is no file no/where.jar"),
     ):
         code, _, err = audit(*arguments, "--database-url", planted_url)
         assert (code, said in err.replace("\n", " ")) == (2, True), err

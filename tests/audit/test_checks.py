@@ -1,16 +1,20 @@
-"""Each law of the log, on rows written by hand: what it finds, and what it lets pass."""
+"""Each law that the log shows by itself, on rows written by hand: what it finds, and what it lets pass."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
-from tests.audit.by_hand import BEGIN_MS, DAY, TASK, Row, clock, found, in_order, row, told
+from tests.audit.by_hand import BEGIN_MS, DAY, TASK, Row, audited, clock, found, in_order, row, told
 
 from batonpass.audit import checks
-from batonpass.audit.findings import Severity
+from batonpass.audit.checks import superseded
+from batonpass.audit.findings import END_MISSING, Finding, Severity
+from batonpass.audit.flatten import topology_word
 from batonpass.audit.plan import DayPlan, GroupPart
+from batonpass.core.model import Subtopology, Topology
 
 
 def test_a_log_that_goes_on_breaks_nothing() -> None:
@@ -77,7 +81,7 @@ def test_groups_are_looked_at_apart() -> None:
     assert [(one["group_id"], one["sequences"]) for one in found(rows, groups=groups)] == [("h", [1, 3])]
 
 
-LOST = checks.END_MISSING
+LOST = END_MISSING
 
 
 def edge_findings(**known: Any) -> list[tuple[str, str, str, tuple[int, ...]]]:
@@ -237,3 +241,313 @@ def test_an_epoch_is_not_accused_of_what_is_missing() -> None:
     assert len(found([*hole[:2], hole[2] | {"number": 2}])) == 2
     unread = in_order(joined(1), assigned(2), row(0, "unreadable", word="?"), assigned(4))
     assert [one["sequences"] for one in found(unread)] == [[3]]
+
+
+FAR_MS: Final = BEGIN_MS + 80_000_000
+
+
+def grant(member: str, token: int, *, task: str = TASK, **said: Any) -> Row:
+    """Return that a member is to run a task."""
+    return row(0, "active", member, task, token=token, **{"ready": True} | said)
+
+
+def runs(member: str, word: str = "running") -> Row:
+    """Return that a member reported on the task."""
+    return row(0, "reported", member, TASK, word=word)
+
+
+TAKEN: Final = (row(0, "revoked", "a", TASK), row(0, "released", "a", TASK))
+DIED: Final = row(0, "gone", "a", until_ms=FAR_MS, word="expired")
+LEFT: Final = row(0, "gone", "a", until_ms=0, word="left")
+
+
+@pytest.mark.parametrize(
+    ("between", "at_once"),
+    [
+        (TAKEN, False),
+        ((), True),
+        (TAKEN[:1], True),
+        ((TAKEN[0], LEFT), False),
+        ((TAKEN[0], DIED), True),
+        ((DIED, LEFT), False),
+        ((LEFT, row(0, "claimed", "a", TASK)), True),
+        ((LEFT, row(0, "claimed", "a", TASK), LEFT), False),
+        ((TAKEN[0], row(0, "waived", "a", TASK)), False),
+    ],
+)
+def test_a_task_is_granted_when_nobody_else_may_run_it(between: Sequence[Row], *, at_once: bool) -> None:
+    """Confirmed, gone, waived, or out of its lease: anything less is two owners."""
+    rows = in_order(grant("a", 1), *between, grant("b", 2))
+    last = len(rows)
+    expected = [
+        (
+            *("L1", TASK, "b", [1, last]),
+            f"granted at {clock(last)} while a might still run it: neither confirmed, nor gone, nor out of its lease",
+        )
+    ]
+    seen = [(one["law"], one["task"], one["member"], one["sequences"], one["detail"]) for one in found(rows)]
+    assert seen == (expected if at_once else [])
+    assert found([*rows, row(last + 1)], first=last + 1) == []
+
+
+def test_a_late_confirmation_ends_no_newer_grant() -> None:
+    """What a member gives up after it was granted the task anew is the grant before."""
+    rows = in_order(grant("a", 1), TAKEN[0], grant("a", 2), TAKEN[1], grant("b", 3))
+    assert [(one["law"], one["member"], one["sequences"]) for one in found(rows)] == [("L1", "b", [3, 5])]
+
+
+@pytest.mark.parametrize(("token", "broken"), [(6, False), (5, True), (4, True)])
+def test_tokens_grow(token: int, *, broken: bool) -> None:
+    """A token that is as high as one before, or lower, fences nobody."""
+    rows = in_order(grant("a", 5), *TAKEN, grant("b", token))
+    text = f"granted at {clock(4)} under token {token}, which is not above 5 that was granted before"
+    assert told(rows) == ([("L1", text)] if broken else [])
+
+
+def test_an_adoption_is_no_grant() -> None:
+    """Who turned out to run a task after lost commits is believed."""
+    assert found(in_order(grant("a", 5), row(0, "adopted", "b", TASK, token=5, ready=True))) == []
+
+
+COLD: Final = (*TAKEN, grant("b", 2, ready=False), runs("b"))
+COPY: Final = row(0, "standby", "b", TASK, ready=True)
+
+
+def handed_over(*between: Row, before: Sequence[Row] = (), taken: Sequence[Row] = COLD) -> list[Row]:
+    """Return the handover of a task from its running owner to a member that was not caught up."""
+    return in_order(*before, grant("a", 1), runs("a"), *between, *taken)
+
+
+@pytest.mark.parametrize(
+    ("between", "copy"),
+    [
+        ((), "no copy of it"),
+        ((COPY,), "a standby that was not caught up"),
+        ((COPY | {"what": "warmup"},), "a warmup that was not caught up"),
+        ((row(0, "heir", "b", TASK),), "no copy of it"),
+        # To be drained without a deadline is no haste; nor are another's suspicion, or trouble with another task.
+        ((row(0, "drain", "a"),), "no copy of it"),
+        ((row(0, "suspected", "b"),), "no copy of it"),
+        ((runs("b", "failed"), row(0, "parked", task="0_1")), "no copy of it"),
+    ],
+)
+def test_a_task_is_not_taken_for_a_member_that_is_not_caught_up(between: Sequence[Row], copy: str) -> None:
+    """From an owner that runs it, and for nobody's failure."""
+    rows = handed_over(*between)
+    claim, taken = len(rows) - 3, len(rows) - 1
+    assert [(one["law"], one["member"], one["detail"], one["sequences"]) for one in found(rows)] == [
+        ("L7", "b", f"taken from a, which ran it, at {clock(claim)} for b, which had {copy}", [claim, taken])
+    ]
+    assert found([*rows, row(len(rows) + 1)], first=len(rows)) == []
+
+
+def topology(**stateful: bool) -> Row:
+    """Return the topology of a group: ``s0``, ``s1``... are its parts "0", "1"..., with state or without."""
+    parts = tuple(Subtopology(name[1:], 6, stateful=has) for name, has in stateful.items())
+    return row(0, "topology", word=topology_word(Topology(subtopologies=parts)))
+
+
+NEW_COORDINATOR: Final = (*TAKEN, grant("b", 2, ready=False, coordinator_epoch=2), runs("b") | {"coordinator_epoch": 2})
+
+
+@pytest.mark.parametrize(
+    ("excused", "same"),
+    [
+        (handed_over(taken=(*TAKEN, grant("b", 2), runs("b"))), handed_over()),
+        (handed_over(row(0, "suspected", "a")), handed_over(row(0, "suspected", "c"))),
+        (handed_over(row(0, "drain", "a", until_ms=FAR_MS)), handed_over(row(0, "drain", "c", until_ms=FAR_MS))),
+        (handed_over(row(0, "parked", task=TASK)), handed_over(row(0, "parked", task="0_1"))),
+        (handed_over(runs("a", "failed")), handed_over(runs("b", "failed"))),
+        (handed_over(row(0, "heir", "c", TASK)), handed_over(row(0, "heir", "b", TASK))),
+        (handed_over(COPY, taken=NEW_COORDINATOR), handed_over(taken=NEW_COORDINATOR)),
+        (handed_over(before=[topology(s0=False)]), handed_over(before=[topology(s0=True, s1=False)])),
+        (handed_over(taken=(*TAKEN, grant("a", 2, ready=False), runs("a"))), handed_over()),
+    ],
+    ids=[
+        "ready",
+        "suspect",
+        "deadline",
+        "parked",
+        "failed",
+        "not the heir",
+        "new coordinator",
+        "stateless",
+        "the same",
+    ],
+)
+def test_what_excuses_a_cold_promotion(excused: Sequence[Row], same: Sequence[Row]) -> None:
+    """Each of these does, and what is like it but does not matter leaves the finding where it is."""
+    assert found(excused) == []
+    assert [one["law"] for one in found(same)] == ["L7"]
+
+
+def returned(*between: Row, before: Sequence[Row] = ()) -> list[Row]:
+    """Return the handover of a task, and the handover back."""
+    there = (*TAKEN, grant("b", 2), runs("b"))
+    back = (row(0, "revoked", "b", TASK), row(0, "released", "b", TASK), grant("a", 3), runs("a"))
+    return in_order(*before, grant("a", 1), runs("a"), *there, *between, *back)
+
+
+@pytest.mark.parametrize("between", [(), (row(0, "target", "b", TASK),), (row(0, "gone", "c"),)])
+def test_one_change_of_target_is_one_handover(between: Sequence[Row]) -> None:
+    """To say the same target again is no change of it, nor has a member to do with it that had no copy."""
+    rows = returned(*between, before=[row(0, "target", "b", TASK)])
+    claims = [one["seq"] for one in rows if one["what"] == "revoked"]
+    assert [(one["law"], one["task"], one["member"], one["detail"], one["sequences"]) for one in found(rows)] == [
+        (
+            *("L8", TASK, "a", f"2 handovers from running owners for one change of its target, since {clock(4)}"),
+            claims,
+        )
+    ]
+    assert found([*rows, row(len(rows) + 1)], first=claims[-1] + 1) == []
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        (row(0, "target", "a", TASK),),
+        (row(0, "standby", "c", TASK), row(0, "gone", "c", until_ms=0)),
+        (runs("b", "failed"),),
+        (row(0, "suspected", "b"),),
+    ],
+)
+def test_a_second_handover_may_have_its_own_reason(between: Sequence[Row]) -> None:
+    """Another target, a place that was lost, a failure, or a suspicion."""
+    before = [row(0, "target", "b", TASK), row(0, "warmup", "c", TASK), row(0, "dropped", "c", TASK)]
+    assert len(found(returned(before=before))) == 1
+    assert found(returned(*between, before=before)) == []
+
+
+def settings(warmups: int | str, drains: int | str, on_member: int = 9) -> Row:
+    """Return the settings of a group that warmups are counted by."""
+    named = {"max_warmup_replicas": warmups, "max_drain_warmups": drains, "max_warmups_per_member": on_member}
+    return row(0, "config", word=json.dumps(named))
+
+
+def copies(*members: str, what: str = "warmup", begin: int = 0) -> list[Row]:
+    """Return a copy for each of these members, of one task after the other."""
+    return [row(0, what, member, f"0_{number}") for number, member in enumerate(members, start=begin)]
+
+
+DRAINS: Final = row(0, "drain", "z")
+
+
+def test_warmups_stay_within_the_budget_of_the_group() -> None:
+    """Both budgets together while somebody drains; a warmup that ended, or became a standby, makes room."""
+    three = copies("a", "b", "c")
+    assert found(in_order(settings(1, 2), DRAINS, *three)) == []
+    fourth = row(0, "warmup", "d", "0_3")
+    full = in_order(settings(1, 2), DRAINS, *three, fourth)
+    assert [(one["law"], one["task"], one["member"], one["detail"], one["sequences"]) for one in found(full)] == [
+        (
+            *("L8", "0_3", None),
+            f"4 warmups at {clock(6)}; max_warmup_replicas and max_drain_warmups together allow 3",
+            [6],
+        )
+    ]
+    assert found([*full, row(7)], first=7) == []
+    for what in ("dropped", "standby", "heir"):
+        assert found(in_order(settings(1, 2), DRAINS, *three, row(0, what, "a", "0_0"), fourth)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((), ()),
+        ((DRAINS, row(0, "undrain", "z")), (DRAINS,)),
+        ((DRAINS, row(0, "gone", "z", until_ms=0)), (row(0, "undrain", "z"),)),
+        ((DRAINS, row(0, "away", "z")), ()),
+    ],
+)
+def test_drains_widen_the_budget_while_somebody_drains(before: Sequence[Row], after: Sequence[Row]) -> None:
+    """Not before, and not when the drain was taken back, or the member is gone."""
+    rows = in_order(settings(1, 2), *before, *copies("a", "b"), *after)
+    last = next(one["seq"] for one in rows if one["member"] == "b")
+    detail = f"2 warmups at {clock(last)}; nobody drains, and max_warmup_replicas allows 1"
+    assert told(rows) == [("L8", detail)]
+    again = in_order(settings(1, 2), *before, DRAINS, row(0, "drain", "y"), row(0, "undrain", "z"), *copies("a", "b"))
+    assert told(again) == []
+
+
+def test_a_budget_that_is_lowered_leaves_what_is_there() -> None:
+    """Only what begins from then on is held to it; one that is raised holds from then on."""
+    wide, narrow = settings(3, 1), settings(1, 1)
+    third = copies("c", begin=2)
+    assert found(in_order(wide, *copies("a", "b"), narrow)) == []
+    assert len(found(in_order(wide, *copies("a", "b"), narrow, *third))) == 1
+    assert len(found(in_order(narrow, *copies("a", "b"), wide, *third))) == 1
+
+
+def test_a_standby_that_is_to_take_over_begins_no_warmup() -> None:
+    """It had its copy already; and is counted when the next one begins."""
+    turned = (*copies("a"), *copies("b", what="standby", begin=1), *copies("b", begin=1))
+    assert found(in_order(settings(1, 1), *turned)) == []
+    assert len(found(in_order(settings(1, 1), *turned, *copies("c", begin=2)))) == 1
+
+
+def test_warmups_stay_within_the_budget_of_a_member() -> None:
+    """Those of others do not count."""
+    assert found(in_order(settings(9, 9, 2), *copies("a", "b", "a", "b"))) == []
+    (one,) = found(in_order(settings(9, 9, 2), *copies("a", "b", "a", "a")))
+    assert (one["law"], one["task"], one["member"], one["sequences"]) == ("L8", "0_3", "a", [5])
+    assert one["detail"] == f"3 warmups on one member at {clock(5)}; max_warmups_per_member allows 2"
+
+
+def test_a_decision_is_judged_by_what_it_comes_to() -> None:
+    """Its records are written at one instant: what begins before another ends is not beyond the budget."""
+    rows = in_order(settings(2, 1, 2), *copies("a", "a"), *copies("a", begin=2), *copies("a", what="dropped"))
+    assert {detail.split(" at ")[0] for _, detail in told(rows)} == {"3 warmups", "3 warmups on one member"}
+    begin, end = rows[-2:]
+    assert found([*rows[:-2], begin, end | {"at_ms": begin["at_ms"]}]) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "normal", "drains"),
+    [
+        (settings(1, 1), 1, 1),
+        (settings(3, 2), 3, 2),
+        # Of 40 tasks with state: those without do not count, and a share of a task is a whole one.
+        (settings("10%", "20%"), 4, 8),
+        (settings("12%", "12.4%"), 5, 5),
+        # A share comes to one warmup at least, for drains to two.
+        (settings("1%", "1%"), 1, 2),
+        (settings("1%", 1), 1, 1),
+    ],
+)
+def test_budgets_are_numbers_or_shares_of_tasks_with_state(config: Row, normal: int, drains: int) -> None:
+    """As the core counts them, by the settings and the topology of the moment."""
+    word = json.dumps([["0", 30, True], ["1", 50, False], ["2", 10, True]])
+    fewer = json.dumps([["0", 1, True]])
+    rows = in_order(row(0, "topology", word=word), config, settings(7, 6, 5), row(0, "topology", word=fewer))
+    with audited(rows) as part:
+        assert [tuple(one.values())[1:] for one in part.rows("select * from budgets order by seq")] == [
+            *((2, normal, drains, 9), (3, 7, 6, 5), (4, 7, 6, 5))
+        ]
+
+
+def test_a_share_of_no_tasks_is_the_least() -> None:
+    """A group whose topology nobody knows, or that has no parts, has the least budgets."""
+    for shape in ((), (row(0, "topology", word="[]"),)):
+        with audited(in_order(settings("50%", "50%"), *shape)) as part:
+            assert {(one["normal"], one["drains"]) for one in part.rows("select * from budgets")} == {(1, 2)}
+            assert part.rows("select * from stateless") == []
+
+
+def test_where_the_beginning_is_lost_nobody_knows_which_tasks_have_state() -> None:
+    """What has none is taken over cold, and no law is broken by that."""
+    assert [one["law"] for one in found(handed_over())] == ["L7"]
+    assert found(handed_over(), base=1, known=False) == []
+    assert [one["law"] for one in found(handed_over(before=[topology(s0=True)]), base=1, known=False)] == ["L7"]
+
+
+def test_the_replay_knows_better_whether_a_chosen_copy_was_caught_up() -> None:
+    """Only of copies that were behind, only where all was decided again; what is left is counted without them."""
+
+    def cold(group: str, law: str = "L7", words: str = "for b, which had a standby that was not caught up") -> Finding:
+        return Finding(group, law, Severity.FATAL, "0_0", "b", words)
+
+    none = cold("g", words="for b, which had no copy of it")
+    other, unknown = cold("g", law="L1"), cold("h")
+    kept = [(cold("g"), 3), (cold("g"), 3), (none, 3), (other, 1), (unknown, 1)]
+    assert superseded(kept, {"g"}) == [(none, 1), (other, 1), (unknown, 1)]
+    assert superseded(kept, set()) == kept

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.audit.planted import DAY, HOUR_MS, MIDNIGHT_MS, MINUTE_MS, STEPS, scenario
 
-from batonpass.audit import checks_tasks, downtime, measures, timeline
+from batonpass.audit import checks, downtime, measures, timeline
 from batonpass.audit.flatten import BOUNDS, CHANGES, RECORD_COLUMNS, flatten_records
 from batonpass.audit.part import Part
 from batonpass.core.policy import GroupConfig
@@ -61,7 +61,7 @@ def measured(
 ) -> Iterator[Part]:
     """Lend a part with the tables of ``downtime`` and ``measures``; a day that nobody bounds begins with record 1."""
     bounded = any(one["what"] == BOUNDS for one in rows)
-    before = (*timeline.STEPS, checks_tasks.stateless)
+    before = (*timeline.STEPS, checks.stateless)
     with Part([batch_of([*rows, *([] if bounded else [day_of(1)])])], MIDNIGHT_MS, end_ms) as part:
         for step in (*before, *steps):
             step(part)

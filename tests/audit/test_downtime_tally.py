@@ -10,7 +10,7 @@ import pytest
 from tests.audit.by_hand import Row
 from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, SCENARIO, Noted
 
-from batonpass.audit import checks, checks_tasks, downtime, timeline
+from batonpass.audit import checks, downtime, timeline
 from batonpass.audit.flatten import RECORD_COLUMNS, bounds_rows, flatten_records
 from batonpass.audit.part import Part
 from batonpass.audit.plan import GroupPart
@@ -48,7 +48,7 @@ def gaps(noted: Noted, begin_ms: int, end_ms: int) -> Sequence[Row]:
     batch = pa.RecordBatch.from_arrays(columns, list(RECORD_COLUMNS))
     group = GroupPart(group="small", base=0, known=True, first=1, last=len(rows), missing=0)
     with Part([*flatten_records([batch]), *bounds_rows([group])], begin_ms, end_ms) as part:
-        for step in (*timeline.STEPS, *checks.LAWS, *checks_tasks.LAWS):
+        for step in (*timeline.STEPS, *checks.LAWS):
             step(part)
         for step in downtime.STEPS:
             step(part)

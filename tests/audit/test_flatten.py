@@ -159,8 +159,8 @@ def test_the_audit_and_the_schema_agree(planted_url: str, name: str) -> None:
         "generations": tables.GENERATIONS,
         "traces": tables.TRACES,
         "warmups": tables.WARMUP_LAGS,
-        "histories": tables.BESIDE,
-        "told": tables.BESIDE,
+        "histories": tables.SHOWN,
+        "told": tables.SHOWN,
     }
     wanted = to_arrow_schema(schemas[name])
     select = tables.SELECTS[name].replace("{within}", "true")

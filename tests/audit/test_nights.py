@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from batonpass.audit.job import Audit
 from batonpass.audit.nights import Nights, Schedule, keep_nights
-from batonpass.audit.output import DayTaken, recorded
+from batonpass.audit.runs import DayTaken, recorded
 from batonpass.cli.audit import app
 from batonpass.cli.nightly import carried_out, options_of
 from batonpass.days.writing import make_days
@@ -243,14 +243,14 @@ def test_what_makes_no_sense_together_is_said() -> None:
 def test_each_audit_is_done_as_the_nights_were_asked_for() -> None:
     """Every option reaches it; the database goes through the environment, which no list of processes shows."""
     plain = Audit(NOWHERE, DAY)
-    assert options_of(plain, as_json=False) == ["--reader", "adbc"]
+    assert options_of(plain, as_json=False) == []
     odd = Audit(
-        *(NOWHERE, DAY, None, "there", "jdbc", Path("driver.jar")), what_if=False, replay=False, export=False,
+        *(NOWHERE, DAY, None, "there"), what_if=False, replay=False, export=False,
         objective=0.999, spark={"spark.master": "local[1]"},
     )  # fmt: skip
     words = options_of(odd, as_json=True)
     assert words == [
-        *("--out", "there", "--reader", "jdbc", "--jdbc-jar", "driver.jar", "--objective", "0.999"),
+        *("--out", "there", "--objective", "0.999"),
         *("--conf", "spark.master=local[1]", "--no-what-if", "--no-replay", "--no-export", "--json"),
     ]
 

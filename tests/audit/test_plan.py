@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from tests.audit.planted import DAY, MIDNIGHT_MS, QUIET_MS
 
-from batonpass.audit import source
+from batonpass.audit.database import rows as rows_of
 from batonpass.audit.plan import ONE_PART, MissingDay, partitions_for, plan_day
-from batonpass.audit.tables import jdbc_url, plain_url
 
 
 def test_a_day_is_found_by_bisection(planted_url: str) -> None:
     """For every group, first and last are what a look at every record says, with holes and lost ends."""
 
     def rows(sql: str) -> Sequence[tuple[Any, ...]]:
-        return source.rows(planted_url, sql)
+        return rows_of(planted_url, sql)
 
     plan = plan_day(rows, DAY)
     within = f"at >= '{DAY}T00:00:00Z' and at < '{DAY + timedelta(days=1)}T00:00:00Z'"
@@ -36,7 +35,7 @@ def test_a_day_that_goes_on_ends_now(planted_url: str) -> None:
     """What has not happened yet is not counted as time in which tasks were to be run."""
 
     def rows(sql: str) -> Sequence[tuple[Any, ...]]:
-        return source.rows(planted_url, sql)
+        return rows_of(planted_url, sql)
 
     now = datetime.fromtimestamp((MIDNIGHT_MS + QUIET_MS) / 1_000, UTC)
     plan = plan_day(rows, DAY, now=now)
@@ -55,19 +54,11 @@ def test_small_days_are_not_cut() -> None:
     assert 40 <= partitions_for(10_000_000, 2) <= 60
 
 
-def test_a_url_is_one_for_each_driver() -> None:
-    """Names of Python drivers go, and JDBC is given who connects beside the URL."""
-    assert plain_url("postgresql+asyncpg://u:p@h/d") == plain_url("postgres://u:p@h/d") == "postgresql://u:p@h/d"
-    url, properties = jdbc_url("postgresql://us%40er:p%2Fw@db:6432/log?sslmode=require")
-    assert url == "jdbc:postgresql://db:6432/log"
-    assert properties == {"user": "us@er", "password": "p/w", "sslmode": "require"}
-
-
 def test_a_day_of_rest_is_one_to_audit_and_one_before_the_first_record_is_not(planted_url: str) -> None:
     """The day after: no record of its own, and everything that was so when it began."""
 
     def rows(sql: str) -> Sequence[tuple[Any, ...]]:
-        return source.rows(planted_url, sql)
+        return rows_of(planted_url, sql)
 
     plan = plan_day(rows, DAY + timedelta(days=1))
     assert {one.last < one.first for one in plan.groups} == {True}

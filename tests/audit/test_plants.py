@@ -11,7 +11,7 @@ import pytest
 from tests.audit.planted import DAY, MIDNIGHT, write_day
 from tests.audit.plants import PLANTS, planted_days
 
-from batonpass.audit import source
+from batonpass.audit.database import rows
 from batonpass.audit.findings import AuditResult, Finding
 from batonpass.audit.plan import plan_day
 from batonpass.postgres.schema import upgrade
@@ -47,12 +47,12 @@ def url(server: EmbeddedPostgres) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def result(spark: SparkSession, url: str, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
-    """One audit of all plants at once, with everything that it writes."""
+def result(spark: SparkSession, url: str) -> AuditResult:
+    """One audit of all plants at once; what an audit draws and writes into files is seen in test_audit."""
     del spark
     from batonpass.audit.job import Audit, run  # noqa: PLC0415 - needs Spark
 
-    return run(Audit(url, DAY, out=str(tmp_path_factory.mktemp("plants")), what_if=False))
+    return run(Audit(url, DAY, what_if=False))
 
 
 def told(result: AuditResult, group: str) -> list[Finding]:
@@ -83,7 +83,7 @@ def test_what_is_young_no_retention_took(url: str) -> None:
     lost = []
     for days in (1, 30):
         plan = plan_day(
-            lambda sql: source.rows(url, sql), DAY, group="first-lost-snapshot", now=MIDNIGHT + timedelta(days=days)
+            lambda sql: rows(url, sql), DAY, group="first-lost-snapshot", now=MIDNIGHT + timedelta(days=days)
         )
         lost += [one.lost for one in plan.groups]
     assert lost == [1, 0]

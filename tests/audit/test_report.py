@@ -14,7 +14,7 @@ import pytest
 from plotly.offline import get_plotlyjs
 from tests.audit.sample import DAY, WORST_HOUR_MS, clean_result, sample_result
 
-from batonpass.audit import report, report_figures, report_words, verdict
+from batonpass.audit import report
 from batonpass.audit.findings import (
     AuditResult,
     Finding,
@@ -24,9 +24,11 @@ from batonpass.audit.findings import (
     Pictures,
     Severity,
     WarmupPoint,
+    headline,
+    named,
+    summary,
 )
 from batonpass.audit.report import as_html, in_short, write_report
-from batonpass.audit.verdict import headline, summary
 
 NASTY = '"><script>window.hurt=1</script><img src=x onerror="window.hurt=1"><b>%{x}</b></script>\u2028&lt;'
 
@@ -76,7 +78,7 @@ def coloured(value: Any) -> Any:
     return [coloured(one) for one in value] if isinstance(value, list) else value
 
 
-def named(result: AuditResult, name: str) -> AuditResult:
+def named_so(result: AuditResult, name: str) -> AuditResult:
     """Return a result in which a group, a task, a member and every sentence of others is ``name``."""
     told = Finding(name, "L1", Severity.FATAL, name, name, name, (1,), (WORST_HOUR_MS + 5,))
     interval = OwnershipInterval(name, name, name, WORST_HOUR_MS, None, "running")
@@ -155,7 +157,7 @@ def test_every_place_for_a_plot_has_one(source: str) -> None:
 
 def test_a_colour_is_one_that_the_page_has(source: str) -> None:
     """Every name of a colour has a value for light, for dark and for paper."""
-    style = (Path(report.__file__).parent / "templates" / "report.css.j2").read_text()
+    style = source.partition("<style>")[2].partition("</style>")[0]
     used = set(re.findall(r'"(--\w+)"', json.dumps(figures_of(source)))) | set(re.findall(r"var\((--\w+)\)", style))
     for palette in re.findall(r":root \{(.*?)\}", style, re.DOTALL):
         assert used <= set(re.findall(r"(--\w+):", palette))
@@ -163,7 +165,7 @@ def test_a_colour_is_one_that_the_page_has(source: str) -> None:
 
 def test_what_came_from_users_is_only_shown() -> None:
     """A name made of markup becomes neither a tag, nor the end of a script, nor markup or a template in a plot."""
-    made = as_html(named(sample_result(), NASTY))
+    made = as_html(named_so(sample_result(), NASTY))
     page = Page(made)
     assert page.fetched == []
     assert page.tags.count("script") == Page(as_html(sample_result())).tags.count("script") == 2
@@ -199,12 +201,12 @@ def test_a_day_under_way_is_told_so_far() -> None:
     made = as_html(under_way)
     assert "so far, until 18:07 (UTC)" in made
     assert "<title>Audit of 2026-11-20 so far: Nothing happened so far.</title>" in made
-    assert verdict.named(under_way) == "2026-11-20 so far, until 18:07 UTC"
+    assert named(under_way) == "2026-11-20 so far, until 18:07 UTC"
     held = replace(under_way, groups=sample_result().groups)
     assert headline(held) == "Every law held so far."
     assert headline(replace(sample_result(), so_far_ms=1)).endswith(" broken so far, in 1 group.")
     over = replace(held, so_far_ms=None)
-    assert verdict.named(over) == "2026-11-20"
+    assert named(over) == "2026-11-20"
     assert "so far" not in headline(over)
     assert "so far" not in as_html(over).partition("<script>")[0]
 
@@ -261,7 +263,7 @@ def test_two_owners_at_once_lie_above_one_another() -> None:
     third = OwnershipInterval("orders", "0_1", "a", 120, None, "running")
     restart = OwnershipInterval("orders", "0_2", "a", 0, 100, "restoring")
     same = OwnershipInterval("orders", "0_2", "a", 90, 200, "running")
-    assert report_figures.clashing([third, second, first, restart, same]) == {second}
+    assert report.clashing([third, second, first, restart, same]) == {second}
 
 
 def test_a_timeline_shows_the_tasks_to_which_most_happened() -> None:
@@ -272,13 +274,13 @@ def test_a_timeline_shows_the_tasks_to_which_most_happened() -> None:
         for number in range(1 + task % 5)
     ]
     broken = Finding("orders", "L1", Severity.FATAL, "0_0", "m1", "x", (1,), (WORST_HOUR_MS + 1,))
-    made, shown, there = report_figures.timeline(many, [broken], WORST_HOUR_MS)
+    made, shown, there = report.timeline_figure(many, [broken], WORST_HOUR_MS)
     assert made is not None
-    assert (shown, there) == (report_figures.TASKS_SHOWN, 200)
+    assert (shown, there) == (report.TASKS_SHOWN, 200)
     rows = made["layout"]["yaxis"]["categoryarray"]
     assert rows[:3] == ["0_0", "0_3", "0_4"]
     assert rows == sorted(rows, key=lambda task: int(task[2:]))
-    assert report_figures.timeline(many, [], WORST_HOUR_MS + report_figures.HOUR_MS * 2) == (None, 0, 0)
+    assert report.timeline_figure(many, [], WORST_HOUR_MS + report.HOUR_MS * 2) == (None, 0, 0)
 
 
 def test_nothing_is_drawn_beyond_what_was_read() -> None:
@@ -286,7 +288,7 @@ def test_nothing_is_drawn_beyond_what_was_read() -> None:
     minute = 60_000
     goes_on = [OwnershipInterval("orders", "0_1", "a", WORST_HOUR_MS + minute, None, "running")]
     for read_ms, lasts in ((WORST_HOUR_MS + 16 * minute, 15), (WORST_HOUR_MS + 90 * minute, 59), (None, 59)):
-        made, *_ = report_figures.timeline(goes_on, [], WORST_HOUR_MS, read_ms)
+        made, *_ = report.timeline_figure(goes_on, [], WORST_HOUR_MS, read_ms)
         assert made is not None
         assert made["data"][0]["x"] == [lasts * minute]
 
@@ -295,7 +297,7 @@ def test_a_warmup_that_became_a_standby_or_goes_on_was_not_wasted() -> None:
     """Only what was dropped is; the scales have a mark on either side of all points, so that they can be read."""
     outcomes = ("promoted", "standby", "open", "dropped")
     points = [WarmupPoint("g", "0_0", "m", 0, 11_000 + n, 3_000, one) for n, one in enumerate(outcomes)]
-    made = report_figures.warmups([*points, WarmupPoint("g", "0_0", "m", 0, 9, None, "dropped")])
+    made = report.warmups_figure([*points, WarmupPoint("g", "0_0", "m", 0, 9, None, "dropped")])
     assert made is not None
     assert {one["name"]: len(one["x"]) for one in made["data"]} == {"put to use": 2, "under way": 1, "wasted": 1}
     assert [10**end for end in made["layout"]["xaxis"]["range"]] == pytest.approx([1_000, 10_000])
@@ -305,30 +307,30 @@ def test_a_warmup_that_became_a_standby_or_goes_on_was_not_wasted() -> None:
 def test_the_frontier_is_what_nothing_beats() -> None:
     """From the cheapest to the dearest, each has less downtime than all that cost less."""
     tried = [Outcome({}, downtime, moves, None) for downtime, moves in ((9, 1), (8, 2), (8, 3), (5, 4), (6, 5), (1, 9))]
-    best = report_figures.unbeaten(reversed(tried), by_bytes=False)
+    best = report.unbeaten(reversed(tried), by_bytes=False)
     assert [(one.downtime_ms, one.moves) for one in best] == [(9, 1), (8, 2), (5, 4), (1, 9)]
 
 
 @pytest.mark.parametrize(
     ("said", "wanted"),
     [
-        (report_words.span(None), "–"),  # noqa: RUF001 - the dash that is shown
-        (report_words.span(0), "0 ms"),
-        (report_words.span(4_230), "4.2 s"),
-        (report_words.span(59_999), "1 min"),
-        (report_words.span(1_284_000), "21 min 24 s"),
-        (report_words.span(7_200_000), "2 h"),
-        (report_words.span(90_000_000), "1 d 1 h"),
-        (report_words.share(1), "100 %"),
-        (report_words.share(0.99938), "99.94 %"),
-        (report_words.share(0.5), "50.0 %"),
-        (report_words.share(0.999_999), "99.9999 %"),
-        (report_words.share(0.999_999_4), "99.99994 %"),
-        (report_words.share(1 - 1e-15), "> 99.9999999 %"),
-        (report_words.size(48_318_382_080), "48.3 GB"),
-        (report_words.size(3e19), "3e+04 PB"),
-        (report_words.number(21_480.0), "21,480"),
-        (report_words.number(1.2345), "1.23"),
+        (report.span(None), "–"),  # noqa: RUF001 - the dash that is shown
+        (report.span(0), "0 ms"),
+        (report.span(4_230), "4.2 s"),
+        (report.span(59_999), "1 min"),
+        (report.span(1_284_000), "21 min 24 s"),
+        (report.span(7_200_000), "2 h"),
+        (report.span(90_000_000), "1 d 1 h"),
+        (report.share(1), "100 %"),
+        (report.share(0.99938), "99.94 %"),
+        (report.share(0.5), "50.0 %"),
+        (report.share(0.999_999), "99.9999 %"),
+        (report.share(0.999_999_4), "99.99994 %"),
+        (report.share(1 - 1e-15), "> 99.9999999 %"),
+        (report.size(48_318_382_080), "48.3 GB"),
+        (report.size(3e19), "3e+04 PB"),
+        (report.number(21_480.0), "21,480"),
+        (report.number(1.2345), "1.23"),
     ],
 )
 def test_figures_are_written_for_people(said: str, wanted: str) -> None:
@@ -344,8 +346,8 @@ def test_the_verdict_is_one_sentence_and_its_figures_another() -> None:
     )
     result = sample_result()
     assert summary(result).startswith("L1 and L7 were broken, in 1 group. 3 groups, 21,880 records, 2 fatal findings,")
-    odd = replace(result, findings=tuple(replace(result.findings[0], law=law) for law in ("x", "L10", "L2")))
-    assert headline(odd) == "L2, L10 and x were broken, in 1 group."
-    assert in_short(odd)[2] == "x was broken once."
+    odd = replace(result, findings=tuple(replace(result.findings[0], law=law) for law in ("unbalanced", "L10", "L2")))
+    assert headline(odd) == "L2, L10 and unbalanced were broken, in 1 group."
+    assert in_short(odd)[2] == "unbalanced was broken once."
     differing = replace(result, decisions_differing=3)
     assert "3 outcomes differed" in " ".join(in_short(differing))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from tests.audit.sample import sample_result
-from tests.audit.test_report import NASTY, named
+from tests.audit.test_report import NASTY, named_so
 from tests.programs import chromium
 
 from batonpass.audit.report import write_report
@@ -57,7 +57,7 @@ def test_every_plot_is_drawn(browser: Browser, tmp_path: Path, width: int, dark:
 
 def test_markup_of_users_stays_text(browser: Browser, tmp_path: Path) -> None:
     """A name that would be a script, a picture or a template is shown as it was written, in plots too."""
-    page, told = opened(browser, write_report(named(sample_result(), NASTY), tmp_path / "day.html"))
+    page, told = opened(browser, write_report(named_so(sample_result(), NASTY), tmp_path / "day.html"))
     assert told == []
     assert page.evaluate("window.hurt") is None
     assert page.evaluate("document.querySelectorAll('main img, main script, svg a, svg image[href^=x]').length") == 0

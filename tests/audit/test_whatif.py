@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,11 +11,22 @@ import pyarrow as pa
 import pytest
 from tests.audit.small_day import BEGIN_MS, DAY, DAY_MS, SCENARIO
 
+from batonpass.audit import database
 from batonpass.audit.findings import GroupDay, Severity
 from batonpass.audit.plan import plan_day
-from batonpass.audit.whatif import FACTS, NOT_TOLD, TOLD, TRIED, recommend, told_batches, try_batches
-from batonpass.audit.whatif_grid import attempt, grid
-from batonpass.audit.whatif_story import Story
+from batonpass.audit.tables import DayTables
+from batonpass.audit.whatif import (
+    FACTS,
+    NOT_TOLD,
+    TOLD,
+    TRIED,
+    Story,
+    attempt,
+    grid,
+    recommend,
+    told_batches,
+    try_batches,
+)
 from batonpass.codec.groups import GROUP_VERSION, encode_group
 from batonpass.codec.records import StoredRecord, decode_record
 from batonpass.core.evolve import evolve
@@ -131,13 +143,10 @@ async def test_a_day_in_a_database_is_tried(
     spark: SparkSession, rows: GroupRows, engine: AsyncEngine, database_url: str
 ) -> None:
     """The whole way: each setting of the grid is played, and the figures of the day stand beside the simulated ones."""
-    from batonpass.audit import source  # noqa: PLC0415 - the other tests need no Spark
-    from batonpass.audit.tables import AdbcReader, DayTables  # noqa: PLC0415
-
     await make_days(engine, [DAY])
     await write(engine, rows)
-    plan = plan_day(lambda sql: source.rows(database_url, sql), DAY)
-    tables = DayTables(spark, AdbcReader(spark, database_url), plan)
+    plan = plan_day(partial(database.rows, database_url), DAY)
+    tables = DayTables(spark, database_url, plan)
     day = GroupDay("small", {"downtime_ms": 1, "moves": 1, "records": rows.version})
     large = GroupDay("large", {"downtime_ms": 2, "records": 200_001})
     (found,), (left_out,) = recommend(tables, [day, large, GroupDay("gone", {"downtime_ms": 9})])

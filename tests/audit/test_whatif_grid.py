@@ -6,9 +6,20 @@ import msgspec
 import pytest
 
 from batonpass.audit.findings import GroupDay
-from batonpass.audit.whatif import NOT_TOLD, recommendations, worth_trying
-from batonpass.audit.whatif_grid import TUNED, Trial, Value, choose, grid, present, recommendation, seconds
-from batonpass.audit.whatif_story import Story
+from batonpass.audit.whatif import (
+    NOT_TOLD,
+    TUNED,
+    Story,
+    Trial,
+    Value,
+    choose,
+    grid,
+    present,
+    recommendation,
+    recommendations,
+    seconds,
+    worth_trying,
+)
 from batonpass.core.policy import parse_config
 from batonpass.simulate.scenario.model import Scenario, TaskSort, Worker
 from batonpass.simulate.scenario.tally import Counted

@@ -8,8 +8,7 @@ import pytest
 from tests.audit.small_day import BEGIN_MS, MINUTE, Noted
 
 from batonpass.audit.findings import Recommendation
-from batonpass.audit.whatif_grid import attempt, grid, recommendation
-from batonpass.audit.whatif_story import Rates, tell
+from batonpass.audit.whatif import Rates, attempt, grid, recommendation, tell
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker

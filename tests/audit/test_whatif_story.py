@@ -6,9 +6,19 @@ from functools import cache
 import pytest
 from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, NAMES, SCENARIO, Noted, lived
 
-from batonpass.audit.whatif_grid import attempt, grid, present
-from batonpass.audit.whatif_restores import Learnt, Restores, first_sizes, learnt
-from batonpass.audit.whatif_story import NoStory, Rates, Story, tell
+from batonpass.audit.whatif import (
+    Learnt,
+    NoStory,
+    Rates,
+    Restores,
+    Story,
+    attempt,
+    first_sizes,
+    grid,
+    learnt,
+    present,
+    tell,
+)
 from batonpass.core import records as r
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.model import Cause, Grant, Group, Role

@@ -11,9 +11,8 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.audit.sample import DAY, clean_result, sample_result
 
-from batonpass.audit.findings import AuditResult
-from batonpass.audit.output import daily_of, ordered, recorded
-from batonpass.audit.verdict import summary
+from batonpass.audit.findings import AuditResult, ordered, summary
+from batonpass.audit.runs import daily_of, recorded
 from batonpass.codec.answers import rfc3339
 from batonpass.postgres.audits import PostgresAudits, _measures
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, Audits, AuditState

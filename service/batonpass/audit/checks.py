@@ -1,15 +1,18 @@
-"""The laws of the log itself: nothing is missing, nobody else wrote, numbers only grow (L2, L4).
+"""The laws that the log shows by itself, each a query over one part of the day.
 
-Each check is a query over one part of the day, but for the ends of logs, which the plan of the day knows. Whether
-generations and histories of tasks are what the log says is seen where decisions are made again (``replay``).
+First those of the log: nothing is missing, nobody else wrote, numbers only grow (L2, L4). Then those of tasks: one
+owner at a time (L1), ready copies take over (L7), moves and copies within bounds (L8). Last the ends of logs, which the
+plan of the day knows. Whether generations and histories are what the log says is seen where decisions are made again
+(``replay``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Final
 
-from batonpass.audit.findings import Finding, Severity
+from batonpass.audit.findings import END_MISSING, Finding, Severity
 from batonpass.audit.part import Part, columns
 from batonpass.audit.plan import DayPlan, GroupPart, Rows, around, quoted
 
@@ -202,8 +205,407 @@ def member_epochs(part: Part) -> None:
     )
 
 
-LAWS: Final[tuple[Callable[[Part], None], ...]] = (log_laws, member_epochs, unreadable)
-"""What is called for each part."""
+EXCUSED: Final = columns("group_id varchar, member varchar")
+"""Members from whom tasks may be taken without a ready copy."""
+
+STATELESS: Final = columns("group_id varchar, subtopology varchar")
+"""Subtopologies without state."""
+
+BUDGETS: Final = columns("group_id varchar, seq bigint, normal bigint, drains bigint, of_member bigint")
+"""How many warmups a group's settings allow from a record on: in all, as many again for drains, and on one member."""
+
+DRAINING: Final = columns("group_id varchar, seq bigint, members bigint")
+"""How many members of a group drain from a record on."""
+
+DOUBTFUL: Final = columns(
+    "group_id varchar, task varchar, member varchar, seq bigint, at_ms bigint, ms bigint, token bigint, holders int,"
+    " held_token bigint, held_seq bigint, held_at bigint, held_by varchar"
+)
+"""Grants that something speaks against: ``holders`` members might run the task then, or ``held_token``, the highest one
+granted before, is not below its own. ``held_seq`` and what follows is the grant before it."""
+
+HANDOVERS: Final = columns(
+    "group_id varchar, task varchar, runner varchar, claim_seq bigint, claim_ms bigint, claim_at_ms bigint,"
+    " claim_epoch bigint, claim_nth bigint, taker varchar, taken_seq bigint, taken_at_ms bigint, taken_ready boolean,"
+    " taken_role varchar, taken_epoch bigint, heir varchar"
+)
+"""Runs that ended because the running owner was told to give the task up to somebody else, for nobody's failure."""
+
+WARMING: Final = columns(
+    "group_id varchar, task varchar, member varchar, seq bigint, at_ms bigint, of_group bigint, of_member bigint"
+)
+"""Where warmups began or ended. ``of_group`` and ``of_member`` are how many the group and the member had after a
+decision that began one with a member that had had nothing of its task; they stand at its last row alone."""
+
+
+def excused(part: Part) -> None:
+    """Make ``excused``: suspects, and drains with a deadline, at some time of the day."""
+    part.make(
+        "excused",
+        EXCUSED,
+        """
+        select distinct group_id, member
+          from changes where what = 'suspected' or (what = 'drain' and until_ms is not null)
+        """,
+    )
+
+
+def stateless(part: Part) -> None:
+    """Make ``stateless``: the subtopologies of each group that have no state; their tasks have nothing to warm up."""
+    part.make(
+        "stateless",
+        STATELESS,
+        """
+        select distinct group_id, part[1] as subtopology
+          from (select group_id, unnest(from_json(word, '[["VARCHAR"]]')) as part
+                  from changes where what = 'topology')
+         where part[3] = 'false'
+        """,
+    )
+
+
+def budgets(part: Part) -> None:
+    """Make ``budgets``. A budget that is a share counts of the tasks with state that there are by then."""
+    part.make(
+        "budgets",
+        BUDGETS,
+        """
+        with
+        said as (
+            select group_id, seq, place, word as config, null as stateful from changes where what = 'config'
+             union all
+            select group_id, seq, place, null,
+                   coalesce(list_sum([try_cast(one[2] as bigint) for one in from_json(word, '[["VARCHAR"]]')
+                                      if one[3] = 'true']), 0)
+              from changes where what = 'topology'
+        ),
+        settings as (
+            select group_id, seq, last_value(config ignore nulls) over so_far as config,
+                   coalesce(last_value(stateful ignore nulls) over so_far, 0) as stateful
+              from said
+            window so_far as (partition by group_id order by seq, place rows between unbounded preceding and current row)
+           qualify row_number() over (partition by group_id, seq order by place desc) = 1
+        ),
+        -- A share for drains counts as at least two.
+        copies as (
+            select group_id, seq, least, try_cast(config ->> 'max_warmups_per_member' as bigint) as of_member,
+                   case when ends_with(setting, '%')
+                        then greatest(least, ceil(try_cast(rtrim(setting, '%') as double) * stateful / 100 - 1e-9))
+                        else greatest(1, try_cast(setting as bigint)) end as copies
+              from (select *, unnest([1, 2]) as least,
+                           unnest([config ->> 'max_warmup_replicas', config ->> 'max_drain_warmups']) as setting
+                      from settings where config is not null)
+        )
+        select group_id, seq, max(copies) filter (least = 1) as normal, max(copies) filter (least = 2) as drains,
+               any_value(of_member) as of_member
+          from copies
+         group by group_id, seq
+        """,
+    )
+
+
+def draining(part: Part) -> None:
+    """Make ``draining``, for groups in which anybody ever drains."""
+    part.make(
+        "draining",
+        DRAINING,
+        """
+        with
+        told as (
+            select group_id, member, seq, place, what = 'drain' as drains
+              from changes semi join (select distinct group_id, member from changes where what = 'drain')
+                           using (group_id, member)
+             where what in ('drain', 'undrain', 'gone', 'away')
+             union all
+            select d.group_id, j.member, d.seq, d.place, false
+              from changes d join (select distinct group_id, member from changes where what = 'drain') j using (group_id)
+             where d.what = 'deleted'
+        ),
+        turned as (
+            select group_id, seq, place,
+                   drains::int - coalesce(lag(drains) over (partition by group_id, member order by seq, place), false)::int
+                       as more
+              from told
+        )
+        select group_id, seq, sum(more) over (partition by group_id order by seq, place
+                                              rows between unbounded preceding and current row) as members
+          from turned
+       qualify row_number() over (partition by group_id, seq order by place desc) = 1
+        """,
+    )
+
+
+def doubtful(part: Part) -> None:
+    """Make ``doubtful`` from ``rights``."""
+    part.make(
+        "doubtful",
+        DOUBTFUL,
+        """
+        with
+        rated as (
+            select *, sum(licensed::int - was_licensed::int) over so_far as holders,
+                   max(if(act = 'hold', token, null)) over before as held_token
+              from rights
+            window so_far as (partition by line order by nth rows between unbounded preceding and current row),
+                   before as (partition by line order by nth rows between unbounded preceding and 1 preceding)
+        ),
+        wrong as (
+            select n, line, nth, holders, held_token
+              from rated where act = 'hold' and (holders > 1 or token <= held_token)
+        ),
+        earlier as (
+            select w.n, w.holders, w.held_token, h.n as held_n
+              from wrong w
+              asof left join (select n, line, nth from rights where act = 'hold') h on h.line = w.line and h.nth < w.nth
+        )
+        select o.group_id, o.task, o.member, s.seq, s.at_ms, s.ms, s.token, e.holders, e.held_token,
+               h.seq as held_seq, h.at_ms as held_at, b.member as held_by
+          from earlier e
+          join story s on s.n = e.n and s.what = 'active'
+          join copies o on o.copy = s.copy
+          left join story h on h.n = e.held_n
+          left join copies b on b.copy = h.copy
+        """,
+    )
+
+
+def one_owner(part: Part) -> None:
+    """Find grants made while somebody else might still run the task, or under a token that did not grow (L1)."""
+    part.find(
+        "L1",
+        FATAL,
+        """
+        select group_id, task, member,
+               'granted at ' || time_of(ms) || ' while ' || told(held_by)
+                   || ' might still run it: neither confirmed, nor gone, nor out of its lease' as detail,
+               [held_seq, seq] as sequences, [held_at, at_ms] as at
+          from doubtful where holders > 1
+        """,
+        of_day=True,
+    )
+    part.find(
+        "L1",
+        FATAL,
+        """
+        select group_id, task, member,
+               'granted at ' || time_of(ms) || ' under token ' || told(token) || ', which is not above '
+                   || told(held_token) || ' that was granted before' as detail,
+               [held_seq, seq] as sequences, [held_at, at_ms] as at
+          from doubtful where token <= held_token
+        """,
+        of_day=True,
+    )
+
+
+def handovers(part: Part) -> None:
+    """Make ``handovers`` from ``runs`` and ``excused``."""
+    part.make(
+        "handovers",
+        HANDOVERS,
+        """
+        select r.*
+          from runs r anti join excused e on e.group_id = r.group_id and e.member = r.runner
+         where claim_seq is not null and taken_seq > claim_seq and (fell_seq is null or fell_seq > claim_seq)
+           and not parked and taker <> runner
+        """,
+    )
+
+
+def cold_promotions(part: Part) -> None:
+    """Find handovers from a running, willing owner to a member whose copy was not caught up (L7).
+
+    A member that was not chosen when the owner was told to stop took over because the chosen one fell away: excused. So
+    is one of which a coordinator that has just started knew nothing.
+    """
+    part.find(
+        "L7",
+        FATAL,
+        r"""
+        with
+        cold as (
+            select *, taken_role in ('standby', 'warmup') as has_copy, regexp_extract(task, '^(.*)_\d+$', 1) as subtopology
+              from handovers
+             where not taken_ready and (heir is null or heir = taker)
+        )
+        select group_id, task, taker as member,
+               'taken from ' || told(runner) || ', which ran it, at ' || time_of(claim_ms) || ' for ' || told(taker)
+                   || ', which had '
+                   || if(has_copy, 'a ' || taken_role || ' that was not caught up', 'no copy of it') as detail,
+               [claim_seq, taken_seq] as sequences, [claim_at_ms, taken_at_ms] as at
+          from cold anti join stateless using (group_id, subtopology)
+         where (not has_copy or taken_epoch = claim_epoch)
+           -- Where the beginning is lost, nobody knows which tasks have state.
+           and (group_id in (select group_id from bounds anti join leaps using (group_id) where known)
+                or group_id in (select group_id from changes where what = 'topology'))
+        """,
+        of_day=True,
+    )
+
+
+BEHIND: Final = "that was not caught up"
+
+
+def superseded(found: Iterable[tuple[Finding, int]], lawful: Container[str]) -> list[tuple[Finding, int]]:
+    """Return findings, each with how many there are of its group and law, without those that the replay knows better.
+
+    A copy that is chosen while it is caught up may have fallen a little behind when its owner has stopped; the log says
+    only how it was in the end. Where every decision of a group (``lawful``) was made again, with what had been heard
+    then, and held to the laws, that has been judged by who knew.
+    """
+    whole = list(found)
+    gone = Counter(one.group for one, _ in whole if _is_superseded(one, lawful))
+    return [
+        (one, count - gone[one.group] if one.law == "L7" else count)
+        for one, count in whole
+        if not _is_superseded(one, lawful)
+    ]
+
+
+def _is_superseded(one: Finding, lawful: Container[str]) -> bool:
+    return one.law == "L7" and one.group in lawful and one.detail.endswith(BEHIND)
+
+
+def handovers_per_target(part: Part) -> None:
+    """Find tasks that were handed over more than once from a running owner for one change of target (L8)."""
+    part.find(
+        "L8",
+        FATAL,
+        """
+        with
+        -- The place of a member that went is inherited, or lost: the task is meant for somebody else then, too.
+        meant as (
+            select line, nth
+              from (select line, nth, copy is distinct from last_value(copy) over (
+                               partition by line order by nth rows between 1 preceding and 1 preceding) as is_new
+                      from story where what = 'target')
+             where is_new
+             union all
+            select line, nth from rights where act = 'gone'
+        ),
+        counted as (
+            select group_id, task, taker, taken_seq, claim_seq, claim_at_ms, m.nth as target_nth
+              from (select * from handovers join lines using (group_id, task)) h
+              asof left join meant m on m.line = h.line and m.nth <= h.claim_nth
+        )
+        select group_id, task, member,
+               told(handovers) || ' handovers from running owners for one change of its target, since '
+                   || time_of(times[1]) as detail,
+               sequences, times as at
+          from (select group_id, task, count(*) as handovers, arg_max(taker, taken_seq) as member,
+                       list(claim_seq order by claim_seq)[1:10] as sequences,
+                       list(claim_at_ms order by claim_at_ms)[1:10] as times
+                  from counted
+                 group by group_id, task, target_nth
+                having count(*) > 1)
+        """,
+        of_day=True,
+    )
+
+
+def warmup_budgets(part: Part) -> None:
+    """Find decisions that began a warmup beyond the budget of the group or of its member (L8).
+
+    What is counted stays below what the law counts, so that nothing is said that is not so: a warmup that was chosen as
+    the next owner is not counted, nor is a standby on its way. The budget is the one of the settings by then; that of
+    drains comes on top while anybody drains.
+    """
+    _warming(part)
+    part.find(
+        "L8",
+        FATAL,
+        """
+        with
+        judged as (
+            select w.*, normal, if(coalesce(d.members, 0) > 0, drains, 0) as for_drains
+              from (select * from warming where of_group is not null) w
+              asof join budgets b on b.group_id = w.group_id and b.seq <= w.seq
+              asof left join draining d on d.group_id = w.group_id and d.seq <= w.seq
+        )
+        select group_id, task, null as member,
+               told(of_group) || ' warmups at ' || time_of(at_ms) || '; '
+                   || if(for_drains > 0, 'max_warmup_replicas and max_drain_warmups together allow ',
+                         'nobody drains, and max_warmup_replicas allows ')
+                   || told(normal + for_drains) as detail,
+               [seq] as sequences, [at_ms] as at
+          from judged where of_group > normal + for_drains
+        """,
+        of_day=True,
+    )
+    part.find(
+        "L8",
+        FATAL,
+        """
+        select w.group_id, task, member,
+               told(w.of_member) || ' warmups on one member at ' || time_of(at_ms) || '; max_warmups_per_member allows '
+                   || told(b.of_member) as detail,
+               [w.seq] as sequences, [at_ms] as at
+          from (select * from warming where of_member is not null) w
+          asof join budgets b on b.group_id = w.group_id and b.seq <= w.seq
+         where w.of_member > b.of_member
+        """,
+        of_day=True,
+    )
+
+
+def _warming(part: Part) -> None:
+    """Make ``warming`` from ``warmups``."""
+    part.make(
+        "warming",
+        WARMING,
+        """
+        with
+        edges as (
+            select group_id, task, member, from_seq as seq, from_at_ms as at_ms, 1 as change, fresh from warmups
+             union all
+            select group_id, task, member, to_seq, to_at_ms, -1, false from warmups where to_seq is not null
+        ),
+        counted as (
+            select group_id, task, member, seq, at_ms,
+                   sum(change) over (partition by group_id order by seq, change, task, member
+                                     rows between unbounded preceding and current row) as of_group,
+                   sum(change) over (partition by group_id, member order by seq, change, task
+                                     rows between unbounded preceding and current row) as of_member,
+                   -- One decision writes several records at one instant, and is judged by what it comes to.
+                   bool_or(fresh) over decision as began,
+                   bool_or(fresh) over on_member as began_on_member,
+                   row_number() over (partition by group_id, at_ms
+                                      order by seq desc, change desc, task desc, member desc) = 1 as is_last,
+                   row_number() over (partition by group_id, member, at_ms
+                                      order by seq desc, change desc, task desc) = 1 as is_last_on_member
+              from edges
+            window decision as (partition by group_id, at_ms
+                                rows between unbounded preceding and unbounded following),
+                   on_member as (partition by group_id, member, at_ms
+                                 rows between unbounded preceding and unbounded following)
+        )
+        select group_id, task, member, seq, at_ms, if(began and is_last, of_group, null) as of_group,
+               if(began_on_member and is_last_on_member, of_member, null) as of_member
+          from counted
+        """,
+    )
+
+
+def unproven(part: Part) -> None:
+    """Take back what is not proven: a record that is missing, or cannot be read, may be the confirmation that lacks.
+
+    It is what lies between the records that prove a finding. How many warmups there are hangs on every record before.
+    """
+    part.drop(
+        """
+        law in ('L1', 'L7', 'L8')
+        and exists (select 1 from leaps
+                     where leaps.group_id = found.group_id and leaps.seq <= found.sequences[-1]
+                       and (len(found.sequences) = 1 or leaps.seq > found.sequences[1]))
+        """
+    )
+
+
+LAWS: Final[tuple[Callable[[Part], None], ...]] = (
+    *(log_laws, member_epochs, unreadable),
+    *(excused, stateless, budgets, draining, doubtful, handovers),
+    *(one_owner, cold_promotions, handovers_per_target, warmup_budgets, unproven),
+)
+"""What is called for each part, tables that others need first."""
 
 
 def edges(plan: DayPlan) -> Iterator[Finding]:
@@ -229,9 +631,6 @@ def edges(plan: DayPlan) -> Iterator[Finding]:
             detail = f"no snapshot says what was so before record {one.base + 1}; who had what before it is not known"
             yield Finding(one.group, "unknown-beginning", NOTICE, None, None, detail)
 
-
-END_MISSING: Final = "the end of the log is missing: "
-"""How each finding begins that says so."""
 
 _TOLD_BEYOND: Final = """
     with logs(group_id) as (values {values})

@@ -158,4 +158,4 @@ def lifetimes(part: Part) -> None:
 
 
 STEPS: Final[tuple[Callable[[Part], None], ...]] = (identities, sessions, gaps, causes, lifetimes)
-"""In the order in which they read each other's tables; ``gaps`` reads ``stateless``, too (``checks_tasks``)."""
+"""In the order in which they read each other's tables; ``gaps`` reads ``stateless``, too (``checks``)."""

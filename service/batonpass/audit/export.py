@@ -12,16 +12,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
 from pyarrow import fs as arrow_fs
 from pyarrow import parquet as pq
 
-from batonpass.audit.output import DATE, TEXT, bind, libpq_url, to_json
+from batonpass.audit.database import DATE, TEXT, bind, connected
 from batonpass.audit.plan import MissingDay, plan_day, quoted
+from batonpass.audit.runs import to_json
+
+if TYPE_CHECKING:
+    import adbc_driver_postgresql.dbapi as adbc
 
 SETTLES: Final = timedelta(minutes=10)
 """How long after a day rows of it may still come: coordinators write the time of their own clocks."""
@@ -76,18 +79,17 @@ def export_day(database_url: str, day: date, out: str) -> Exported:
         OSError: when a file cannot be written; the day is not marked then, and older files of it are whole.
         adbc_driver_manager.Error: when the database cannot be read.
     """
-    url = libpq_url(database_url)
     files, root = located(out)
     place = f"{root}/log"
     counts = {}
-    with adbc.connect(url) as connection, connection.cursor() as cursor:
+    with connected(database_url) as connection, connection.cursor() as cursor:
         cursor.execute("set transaction isolation level repeatable read read only")
         _check_over(cursor, day)
         for table, sql in selects(cursor, day).items():
             cursor.execute(sql)
             counts[table] = write(files, f"{place}/{table}/day={day}", cursor.fetch_record_batch())
     shown = f"{out.rstrip('/')}/log" if "://" in out else place
-    with adbc.connect(url) as connection, connection.cursor() as cursor:
+    with connected(database_url) as connection, connection.cursor() as cursor:
         bind(cursor, MARK, [(day, shown, to_json(counts))], (DATE, TEXT, TEXT))
         connection.commit()
     return Exported(day, shown, counts)

@@ -1,15 +1,19 @@
-"""What an audit comes to: findings with their evidence, measures of each group, and bounded samples for pictures.
+"""What an audit comes to: findings with their evidence, measures of each group, samples for pictures, a verdict.
 
 All of it is small: it grows with groups and with what is wrong, never with the events of the day.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import date
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from batonpass.laws import LAWS, NOTICES
 
 GROUP: Final = "group_id"
 """The column of a group's name, in every frame and file of the audit."""
@@ -43,7 +47,7 @@ class Finding:
     """One thing that is wrong or worth a look, with what proves it.
 
     Attributes:
-        law: "L1" to "L10", or the name of a measure ("stuck-warmup", "flapping-member", ...).
+        law: "L1" to "L10", or the name of a notice ("stuck-warmup", "flapping-member", ...): one that ``laws`` has.
         detail: one sentence in the field's words, with times.
         sequences: the sequence numbers of the records that prove it.
         at: when these were written, in milliseconds since 1970.
@@ -57,6 +61,11 @@ class Finding:
     detail: str
     sequences: tuple[int, ...] = ()
     at: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a finding that nobody could be told the meaning of."""
+        if self.law not in LAWS and self.law not in NOTICES:
+            raise ValueError(f"{self.law!r} is neither a law nor a notice; say in batonpass/laws.py what it means")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +201,159 @@ class AuditResult:
     def notices(self) -> int:
         """How many of the kept findings are notices."""
         return len(self.findings) - self.fatal
+
+
+def finding_of(row: Mapping[str, Any]) -> Finding:
+    """Return a finding from its columns (``part.FOUND``)."""
+    return Finding(
+        group=row["group_id"],
+        law=row["law"],
+        severity=Severity(row["severity"]),
+        task=row["task"],
+        member=row["member"],
+        detail=row["detail"],
+        sequences=tuple(row["sequences"]),
+        at=tuple(row["at"]),
+    )
+
+
+END_MISSING: Final = "the end of the log is missing: "
+"""How each finding begins that says so."""
+
+STUCK: Final = frozenset({"stuck-task", "stuck-warmup"})
+"""What is told of whatever did not come to its end."""
+
+
+def without_consequences(
+    kept: Iterable[tuple[Finding, int]], others: Iterable[Finding]
+) -> tuple[list[tuple[Finding, int]], list[Finding]]:
+    """Return findings without what follows from that the end of a group's log is missing, which is told once.
+
+    ``kept`` are as ``cut`` takes them.
+    """
+    found = list(others)
+    ended: dict[str, Finding] = {}
+    for one in found:
+        if one.detail.startswith(END_MISSING):
+            ended.setdefault(one.group, one)
+    return (
+        [(one, count) for one, count in kept if one.group not in ended or one.law not in STUCK],
+        [one for one in found if not one.detail.startswith(END_MISSING) or one is ended[one.group]],
+    )
+
+
+def ordered(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings in the order in which they are shown: fatal ones first, then by group, law and time."""
+    return sorted(
+        findings,
+        key=lambda one: (
+            one.severity is not Severity.FATAL,
+            one.group,
+            one.law,
+            one.at[:1],
+            one.task or "",
+            one.detail,
+        ),
+    )
+
+
+def cut(
+    kept: Iterable[tuple[Finding, int]], others: Iterable[Finding], limit: int = FINDINGS_PER_LAW
+) -> tuple[tuple[Finding, ...], int]:
+    """Return the first findings of each group and law, in the order of the log, and how many were left out.
+
+    ``kept`` are the first ones of those that parts of the day found, each with how many its part found of its group and
+    law; ``others`` are whole.
+    """
+    of_law: defaultdict[tuple[str, str], list[Finding]] = defaultdict(list)
+    counts: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for one, count in kept:
+        of_law[one.group, one.law].append(one)
+        counts[one.group, one.law] = count
+    for one in others:
+        of_law[one.group, one.law].append(one)
+        counts[one.group, one.law] += 1
+    whole = {key: sorted(found, key=_place)[:limit] for key, found in sorted(of_law.items())}
+    return tuple(one for found in whole.values() for one in found), sum(
+        counts[key] - len(found) for key, found in whole.items()
+    )
+
+
+def _place(one: Finding) -> tuple[object, ...]:
+    return (one.severity.value, one.at[-1] if one.at else -1, one.task or "", one.member or "", one.detail)
+
+
+def named(result: AuditResult) -> str:
+    """Return the day of an audit: "2026-11-20", of one under way "2026-11-20 so far, until 18:07 UTC"."""
+    if result.so_far_ms is None:
+        return result.day.isoformat()
+    return f"{result.day} so far, until {datetime.fromtimestamp(result.so_far_ms / 1_000, UTC):%H:%M} UTC"
+
+
+def headline(result: AuditResult) -> str:
+    """Return the verdict in a sentence: whether every law held, and if not, which ones were broken, and where."""
+    so_far = "" if result.so_far_ms is None else " so far"
+    broken = Counter(one.law for one in result.findings if one.severity is Severity.FATAL)
+    if not broken:
+        return f"Every law held{so_far}." if result.groups else f"Nothing happened{so_far or ' that day'}."
+    where = {one.group for one in result.findings if one.severity is Severity.FATAL}
+    laws = in_order(broken)
+    names = laws[0] if len(laws) == 1 else f"{', '.join(laws[:-1])} and {laws[-1]}"
+    verb = "was" if len(laws) == 1 else "were"
+    return f"{names} {verb} broken{so_far}, in {amount(len(where), 'group')}."
+
+
+def summary(result: AuditResult) -> str:
+    """Return the verdict with its figures, as one line of plain text."""
+    counts = [amount(len(result.groups), "group"), amount(result.records, "record")]
+    counts += [amount(result.fatal, "fatal finding"), amount(result.notices, "notice")]
+    parts = [headline(result), ", ".join(counts).capitalize() + "."]
+    if result.findings_left_out:
+        parts.append(f"{amount(result.findings_left_out, 'more finding')} counted but not kept.")
+    if result.decisions_replayed:
+        replayed, differing = amount(result.decisions_replayed, "decision"), f"{result.decisions_differing:,}"
+        parts.append(f"{replayed} made again, {differing} of them with another outcome.")
+    return " ".join(parts)
+
+
+def amount(count: int, one: str) -> str:
+    """Return a number of things, in words that fit it: "1 group", "1,204 records", "no notices"."""
+    return f"1 {one}" if count == 1 else f"{f'{count:,}' if count else 'no'} {one}s"
+
+
+def in_order(laws: Counter[str]) -> list[str]:
+    """Return the names of laws in the order of their numbers, those of measures behind them."""
+    return sorted(laws, key=lambda law: (law not in LAWS, int(law[1:]) if law in LAWS else 0, law))
+
+
+GIVEN_ID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+"""An id that a coordinator, or the SDK, drew for a member; one that somebody chose is read as it is."""
+
+
+def readable(result: AuditResult) -> AuditResult:
+    """Return the same with names in place of ids, where ``result.pictures.names`` has one.
+
+    Two members of a group never have one name, so that whoever looks for two owners of a task still sees two.
+    """
+    names = result.pictures.names
+    if not names:
+        return result
+    by_group: dict[str, dict[str, str]] = {}
+    for (group, member), name in names.items():
+        by_group.setdefault(group, {})[member] = name
+
+    def named(group: str, member: str) -> str:
+        return names.get((group, member), member)
+
+    pictures = replace(
+        result.pictures,
+        ownership=tuple(one._replace(member=named(one.group, one.member)) for one in result.pictures.ownership),
+        warmups=tuple(one._replace(member=named(one.group, one.member)) for one in result.pictures.warmups),
+    )
+    findings = tuple(_with_names(one, by_group.get(one.group, {})) for one in result.findings)
+    return replace(result, pictures=pictures, findings=findings)
+
+
+def _with_names(one: Finding, names: Mapping[str, str]) -> Finding:
+    detail = GIVEN_ID.sub(lambda found: names.get(found[0], found[0]), one.detail)
+    return replace(one, member=names.get(one.member or "", one.member), detail=detail)

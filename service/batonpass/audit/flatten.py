@@ -1,13 +1,15 @@
 """Records and snapshots as flat rows, one for each thing that became so: what windows and joins can work on.
 
-The codec decodes, so that what old programs wrote is read as well; nothing here folds or decides. Runs on the
-executors.
+The codec decodes, so that what old programs wrote is read as well; nothing here folds or decides. Damage of any kind
+ends as an error of the one record that has it: a coordinator may refuse a group of which it cannot read something, the
+audit looks at all groups. Runs on the executors.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypedDict, Unpack
@@ -16,12 +18,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batonpass.audit.damage import DAMAGE, read_group, read_record
 from batonpass.audit.plan import GroupPart
-from batonpass.codec.records import StoredRecord
+from batonpass.codec.groups import UnreadableGroup, decode_group
+from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_record
+from batonpass.codec.traces import UnreadableTrace
 from batonpass.core import records as r
+from batonpass.core.errors import InvalidConfig
 from batonpass.core.model import ActiveState, Group, Role, Topology
-from batonpass.core.policy import GroupConfig
+from batonpass.core.policy import GroupConfig, parse_config
 from batonpass.core.records import Record
 
 Row = tuple[Any, ...]
@@ -76,6 +80,47 @@ MOST: Final = {
 }
 """What the numbers of a row stay below."""
 _PLACES: Final = {CHANGES.get_field_index(name): most for name, most in MOST.items() if name != "at_ms"}
+
+
+DAMAGE: Final = (
+    *(UnreadableRecord, UnreadableGroup, UnreadableTrace, InvalidConfig, zlib.error),
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+)
+"""What comes of reading what is damaged, and of working with what was read and cannot be."""
+
+SETTING_MOST: Final = 2**40
+"""Settings that are reckoned with stay far below."""
+
+
+def read_record(stored: StoredRecord) -> Record:
+    """Return the record that was stored.
+
+    Raises:
+        Exception: one of ``DAMAGE``.
+    """
+    record = decode_record(stored)
+    if isinstance(record, r.GroupDeclared | r.ConfigChanged):
+        _check_settings(record.config)
+    return record
+
+
+def read_group(form: int, payload: bytes) -> Group:
+    """Return the group that a snapshot holds.
+
+    Raises:
+        Exception: one of ``DAMAGE``.
+    """
+    group = decode_group(form, zlib.decompress(payload))
+    _check_settings(group.config)
+    return group
+
+
+def _check_settings(config: GroupConfig) -> None:
+    """The codec takes any text where a number or a share may stand, and whole numbers of any size."""
+    parse_config({name: getattr(config, name) for name in ("max_warmup_replicas", "max_drain_warmups")})
+    for name in ("max_warmups_per_member", "session_timeout_ms", "suspect_timeout_ms"):
+        if not -SETTING_MOST < getattr(config, name) < SETTING_MOST:
+            raise ValueError(f"config.{name}: {getattr(config, name)} is out of range")
 
 
 @contextmanager

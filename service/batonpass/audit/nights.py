@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from adbc_driver_manager import Error
 
-from batonpass.audit import source
-from batonpass.audit.output import TAKEN, libpq_url, reason_of
+from batonpass.audit.database import rows
 from batonpass.audit.plan import MissingDay, plan_day
+from batonpass.audit.runs import TAKEN, reason_of
 
 LOOK_EVERY_S: Final = 30.0
 """How often it is looked whether a day is to be audited."""
@@ -56,7 +57,7 @@ class Nights:
 
     def __init__(self, url: str, schedule: Schedule) -> None:
         """Look at a database; nothing is read before ``due``."""
-        self._url = libpq_url(url)
+        self._url = url
         self.schedule = schedule
         self._tries: dict[date, list[datetime]] = {}
         # Over and without a record: that does not change.
@@ -79,7 +80,7 @@ class Nights:
         """Return the days that nobody has audited since they were over and nobody is at, the newest first."""
         last = self.schedule.night(now)
         first = last - timedelta(days=self.schedule.days - 1)
-        found = source.rows(self._url, _OPEN.format(first=first, last=last))
+        found = rows(self._url, _OPEN.format(first=first, last=last))
         return [day for (day,) in found]
 
     def _may_be_tried(self, day: date, now: datetime) -> bool:
@@ -93,7 +94,7 @@ class Nights:
     def _has_records(self, day: date) -> bool:
         if day not in self._empty:
             try:
-                plan_day(lambda sql: source.rows(self._url, sql), day)
+                plan_day(partial(rows, self._url), day)
             except MissingDay:
                 self._empty.add(day)
         return day not in self._empty

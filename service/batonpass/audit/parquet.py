@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from batonpass.audit.findings import GROUP
-from batonpass.audit.output import ordered
+from batonpass.audit.findings import GROUP, ordered
 from batonpass.codec.answers import rfc3339
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from batonpass.audit.findings import (
+    GIVEN_ID,
     INTERVALS_PER_GROUP,
     POINTS_PER_PICTURE,
     Finding,
@@ -21,7 +22,6 @@ from batonpass.audit.findings import (
     WarmupPoint,
 )
 from batonpass.audit.part import Part, columns
-from batonpass.audit.report_names import GIVEN_ID
 from batonpass.audit.tables import small
 
 if TYPE_CHECKING:

@@ -1,7 +1,9 @@
 """One audit as one file of HTML that needs nothing else: no network, no other file, no server.
 
-It says the verdict in words first, then what is wrong with its evidence, then what it cost, then what to change. Plots
-are drawn by plotly's own script, which the file carries. Everything that came from users is escaped.
+It says the verdict in words first, then what is wrong with its evidence, then what it cost, then what to change
+(``report.html.j2``). Plots are drawn by plotly's own script, which the file carries; their values are plain, with the
+page's own names for colours. Everything that came from users is escaped, in plots too: plotly reads markup in the texts
+that it draws.
 """
 
 from __future__ import annotations
@@ -10,22 +12,97 @@ import json
 import os
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from html import escape
 from importlib.resources import files
+from math import log10
 from pathlib import Path
 from typing import Any, Final
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from batonpass.audit import report_figures as figures
-from batonpass.audit import report_words as words
-from batonpass.audit.findings import AuditResult, Finding, GroupDay, Recommendation, Severity
-from batonpass.audit.output import ordered
-from batonpass.audit.report_names import readable
-from batonpass.audit.verdict import amount, headline, in_order
-from batonpass.core.laws import LAWS
+from batonpass.audit.findings import (
+    AuditResult,
+    DowntimeCause,
+    Finding,
+    GenerationPoint,
+    GroupDay,
+    Outcome,
+    OwnershipInterval,
+    Recommendation,
+    Severity,
+    WarmupPoint,
+    amount,
+    headline,
+    in_order,
+    ordered,
+    readable,
+)
+from batonpass.core.durations import duration
+from batonpass.laws import LAWS
+
+DASH: Final = "–"  # noqa: RUF001 - as typographers write that nothing is known
+SIZES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def span(milliseconds: float | None) -> str:
+    """Return a duration; a dash for None."""
+    return DASH if milliseconds is None else duration(milliseconds)
+
+
+def share(value: float | None) -> str:
+    """Return a share as a percentage with as many nines as it has: `99.9 %`, `99.9994 %`; 1 alone is `100 %`."""
+    if value is None:
+        return DASH
+    if value >= 1:
+        return "100 %"
+    for digits in range(1, 8):
+        said = f"{value * 100:.{digits}f}"
+        # Nothing that is not whole is ever shown as whole, and two figures after the nines tell enough.
+        if float(said) < 100 and len(said.partition(".")[2].lstrip("9")) >= 1:
+            return f"{said.removesuffix('0') if said.endswith('90') else said} %"
+    return "> 99.9999999 %"
+
+
+def size(count: float | None) -> str:
+    """Return a number of bytes: `48.3 GB`."""
+    if count is None:
+        return DASH
+    number = float(count)
+    for unit in SIZES:
+        if number < 1_000 or unit == SIZES[-1]:
+            return f"{number:.3g} {unit}"
+        number /= 1_000
+    return DASH
+
+
+def number(value: float | None) -> str:
+    """Return a number: whole ones with separators, others with three figures."""
+    if value is None:
+        return DASH
+    if isinstance(value, int) or float(value).is_integer():
+        return f"{int(value):,}"
+    return f"{value:.3g}"
+
+
+def clock(at_ms: int) -> str:
+    """Return the time of day of an instant, in UTC."""
+    at = datetime.fromtimestamp(at_ms / 1_000, UTC)
+    return f"{at:%H:%M:%S}" + (f".{at.microsecond // 1_000:03}" if at.microsecond else "")
+
+
+def instant(at_ms: int) -> str:
+    """Return an instant, in UTC, as plots and sentences have it."""
+    return f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+
+
+def long_day(day: date) -> str:
+    """Return a day in words: `Friday, 20 November 2026`."""
+    return f"{day:%A}, {day.day} {day:%B %Y}"
+
 
 GROUPS_PICTURED: Final = 12
 """How many groups have a timeline and a frontier of their own: those with the most fatal findings and downtime."""
@@ -36,28 +113,28 @@ Columns = Mapping[str, tuple[str, Callable[[Any], str]]]
 """Measures by name: how a column is headed, and how its values are written."""
 
 COSTS: Final[Columns] = {
-    "availability": ("available", words.share),
-    "downtime_ms": ("downtime", words.span),
-    "longest_unowned_ms": ("longest without an owner", words.span),
-    "handovers": ("handovers", words.number),
-    "failovers": ("failovers", words.number),
-    "cold_starts": ("cold starts", words.number),
-    "members_max": ("members", words.number),
-    "tasks_max": ("tasks", words.number),
-    "records": ("records", words.number),
+    "availability": ("available", share),
+    "downtime_ms": ("downtime", span),
+    "longest_unowned_ms": ("longest without an owner", span),
+    "handovers": ("handovers", number),
+    "failovers": ("failovers", number),
+    "cold_starts": ("cold starts", number),
+    "members_max": ("members", number),
+    "tasks_max": ("tasks", number),
+    "records": ("records", number),
 }
 WORK: Final[Columns] = {
-    "moves": ("moves", words.number),
-    "lower_bound": ("fewest possible", words.number),
-    "warmups": ("warmups", words.number),
-    "wasted_warmups": ("wasted", words.number),
-    "probes": ("probes", words.number),
-    "futile_probes": ("futile", words.number),
-    "flapping_members": ("flapping members", words.number),
-    "balance_mean": ("imbalance, mean", words.number),
-    "balance_worst": ("worst", words.number),
-    "restored_bytes": ("restored", words.size),
-    "generations": ("generations", words.number),
+    "moves": ("moves", number),
+    "lower_bound": ("fewest possible", number),
+    "warmups": ("warmups", number),
+    "wasted_warmups": ("wasted", number),
+    "probes": ("probes", number),
+    "futile_probes": ("futile", number),
+    "flapping_members": ("flapping members", number),
+    "balance_mean": ("imbalance, mean", number),
+    "balance_worst": ("worst", number),
+    "restored_bytes": ("restored", size),
+    "generations": ("generations", number),
 }
 
 
@@ -86,26 +163,22 @@ def as_html(result: AuditResult) -> str:
     """Return the report of an audit, which calls members by their names where they have some."""
     result = readable(result)
     environment = Environment(
-        loader=FunctionLoader(_template),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "span": words.span, "share": words.share, "size": words.size, "number": words.number, "clock": words.clock,
+        "span": span, "share": share, "size": size, "number": number, "clock": clock,
     }  # fmt: skip
+    template = (files("batonpass.audit") / "report.html.j2").read_text(encoding="utf-8")
     shown: dict[str, Any] = {}
     context = _context(result, shown)
-    return environment.get_template("report.html.j2").render(
+    return environment.from_string(template).render(
         context,
         figures=_in_script(shown),
         plotly=Markup(get_plotlyjs()),  # noqa: S704 - the library's own script
     )
-
-
-def _template(name: str) -> str:
-    return (files("batonpass.audit") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _in_script(value: object) -> Markup:
@@ -122,15 +195,15 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
     ranked = sorted(result.groups, key=lambda one: (-fatal[one.group], -_of(one, "downtime_ms"), one.group))
     pictures = result.pictures
     drawn = {
-        "downtime": figures.downtime(result.groups),
-        "moves": figures.moves(pictures.generations),
-        "warmups": figures.warmups(pictures.warmups),
+        "downtime": downtime_figure(result.groups),
+        "moves": moves_figure(pictures.generations),
+        "warmups": warmups_figure(pictures.warmups),
     }
     shown |= {place: made for place, made in drawn.items() if made is not None}
     findings = ordered(result.findings)
     return {
-        "day": words.long_day(result.day),
-        "so_far": None if result.so_far_ms is None else words.clock(result.so_far_ms)[:5],
+        "day": long_day(result.day),
+        "so_far": None if result.so_far_ms is None else clock(result.so_far_ms)[:5],
         "iso_day": result.day.isoformat(),
         "headline": headline(result),
         "verdict": "bad" if result.fatal else "good" if result.groups else "quiet",
@@ -148,8 +221,8 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "result": result,
         "records": amount(result.records, "record"),
         "places": frozenset(shown),
-        "began": words.instant(result.started_at_ms)[:19],
-        "took": words.span(result.finished_at_ms - result.started_at_ms),
+        "began": instant(result.started_at_ms)[:19],
+        "took": span(result.finished_at_ms - result.started_at_ms),
     }
 
 
@@ -181,12 +254,12 @@ def _cost_in_words(groups: Sequence[GroupDay]) -> list[str]:
         least = min(
             (one for one in groups if one.measures.get("availability") is not None), default=None, key=_available
         )
-        sentence = f"Added up over all tasks, nobody ran them for {words.span(total)}"
+        sentence = f"Added up over all tasks, nobody ran them for {span(total)}"
         if causes:
             cause, most = max(causes.items(), key=lambda item: (item[1], item[0]))
-            sentence += f", {words.span(most)} of it by {cause}"
+            sentence += f", {span(most)} of it by {cause}"
         if least is not None:
-            sentence += f"; {least.group} was available {words.share(least.measures['availability'])} of the time"
+            sentence += f"; {least.group} was available {share(least.measures['availability'])} of the time"
         said.append(sentence + ".")
     moved, bound = sum(_of(one, "moves") for one in groups), sum(_of(one, "lower_bound") for one in groups)
     if moved:
@@ -217,14 +290,14 @@ def _tiles(groups: Sequence[GroupDay]) -> list[tuple[str, str]]:
     longest = [_of(one, "longest_unowned_ms") for one in groups]
     total = {name: sum(_of(one, name) for one in groups) for name in (*COSTS, *WORK)}
     return [
-        ("least available group", words.share(min(known, default=None))),
-        ("downtime of all tasks", words.span(total["downtime_ms"])),
-        ("longest without an owner", words.span(max(longest, default=None))),
-        ("handovers", words.number(total["handovers"])),
-        ("failovers", words.number(total["failovers"])),
-        ("cold starts", words.number(total["cold_starts"])),
-        ("moves beyond the fewest", words.number(max(0, total["moves"] - total["lower_bound"]))),
-        ("wasted warmups", words.number(total["wasted_warmups"])),
+        ("least available group", share(min(known, default=None))),
+        ("downtime of all tasks", span(total["downtime_ms"])),
+        ("longest without an owner", span(max(longest, default=None))),
+        ("handovers", number(total["handovers"])),
+        ("failovers", number(total["failovers"])),
+        ("cold starts", number(total["cold_starts"])),
+        ("moves beyond the fewest", number(max(0, total["moves"] - total["lower_bound"]))),
+        ("wasted warmups", number(total["wasted_warmups"])),
     ]
 
 
@@ -239,7 +312,7 @@ def _finding(one: Finding) -> dict[str, Any]:
         "member": one.member,
         "detail": one.detail,
         "records": ", ".join(f"{number:,}" for number in sequences),
-        "times": ", ".join(words.clock(each) for each in at),
+        "times": ", ".join(clock(each) for each in at),
         "more": max(len(one.sequences), len(one.at)) - EVIDENCE_SHOWN,
     }
 
@@ -248,7 +321,7 @@ def _causes(groups: Sequence[GroupDay]) -> list[dict[str, Any]]:
     return [
         {"group": one.group, "cause": cause, **one.downtime_by_cause[cause]}
         for one in groups[:GROUPS_PICTURED]
-        for cause in figures.CAUSES
+        for cause in CAUSES
         if cause in one.downtime_by_cause
     ]
 
@@ -286,13 +359,13 @@ def _pictured(result: AuditResult, ranked: Sequence[GroupDay], shown: dict[str, 
         }
         if begin_ms is not None:
             of_group = [finding for finding in result.findings if finding.group == one.group]
-            drawn, tasks, there = figures.timeline(intervals[one.group], of_group, begin_ms, result.so_far_ms)
+            drawn, tasks, there = timeline_figure(intervals[one.group], of_group, begin_ms, result.so_far_ms)
             if drawn is not None:
                 part |= {"timeline": f"timeline-{number}", "tasks": tasks, "tasks_there": there, "hour": begin_ms}
                 shown[part["timeline"]] = drawn
         if advice is not None:
             part["advice"] = _advised(advice)
-            drawn = figures.frontier(advice)
+            drawn = frontier_figure(advice)
             if drawn is not None:
                 part["frontier"] = f"frontier-{number}"
                 shown[part["frontier"]] = drawn
@@ -313,9 +386,9 @@ def _advice(advice: Recommendation) -> str:
     changes = ", ".join(f"{name} from {was} to {better}" for name, was, better in _changes(advice))
     now, then = advice.present, advice.recommended
     pairs = [
-        ("downtime", words.span(now.downtime_ms), words.span(then.downtime_ms)),
-        ("the number of moves", words.number(now.moves), words.number(then.moves)),
-        ("what is copied", words.size(now.bytes), words.size(then.bytes)),
+        ("downtime", span(now.downtime_ms), span(then.downtime_ms)),
+        ("the number of moves", number(now.moves), number(then.moves)),
+        ("what is copied", size(now.bytes), size(then.bytes)),
     ]
     expected = [f"{name} should go from {was} to {better}" for name, was, better in pairs if was != better]
     return f"For {advice.group}, change {changes}: {', '.join(expected) or 'that costs nothing'}. {advice.confidence}"
@@ -329,3 +402,337 @@ def _advised(advice: Recommendation) -> dict[str, Any]:
         "confidence": advice.confidence,
         "tried": len(advice.grid),
     }
+
+
+Figure = dict[str, Any]
+HOUR_MS: Final = 3_600_000
+TASKS_SHOWN: Final = 60
+"""How many tasks a timeline has rows for; those to which most happened come first."""
+
+MEMBERS_NAMED: Final = 12
+"""Up to how many members a timeline has a legend."""
+
+COLOURS: Final = 8
+GROUPS_STACKED: Final = 6
+CAUSES: Final = tuple(one.value for one in DowntimeCause)
+HATCHED: Final = {"granted": ".", "restoring": "/", "failed": "x", "lost": "x", "": "."}
+UNKNOWN: Final = "not known"
+TICKS_S: Final = (0.01, 0.1, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400)
+"""Where an axis of durations has its marks."""
+
+TENS: Final = tuple(10**power for power in range(13))
+
+WARMUP_OUTCOMES: Final = (
+    (("promoted", "standby"), "put to use", "circle", "--c0"),
+    (("open",), "under way", "circle-open", "--quiet"),
+    (("dropped",), "wasted", "x", "--bad"),
+)
+"""What came of warmups, in words and as marks."""
+
+
+def colour(index: int) -> str:
+    """Return the name of the page's n-th colour."""
+    return f"--c{index % COLOURS}"
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """Return an axis with a title."""
+    return {
+        "title": {"text": title},
+        "automargin": True,
+        "ticklabelstandoff": 4,
+        "gridcolor": "--line",
+        "zerolinecolor": "--line",
+    } | more
+
+
+def figure(data: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any], height: int = 360, **more: Any) -> Figure:
+    """Return a plot."""
+    layout = {
+        "height": height,
+        "margin": {"l": 56, "r": 16, "t": 16, "b": 48},
+        "legend": {"orientation": "h", "x": 0, "y": -92 / height, "yanchor": "top"},
+        "hovermode": "closest",
+        "xaxis": x,
+        "yaxis": y,
+    }
+    return {"data": data, "layout": layout | more}
+
+
+def downtime_figure(groups: Sequence[GroupDay]) -> Figure | None:
+    """Return how long tasks were run by nobody, by cause; the groups with most of it each have a part of the bars."""
+    totals = {one.group: sum(_total(one, cause) for cause in CAUSES) for one in groups}
+    worst = sorted((name for name in totals if totals[name]), key=lambda name: (-totals[name], name))
+    if not worst:
+        return None
+    of = {one.group: one for one in groups}
+    named = worst[:GROUPS_STACKED]
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": escape(name),
+            "y": list(CAUSES),
+            "x": [_total(of[name], cause) / 1_000 for cause in CAUSES],
+            "customdata": [[escape(name), span(_total(of[name], cause)), _count(of[name], cause)] for cause in CAUSES],
+            "hovertemplate": "%{customdata[0]}: %{customdata[1]} in %{customdata[2]}<extra></extra>",
+            "marker": {"color": colour(index)},
+        }
+        for index, name in enumerate(named)
+    ]
+    others = worst[GROUPS_STACKED:]
+    if others:
+        sums = [sum(_total(of[name], cause) for name in others) for cause in CAUSES]
+        data.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": amount(len(others), "other group"),
+                "y": list(CAUSES),
+                "x": [total / 1_000 for total in sums],
+                "customdata": [[span(total)] for total in sums],
+                "hovertemplate": "other groups: %{customdata[0]}<extra></extra>",
+                "marker": {"color": "--quiet"},
+            }
+        )
+    rows = axis("", autorange="reversed", categoryorder="array", categoryarray=list(CAUSES))
+    return figure(data, axis("seconds that nobody ran a task"), rows, 320, barmode="stack")
+
+
+def _total(group: GroupDay, cause: str) -> float:
+    return float(group.downtime_by_cause.get(cause, {}).get("total_ms", 0.0) or 0.0)
+
+
+def _count(group: GroupDay, cause: str) -> str:
+    count = int(group.downtime_by_cause.get(cause, {}).get("count", 0) or 0)
+    return "1 case" if count == 1 else f"{count:,} cases"
+
+
+def moves_figure(points: Sequence[GenerationPoint]) -> Figure | None:
+    """Return the moves of each generation beside the fewest that would have done; a stem is what was too much."""
+    if not points:
+        return None
+    ordered = sorted(points, key=lambda one: (one.at_ms, one.group, one.number))
+    at = [instant(one.at_ms) for one in ordered]
+    over = [one for one in ordered if one.moves > one.lower_bound]
+    stems: dict[str, list[Any]] = {"x": [], "y": []}
+    for one in over:
+        stems["x"] += [instant(one.at_ms)] * 2 + [None]
+        stems["y"] += [one.lower_bound, one.moves, None]
+    told = [[escape(one.group), one.number, one.moves, one.lower_bound] for one in ordered]
+    hover = "%{customdata[0]}, generation %{customdata[1]}: %{customdata[2]} moves, at least %{customdata[3]}<extra></extra>"
+    data: list[dict[str, Any]] = [
+        {"type": "scatter", "mode": "lines", "name": "more than needed", "line": {"color": "--bad", "width": 2}}
+        | {"hoverinfo": "skip", "showlegend": bool(over)}
+        | stems,
+        {"type": "scatter", "mode": "markers", "name": "moves", "x": at, "y": [one.moves for one in ordered]}
+        | {"customdata": told, "hovertemplate": hover, "marker": {"color": colour(0), "size": 8}},
+        {"type": "scatter", "mode": "markers", "name": "fewest possible", "x": at}
+        | {"y": [one.lower_bound for one in ordered], "customdata": told, "hovertemplate": hover}
+        | {"marker": {"color": "--ink", "size": 10, "symbol": "line-ew-open", "line": {"width": 2, "color": "--ink"}}},
+    ]
+    return figure(data, axis("", type="date"), axis("tasks moved", rangemode="tozero"))
+
+
+def warmups_figure(points: Sequence[WarmupPoint]) -> Figure | None:
+    """Return how long warmups took by how much they had to restore, both on scales of tens."""
+    known = [one for one in points if one.lag is not None]
+    if not known:
+        return None
+    data = []
+    for outcomes, name, symbol, shade in WARMUP_OUTCOMES:
+        chosen = [one for one in known if one.outcome in outcomes]
+        if not chosen:
+            continue
+        told = [
+            [
+                escape(one.group),
+                escape(one.task),
+                escape(one.member),
+                number(one.lag),
+                span(one.duration_ms),
+                one.outcome,
+            ]
+            for one in chosen
+        ]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": name,
+                "showlegend": True,
+                # A scale of tens has no place for nothing.
+                "x": [max(one.lag or 0, 1) for one in chosen],
+                "y": [max(one.duration_ms, 1) / 1_000 for one in chosen],
+                "customdata": told,
+                "hovertemplate": "%{customdata[1]} of %{customdata[0]} on %{customdata[2]}: %{customdata[3]} records in"
+                " %{customdata[4]}, %{customdata[5]}<extra></extra>",
+                "marker": {"color": shade, "size": 8, "symbol": symbol, "opacity": 0.75},
+            }
+        )
+    lag = axis("records to restore", type="log", tickformat="~s", range=_around([one.lag or 1 for one in known], TENS))
+    marks = {"tickvals": TICKS_S, "ticktext": [span(one * 1_000) for one in TICKS_S]}
+    took = _around([one.duration_ms / 1_000 for one in known], TICKS_S)
+    return figure(data, lag, axis("took", type="log", range=took, **marks))
+
+
+def _around(values: Sequence[float], marks: Sequence[float]) -> list[float]:
+    """Return the range of a scale of tens, from the last mark before all values to the first one after them."""
+    low = max((one for one in marks if one < min(values)), default=marks[0])
+    high = min((one for one in marks if one > max(values)), default=marks[-1])
+    return [log10(low), log10(high)]
+
+
+def frontier_figure(advice: Recommendation) -> Figure | None:
+    """Return the outcomes that were tried: downtime against what it costs, and those that nothing else beats."""
+    tried = [*advice.grid, advice.present, advice.recommended]
+    by_bytes = all(one.bytes is not None for one in tried)
+    if len(tried) < 3:
+        return None
+
+    def cost(one: Outcome) -> float:
+        return float(one.bytes or 0) / 1e9 if by_bytes else float(one.moves)
+
+    best = unbeaten(tried, by_bytes=by_bytes)
+    data = [
+        _dots("tried", tried, cost, {"color": "--quiet", "size": 7}),
+        _dots("nothing beats these", best, cost, {"color": colour(0), "size": 8}) | {"mode": "lines+markers"},
+        _dots("as it was", [advice.present], cost, {"color": "--ink", "size": 14, "symbol": "square-open"}),
+        _dots("recommended", [advice.recommended], cost, {"color": "--good", "size": 15, "symbol": "star"}),
+    ]
+    across = axis("GB copied" if by_bytes else "moves", rangemode="tozero")
+    return figure(data, across, axis("seconds of downtime", rangemode="tozero"))
+
+
+def unbeaten(tried: Iterable[Outcome], *, by_bytes: bool) -> list[Outcome]:
+    """Return the outcomes than which none has both less downtime and less cost, from the cheapest to the dearest."""
+    found: list[Outcome] = []
+    for one in sorted(tried, key=lambda o: ((o.bytes or 0) if by_bytes else o.moves, o.downtime_ms)):
+        if not found or one.downtime_ms < found[-1].downtime_ms:
+            found.append(one)
+    return found
+
+
+def _dots(name: str, outcomes: Sequence[Outcome], cost: Any, marker: dict[str, Any]) -> dict[str, Any]:
+    told = [
+        ["<br>".join(_settings(one.settings)), span(one.downtime_ms), number(one.moves), size(one.bytes)]
+        for one in outcomes
+    ]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [cost(one) for one in outcomes],
+        "y": [one.downtime_ms / 1_000 for one in outcomes],
+        "customdata": told,
+        "hovertemplate": "%{customdata[0]}<br>downtime %{customdata[1]}, %{customdata[2]} moves,"
+        " %{customdata[3]} copied<extra></extra>",
+        "marker": marker,
+        "line": {"color": marker["color"]},
+    }
+
+
+def _settings(settings: Mapping[str, object]) -> list[str]:
+    return [f"{escape(str(name))} {escape(str(value))}" for name, value in sorted(settings.items())]
+
+
+def timeline_figure(
+    intervals: Sequence[OwnershipInterval], findings: Sequence[Finding], begin_ms: int, read_ms: int | None = None
+) -> tuple[Figure | None, int, int]:
+    """Return who had which task in the hour from ``begin_ms`` on, how many tasks are shown, and how many there were.
+
+    Where there is no bar nobody had the task; two bars above one another are two owners at once. A red
+    diamond is where a law was broken. Of a day under way nothing is drawn beyond ``read_ms``, until when it was read.
+    """
+    end_ms = begin_ms + HOUR_MS
+    known_ms = end_ms if read_ms is None else min(read_ms, end_ms)
+    within = [one for one in intervals if one.from_ms < end_ms and (one.to_ms is None or one.to_ms > begin_ms)]
+    broken = [one for one in findings if one.severity is Severity.FATAL and one.task is not None]
+    marks = [(one, at) for one in broken for at in one.at[-1:] if begin_ms <= at < end_ms]
+    if not within:
+        return None, 0, 0
+    happened = Counter(one.task for one in within)
+    marked = {one.task for one, _ in marks}
+    tasks = sorted(happened, key=lambda task: (task not in marked, -happened[task], _in_order(task)))[:TASKS_SHOWN]
+    rows = sorted(tasks, key=_in_order)
+    data = _bars([one for one in within if one.task in set(rows)], begin_ms, known_ms)
+    shown = [(one, at) for one, at in marks if one.task in set(rows)]
+    if shown:
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "law broken",
+                "x": [instant(at) for _, at in shown],
+                "y": [escape(str(one.task)) for one, _ in shown],
+                "customdata": [[escape(one.law), instant(at)[11:]] for one, at in shown],
+                "hovertemplate": "%{customdata[0]} at %{customdata[1]}<extra></extra>",
+                "marker": {"color": "--bad", "size": 13, "symbol": "diamond", "line": {"color": "--paper", "width": 2}},
+            }
+        )
+    names = [escape(task) for task in rows]
+    down = axis("", type="category", autorange="reversed", categoryorder="array", categoryarray=names, showgrid=False)
+    across = axis("", type="date", range=[instant(begin_ms), instant(end_ms)])
+    height = 110 + 20 * max(len(rows), 5)
+    made = figure(data, across, down | {"dtick": 1}, height, barmode="overlay", bargap=0.25)
+    return made, len(rows), len(happened)
+
+
+def _bars(intervals: Sequence[OwnershipInterval], begin_ms: int, end_ms: int) -> list[dict[str, Any]]:
+    members = sorted({one.member for one in intervals})
+    has_legend = len(members) <= MEMBERS_NAMED
+    parts: dict[tuple[bool, str, str], list[OwnershipInterval]] = defaultdict(list)
+    second = clashing(intervals)
+    for one in intervals:
+        parts[one in second, one.member, one.state].append(one)
+    data, named = [], set()
+    for is_second, member, state in sorted(parts, key=lambda part: (part[0], part[1], part[2] != "running", part[2])):
+        chosen = parts[is_second, member, state]
+        clipped = [(max(one.from_ms, begin_ms), min(one.to_ms or end_ms, end_ms)) for one in chosen]
+        pattern = {"shape": HATCHED.get(state, ""), "fillmode": "overlay", "solidity": 0.35, "size": 6}
+        line = {"color": "--paper", "width": 1}
+        trace = {
+            "type": "bar",
+            "orientation": "h",
+            "name": escape(member),
+            "legendgroup": escape(member),
+            "showlegend": has_legend and member not in named,
+            "base": [instant(begin) for begin, _ in clipped],
+            "x": [end - begin for begin, end in clipped],
+            "y": [escape(one.task) for one in chosen],
+            "customdata": [
+                [escape(member), escape(state or UNKNOWN), instant(one.from_ms)[11:], _until(one)] for one in chosen
+            ],
+            "hovertemplate": "%{y} on %{customdata[0]}: %{customdata[1]} from %{customdata[2]} %{customdata[3]}"
+            "<extra></extra>",
+            "marker": {"color": colour(members.index(member)), "line": line, "pattern": pattern},
+            # The second owner's bar covers the lower half of the first one's.
+            "width": 0.4 if is_second else 0.8,
+            "offset": 0.0 if is_second else -0.4,
+        }
+        named.add(member)
+        data.append(trace)
+    return data
+
+
+def clashing(intervals: Iterable[OwnershipInterval]) -> frozenset[OwnershipInterval]:
+    """Return the intervals that begin while another member has the task."""
+    found: set[OwnershipInterval] = set()
+    latest: dict[str, tuple[float, str]] = {}
+    for one in sorted(intervals, key=lambda o: (o.task, o.from_ms, o.member)):
+        until, owner = latest.get(one.task, (0.0, ""))
+        if one.from_ms < until and one.member != owner:
+            found.add(one)
+        ends = float("inf") if one.to_ms is None else one.to_ms
+        if ends >= until:
+            latest[one.task] = (ends, one.member)
+    return frozenset(found)
+
+
+def _until(one: OwnershipInterval) -> str:
+    return "until the end of what was read" if one.to_ms is None else f"to {instant(one.to_ms)[11:]}"
+
+
+def _in_order(task: str) -> tuple[str, int, str]:
+    part, _, partition = task.rpartition("_")
+    return (part, int(partition), task) if partition.isdecimal() else (task, -1, task)

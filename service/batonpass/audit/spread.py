@@ -1,14 +1,14 @@
 """Spreads a day over Spark's executors in parts of whole groups, and returns what the parts come to.
 
-Groups of the usual size are read, made flat and looked at in one step, so that nothing of them is exchanged. What is
-read in several pieces (a very large group; everything, where the rows come by JDBC) is brought together by group first.
+A part is read, made flat and looked at in one step, so that nothing of it is exchanged. What comes back are rows of one
+shape: each is of one kind, the columns of the others are null.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -17,12 +17,11 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from batonpass.audit import checks, downtime, measures, pictures, timeline
 from batonpass.audit.findings import GROUP
-from batonpass.audit.flatten import CHANGES, bounds_rows
-from batonpass.audit.outcomes import OUTCOME, outcome
-from batonpass.audit.part import Limits
-from batonpass.audit.source import Wanted, fetch_each
-from batonpass.audit.tables import GROUPS_PER_PART
+from batonpass.audit.flatten import bounds_rows
+from batonpass.audit.part import DEFAULT_LIMITS, KEPT, Columns, Limits, Part, kept
+from batonpass.audit.tables import GROUPS_PER_PART, Query, read_flat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +54,83 @@ def slots_of(session: SparkSession) -> Slots:
     return Slots(cores, of_executor, memory)
 
 
+TYPES: Final[Mapping[str, pa.DataType]] = {
+    "varchar": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "bigint[]": pa.list_(pa.int64()),
+}
+
+
+class Kind(NamedTuple):
+    """Which rows there are of a kind, with which columns; ``is_frame``: they grow with the day."""
+
+    columns: Columns
+    rows: Callable[[Part], Iterator[pa.RecordBatch]]
+    is_frame: bool
+
+
+def _table(name: str, columns: Columns, *, is_frame: bool) -> Kind:
+    return Kind(columns, lambda part: part.arrow(columns, f"select * from {name}"), is_frame)  # noqa: S608 - our own words
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "finding": Kind(KEPT, kept, is_frame=False),
+    "day": _table("days", measures.DAY, is_frame=False),
+    "cause": _table("causes", downtime.CAUSES, is_frame=False),
+    "gap": _table("gaps", downtime.GAPS, is_frame=True),
+    "warmup": _table("warmups", timeline.WARMUPS, is_frame=True),
+    "interval": _table("intervals", timeline.INTERVALS, is_frame=True),
+    "name": _table("names", pictures.NAMES, is_frame=True),
+}
+
+
+def _struct(columns: Columns) -> pa.DataType:
+    return pa.struct([pa.field(name, TYPES[kind]) for name, kind in columns.items() if name != GROUP])
+
+
+OUTCOME: Final = pa.schema(
+    [pa.field(GROUP, pa.string()), *(pa.field(name, _struct(kind.columns)) for name, kind in KINDS.items())]
+)
+"""The group, and for each kind one column that holds the rest of its columns."""
+
+
+def outcome(
+    rows: Iterable[pa.RecordBatch], begin_ms: int, end_ms: int, limits: Limits = DEFAULT_LIMITS, *, frames: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield what a part of the day comes to (``OUTCOME``), from all rows of its groups (``flatten.CHANGES``).
+
+    Without ``frames`` only what grows with groups and with what is wrong.
+    """
+    with Part(rows, begin_ms, end_ms, limits) as part:
+        for step in (*timeline.STEPS, *checks.LAWS, *downtime.STEPS, *measures.STEPS):
+            step(part)
+        if frames:
+            timeline.intervals(part)
+            pictures.names(part)
+        for name, kind in KINDS.items():
+            if frames or not kind.is_frame:
+                for batch in kind.rows(part):
+                    yield _wrapped(name, batch)
+
+
+def _wrapped(name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    whole = OUTCOME.field(name)
+    columns = [batch.column(one.name).cast(one.type) for one in whole.type]
+    filled = pa.StructArray.from_arrays(columns, fields=list(whole.type))
+    arrays = [
+        batch.column(GROUP).cast(pa.string())
+        if one.name == GROUP
+        else filled
+        if one.name == name
+        else pa.nulls(batch.num_rows, one.type)
+        for one in OUTCOME
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
+
+
 LOOKED: Final = from_arrow_schema(OUTCOME)
 LEAST: Final = 10_000
 """A part of fewer records costs more for being one than it saves."""
@@ -62,35 +138,22 @@ LEAST: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A step of ``mapInArrow``: looks at all rows that its partition has, as one part."""
+    """A step of ``mapInArrow``: reads the parts whose numbers it is given, each with its queries, and looks at each."""
 
+    url: str
+    parts: tuple[tuple[tuple[GroupPart, ...], tuple[Query, ...]], ...]
     begin_ms: int
     end_ms: int
     limits: Limits
     frames: bool
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what the rows (``CHANGES``) come to (``OUTCOME``)."""
-        rows = (pa.RecordBatch.from_arrays(one.columns, schema=CHANGES) for one in batches)
-        first = next(rows, None)
-        if first is not None:
-            yield from outcome(chain([first], rows), self.begin_ms, self.end_ms, self.limits, frames=self.frames)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadAndLook:
-    """A step of ``mapInArrow``: reads the parts whose numbers it is given, each with its queries, and looks at each."""
-
-    url: str
-    parts: tuple[tuple[tuple[GroupPart, ...], tuple[Wanted, ...]], ...]
-    look: Look
-
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield what the parts come to (``OUTCOME``)."""
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                groups, wanted = self.parts[number]
-                yield from self.look(chain(bounds_rows(groups), fetch_each(self.url, wanted)))
+                groups, queries = self.parts[number]
+                rows = chain(bounds_rows(groups), read_flat(self.url, queries))
+                yield from outcome(rows, self.begin_ms, self.end_ms, self.limits, frames=self.frames)
 
 
 def looked(tables: DayTables, slots: Slots, *, frames: bool) -> DataFrame:
@@ -99,23 +162,12 @@ def looked(tables: DayTables, slots: Slots, *, frames: bool) -> DataFrame:
     Nothing is read before an action asks for it.
     """
     plan = tables.plan
-    look = Look(plan.begin_ms, plan.end_ms, Limits(1, slots.memory), frames)
-    whole = [one for one in plan.groups if one.last - one.base <= tables.chunk] if tables.url else []
-    found: list[DataFrame] = []
-    if whole and tables.url:
-        count = part_count(tables.only(whole).plan.records, len(whole), slots.cores, tables.chunk)
-        parts = tuple((tuple(some), tables.only(some).queries()) for some in bundles(whole, count))
-        numbers = tables.spark.range(0, len(parts), 1, len(parts))
-        found.append(numbers.mapInArrow(ReadAndLook(tables.url, parts, look), LOOKED))
-    at_once = set(whole)
-    rest = [one for one in plan.groups if one not in at_once]
-    if rest:
-        few = tables.only(rest)
-        count = min(len(rest), part_count(few.plan.records, len(rest), slots.cores, tables.chunk))
-        # Fewer parts than cores: each may use more of them.
-        wide = replace(look, limits=look.limits._replace(threads=max(1, slots.of_executor // count)))
-        found.append(few.changes().repartition(count, f.col(GROUP)).mapInArrow(wide, LOOKED))
-    return reduce(lambda one, other: one.unionByName(other), found)
+    count = part_count(plan.records, len(plan.groups), slots.cores, tables.chunk)
+    parts = tuple((tuple(some), tables.only(some).queries()) for some in bundles(plan.groups, count))
+    # Fewer parts than cores: each may use more of them.
+    limits = Limits(max(1, slots.of_executor // max(1, len(parts))), slots.memory)
+    look = Look(tables.url, parts, plan.begin_ms, plan.end_ms, limits, frames)
+    return tables.spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(look, LOOKED)
 
 
 def of_kinds(looked: DataFrame, kinds: Sequence[str]) -> DataFrame:

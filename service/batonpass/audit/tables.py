@@ -1,26 +1,24 @@
-"""The tables of the service as frames: each with the columns that the audit relies on, named and typed here.
+"""The tables of the service as Spark reads them: each with the columns that the audit relies on, named and typed here.
 
-What each of these frames holds is the audit's contract with the schema in migrations/; a test holds the two together.
+Queries are carried out by Spark's Python workers, each for a partition of its own, so that reading is spread as the
+rest of the work is. What each query holds is the audit's contract with the schema in migrations/; a test holds the two
+together.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import parse_qsl, unquote, urlsplit
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql import functions as f
 from pyspark.sql import types as t
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from batonpass.audit import source
-from batonpass.audit.damage import COPIES, WHOLE_LAG
-from batonpass.audit.flatten import CHANGES, bounds_rows
+from batonpass.audit.database import fetch, rows
+from batonpass.audit.flatten import flatten_generations, flatten_lags, flatten_records, flatten_snapshots
 from batonpass.audit.plan import CHUNK, DayPlan, GroupPart, around, quoted
 
 if TYPE_CHECKING:
@@ -47,13 +45,17 @@ GENERATIONS: Final = _schema(
 TRACES: Final = _schema(
     *(("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("format", INT), ("code", TEXT), ("payload", TEXT)),
 )
-BESIDE: Final = _schema(("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("payload", TEXT))
+SHOWN: Final = _schema(("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("payload", TEXT))
 WARMUP_LAGS: Final = _schema(("group_id", TEXT), ("at_ms", LONG), ("task", TEXT), ("member", TEXT), ("lag", LONG))
 BOUNDS: Final = _schema(
     *(("group_id", TEXT), ("base", LONG), ("first", LONG), ("last", LONG), ("known", t.BooleanType())),
     *(("missing", LONG), ("ends", t.BooleanType())),
 )
-CHANGED: Final = from_arrow_schema(CHANGES)
+
+COPIES: Final = "json_array_elements(case when json_typeof(copies) = 'array' then copies else '[]' end)"
+"""The copies of a sample; a sample that is none has none."""
+WHOLE_LAG: Final = r"case when copy ->> 4 ~ '^\d{1,18}$' then (copy ->> 4)::bigint end"
+"""The lag of a copy; null where it is not known, or no whole number."""
 
 
 def _ms(column: str) -> str:
@@ -84,75 +86,33 @@ SELECTS: Final = {
 }
 
 
-class Reader(Protocol):
-    """A way to read Postgres."""
+FORMS: Final[Mapping[str, Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]]] = {
+    "records": flatten_records,
+    "snapshots": flatten_snapshots,
+    "generations": flatten_generations,
+    "warmups": flatten_lags,
+}
+"""What makes the rows of a query of ``SELECTS`` flat (``CHANGES``), so that payloads never travel."""
 
-    def rows(self, sql: str) -> Sequence[tuple[Any, ...]]:
-        """Return the rows of a query whose answer is small."""
-        ...
-
-    def frame(self, select: str, predicates: Sequence[str], schema: t.StructType, form: str = "") -> DataFrame:
-        """Return what a query brings, one partition for each predicate, made flat where ``form`` says so."""
-        ...
-
-
-class AdbcReader:
-    """Reads without a jar, in Spark's Python workers."""
-
-    def __init__(self, spark: SparkSession, url: str) -> None:
-        self._spark = spark
-        self._url = plain_url(url)
-
-    @property
-    def url(self) -> str:
-        """Where a worker reads, given queries."""
-        return self._url
-
-    def rows(self, sql: str) -> Sequence[tuple[Any, ...]]:
-        """Return the rows of a query whose answer is small."""
-        return source.rows(self._url, sql)
-
-    def frame(self, select: str, predicates: Sequence[str], schema: t.StructType, form: str = "") -> DataFrame:
-        """Return what a query brings, one partition for each predicate, made flat where ``form`` says so."""
-        wanted = queries(select, predicates, schema, form)
-        if not wanted:
-            return small(self._spark, [], CHANGED if form else schema)
-        numbers = self._spark.range(0, len(wanted), 1, len(wanted))
-        return numbers.mapInArrow(source.reading(self._url, wanted), CHANGED if form else schema)
+Query = tuple[str, str]
+"""A query, and of which name in ``FORMS`` its rows are."""
 
 
-class JdbcReader:
-    """Reads by JDBC; the driver is a jar of Spark's (``spark.jars`` or ``spark.jars.packages``)."""
-
-    FETCHED: Final = "10000"
-
-    def __init__(self, spark: SparkSession, url: str) -> None:
-        self._spark = spark
-        self._url, self._properties = jdbc_url(url)
-        self._properties |= {"driver": "org.postgresql.Driver", "fetchsize": self.FETCHED}
-
-    def rows(self, sql: str) -> Sequence[tuple[Any, ...]]:
-        """Return the rows of a query whose answer is small."""
-        read = self._spark.read.jdbc(self._url, f"({sql}) as asked", properties=self._properties)
-        return [tuple(row) for row in read.collect()]
-
-    def frame(self, select: str, predicates: Sequence[str], schema: t.StructType, form: str = "") -> DataFrame:
-        """Return what a query brings, one partition for each predicate, made flat where ``form`` says so."""
-        if not predicates:
-            return small(self._spark, [], CHANGED if form else schema)
-        read = self._spark.read.jdbc(
-            self._url, f"({select}) as whole", predicates=list(predicates), properties=self._properties
-        )
-        typed = read.select(*(f.col(one.name).cast(one.dataType) for one in schema))
-        if not form:
-            return typed
-        return typed.mapInArrow(source.FORMS[form], CHANGED)
+def read_flat(url: str, queries: Sequence[Query]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of queries, made flat where they are read."""
+    for (_, form), batches in zip(queries, fetch(url, [sql for sql, _ in queries]), strict=True):
+        yield from FORMS[form](batches)
 
 
-def queries(select: str, predicates: Sequence[str], schema: t.StructType, form: str = "") -> list[source.Wanted]:
-    """Return the queries, one for each predicate, whose rows are wanted in a form."""
-    columns = ", ".join(schema.names)
-    return [(f"select {columns} from ({select}) as whole where {one}", form) for one in predicates]  # noqa: S608
+def _read(url: str, queries: Sequence[str], numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Turn the numbers of queries into what they bring: a step of ``mapInArrow``.
+
+    It is no data source of Spark's own, because each of those starts interpreters only to be planned, which takes
+    longer than to read a small table.
+    """
+    for batch in numbers:
+        for batches in fetch(url, [queries[number] for number in batch.column(0).to_pylist()]):
+            yield from batches
 
 
 def small(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: t.StructType | str) -> DataFrame:
@@ -167,99 +127,80 @@ def small(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: t.Struct
     return frame
 
 
-def plain_url(url: str) -> str:
-    """Return a database's URL without the name of a Python driver in it."""
-    return re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", url)
-
-
-def jdbc_url(url: str) -> tuple[str, dict[str, str]]:
-    """Return a database's URL as JDBC has it, and the properties that hold who connects."""
-    parts = urlsplit(plain_url(url))
-    properties = dict(parse_qsl(parts.query))
-    if parts.username:
-        properties["user"] = unquote(parts.username)
-    if parts.password:
-        properties["password"] = unquote(parts.password)
-    place = f"{parts.hostname or 'localhost'}:{parts.port or 5432}"
-    return f"jdbc:postgresql://{place}{parts.path or '/'}", properties
-
-
 @dataclass(frozen=True, slots=True)
 class DayTables:
-    """What is read for one day; nothing is read before an action asks for it."""
+    """What is read for one day, in Spark's Python workers; nothing is read before an action asks for it."""
 
     spark: SparkSession
-    reader: Reader
+    url: str
     plan: DayPlan
     chunk: int = CHUNK
 
+    def frame(self, select: str, predicates: Sequence[str], schema: t.StructType) -> DataFrame:
+        """Return what a query brings, one partition for each predicate."""
+        if not predicates:
+            return small(self.spark, [], schema)
+        queries = tuple(_where(select, one, schema) for one in predicates)
+        numbers = self.spark.range(0, len(queries), 1, len(queries))
+        return numbers.mapInArrow(partial(_read, self.url, queries), schema)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query whose answer is small."""
+        return rows(self.url, sql)
+
     def bounds(self) -> DataFrame:
         """Return one row a group: where its day begins and ends (``BOUNDS``)."""
-        rows = [
+        found = [
             (one.group, one.base, one.first, one.last, one.known, one.missing, one.ends) for one in self.plan.groups
         ]
-        return small(self.spark, rows, BOUNDS)
-
-    @property
-    def url(self) -> str | None:
-        """Where a worker can read by itself, given ``queries``; None where rows come another way."""
-        return self.reader.url if isinstance(self.reader, AdbcReader) else None
+        return small(self.spark, found, BOUNDS)
 
     def only(self, groups: Sequence[GroupPart]) -> DayTables:
         """Return the tables of these groups alone."""
         return replace(self, plan=replace(self.plan, groups=tuple(groups)))
 
-    def queries(self) -> tuple[source.Wanted, ...]:
-        """Return the queries that bring all rows of the groups (``CHANGED``), but for their bounds."""
-        return tuple(one for sources in self._sources(1) for one in queries(*sources))
-
-    def changes(self) -> DataFrame:
-        """Return all rows of the groups (``CHANGED``).
+    def queries(self) -> tuple[Query, ...]:
+        """Return the queries that bring all rows of the groups (``CHANGES``), but for their bounds.
 
         They are what became so since the snapshots that the day starts from, the generations that readers are told of,
-        how far warmups had come, and the bounds of the day.
+        and how far warmups had come.
         """
-        bounds: Any = pa.Table.from_batches(bounds_rows(self.plan.groups), CHANGES)
-        frame: DataFrame = self.spark.createDataFrame(bounds, CHANGED)
-        for select, predicates, schema, form in self._sources(SAMPLE_PIECES):
-            frame = frame.unionByName(self.reader.frame(select, predicates, schema, form).select(*CHANGED.names))
-        return frame
-
-    def _sources(self, pieces: int) -> tuple[tuple[str, list[str], t.StructType, str], ...]:
-        """Return what rows are made of, each with the form in which it is wanted."""
-        return (
-            (SELECTS["records"], self._record_ranges(), RECORDS, "records"),
-            (SELECTS["snapshots"], self._bases(), SNAPSHOTS, "snapshots"),
-            (SELECTS["generations"], self._of_versions(), GENERATIONS, "generations"),
-            (SELECTS["warmups"], self._sampled(pieces), WARMUP_LAGS, "lags"),
+        sources = (
+            ("records", self._record_ranges(), RECORDS),
+            ("snapshots", self._bases(), SNAPSHOTS),
+            ("generations", self._of_versions(), GENERATIONS),
+            ("warmups", [self._sampled()], WARMUP_LAGS),
+        )
+        return tuple(
+            (_where(SELECTS[form], one, schema), form) for form, predicates, schema in sources for one in predicates
         )
 
     def records(self) -> DataFrame:
         """Return the records as they are stored, from the snapshots on that the day starts from."""
-        return self.reader.frame(SELECTS["records"], self._record_ranges(), RECORDS)
+        return self.frame(SELECTS["records"], self._record_ranges(), RECORDS)
 
     def snapshots(self) -> DataFrame:
         """Return the snapshots that the day starts from, at most one a group."""
-        return self.reader.frame(SELECTS["snapshots"], self._bases(), SNAPSHOTS)
+        return self.frame(SELECTS["snapshots"], self._bases(), SNAPSHOTS)
 
     def generations(self) -> DataFrame:
         """Return the generations of the day."""
-        return self.reader.frame(SELECTS["generations"], self._of_versions(), GENERATIONS)
+        return self.frame(SELECTS["generations"], self._of_versions(), GENERATIONS)
 
     def told_generations(self) -> DataFrame:
         """Return the generations of the day, whole (``codec.generations``)."""
-        return self.reader.frame(SELECTS["told"], self._of_versions(), BESIDE)
+        return self.frame(SELECTS["told"], self._of_versions(), SHOWN)
 
     def has_histories(self) -> bool:
         """Say whether histories of tasks are kept of the day; where retention has taken them, it took all."""
         within = self._around_day()
         asked = [f"exists (select from {name} where {within})" for name in ("assignment_events", "fresh_changes")]
-        ((found,),) = self.reader.rows(f"select {' or '.join(asked)} as found")
+        ((found,),) = self.rows(f"select {' or '.join(asked)} as found")
         return bool(found)
 
     def histories(self) -> DataFrame:
         """Return the histories of tasks, as readers are shown them: those of one decision in one row."""
-        return self.reader.frame(SELECTS["histories"].format(within=self._around_day()), self._of_versions(), BESIDE)
+        return self.frame(SELECTS["histories"].format(within=self._around_day()), self._of_versions(), SHOWN)
 
     def _around_day(self) -> str:
         return f"at >= '{around(self.plan, -1)}' and at < '{around(self.plan, 1)}'"
@@ -283,13 +224,12 @@ class DayTables:
             )
             for some in _bundles(wanted)
         ]
-        return self.reader.frame(SELECTS["traces"], predicates, TRACES)
+        return self.frame(SELECTS["traces"], predicates, TRACES)
 
-    def _sampled(self, pieces: int) -> list[str]:
+    def _sampled(self) -> str:
         begin = datetime.fromtimestamp(self.plan.begin_ms / 1_000, UTC)
-        edges = [begin + timedelta(days=1) * place / pieces for place in range(pieces + 1)]
-        named = _groups_of(self.plan)
-        return [f"at >= '{low.isoformat()}' and at < '{high.isoformat()}'{named}" for low, high in pairwise(edges)]
+        end = begin + timedelta(days=1)
+        return f"at >= '{begin.isoformat()}' and at < '{end.isoformat()}'{_groups_of(self.plan)}"
 
     def _record_ranges(self) -> list[str]:
         made: list[str] = []
@@ -314,8 +254,6 @@ class DayTables:
 
 
 GROUPS_PER_PART: Final = 200
-SAMPLE_PIECES: Final = 8
-"""Into so many pieces the samples of a day are cut where Spark reads them."""
 
 
 def _bundles(groups: Sequence[GroupPart], chunk: int = CHUNK) -> list[list[GroupPart]]:
@@ -329,6 +267,10 @@ def _bundles(groups: Sequence[GroupPart], chunk: int = CHUNK) -> list[list[Group
         bundles[-1].append(one)
         size += max(0, one.last - one.base)
     return bundles
+
+
+def _where(select: str, predicate: str, schema: t.StructType) -> str:
+    return f"select {', '.join(schema.names)} from ({select}) as whole where {predicate}"  # noqa: S608 - our own words
 
 
 def _range(group: str, low: int, high: int) -> str:

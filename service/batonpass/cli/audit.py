@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
@@ -46,13 +45,6 @@ MEASURES = (
 )
 
 
-class How(StrEnum):
-    """A way to read Postgres."""
-
-    ADBC = "adbc"
-    JDBC = "jdbc"
-
-
 @app.command()
 def audit(
     *,
@@ -73,10 +65,6 @@ def audit(
             help="The database (better: BATONPASS_DATABASE_URL; left out: that of a running `up`).",
         ),
     ] = None,
-    reader: Annotated[
-        How, typer.Option(help="How to read: adbc needs no jar, jdbc needs Postgres's driver.")
-    ] = How.ADBC,
-    jdbc_jar: Annotated[Path | None, typer.Option(metavar="PATH", help="The driver's jar, for --reader jdbc.")] = None,
     what_if: Annotated[bool, typer.Option("--what-if/--no-what-if", help="Try other settings on the day.")] = True,
     replay: Annotated[bool, typer.Option("--replay/--no-replay", help="Decide every logged decision again.")] = True,
     objective: Annotated[
@@ -128,7 +116,7 @@ def audit(
     with failing_well(as_json=as_json):
         settings = _settings(conf or []) | ({"spark.master": master} if master else {})
         parts = {"what_if": what_if, "replay": replay, "keep": keep, "export": export, "unless_done": unless_done}
-        read = {"database_url": _url(database), "reader": reader.value, "jdbc_jar": _jar(jdbc_jar), "spark": settings}
+        read = {"database_url": _url(database), "spark": settings}
         given = read | parts | {"day": _day(day), "group": group, "out": out, "objective": objective}
         if nightly:
             if day is not None or group is not None or not keep:
@@ -161,7 +149,7 @@ def _audit(given: dict[str, Any], *, as_json: bool) -> None:
 
     wanted = Audit(**given)
     _need(*PACKAGES)
-    from batonpass.audit.output import DayTaken  # noqa: PLC0415 - it needs them
+    from batonpass.audit.runs import DayTaken  # noqa: PLC0415 - it needs them
 
     try:
         result = _carried_out(wanted, lambda found: _show(found, wanted, as_json=as_json))
@@ -184,8 +172,7 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
     import adbc_driver_manager  # noqa: PLC0415 - only with the extra
 
     from batonpass.audit.job import MissingDay, run  # noqa: PLC0415
-    from batonpass.audit.output import DayTaken, reason_of  # noqa: PLC0415
-    from batonpass.audit.stopping import Stopped  # noqa: PLC0415
+    from batonpass.audit.runs import DayTaken, Stopped, reason_of  # noqa: PLC0415
 
     _try_out(wanted.out)
     try:
@@ -285,16 +272,6 @@ def _day(given: str | None) -> date:
         raise Failure(Exit.BAD_INPUT, f"{given!r} is no day.", todo="Write for example --day 2026-11-20.") from None
 
 
-def _jar(path: Path | None) -> Path | None:
-    if path is not None and not path.is_file():
-        raise Failure(
-            Exit.BAD_INPUT,
-            f"there is no file {path}.",
-            todo="Name the jar of Postgres's JDBC driver, or use --conf spark.jars.packages=org.postgresql:postgresql:42.7.8",
-        )
-    return path
-
-
 def _settings(given: list[str]) -> dict[str, str]:
     settings: dict[str, str] = {}
     for one in given:
@@ -344,9 +321,7 @@ def _progress() -> Iterator[_Progress]:
 
 
 def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
-    from batonpass.audit.output import ordered  # noqa: PLC0415
-    from batonpass.audit.report_names import readable  # noqa: PLC0415
-    from batonpass.audit.verdict import amount, named, summary  # noqa: PLC0415
+    from batonpass.audit.findings import amount, named, ordered, readable, summary  # noqa: PLC0415
 
     if as_json:
         body = asdict(result) | {"fatal": result.fatal, "notices": result.notices}

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from batonpass.audit.nights import Nights, keep_nights
-from batonpass.audit.stopping import ENDS, stoppable
+from batonpass.audit.runs import ENDS, stoppable
 from batonpass.terminal import aside
 
 if TYPE_CHECKING:
@@ -41,12 +41,7 @@ def stay(nights: Nights, wanted: Audit, *, as_json: bool) -> NoReturn:
 
 def options_of(wanted: Audit, *, as_json: bool) -> list[str]:
     """Return how an audit is done, as options of `batonpass audit`, but for the day and the database."""
-    given = {
-        "--out": wanted.out,
-        "--reader": wanted.reader,
-        "--jdbc-jar": wanted.jdbc_jar,
-        "--objective": wanted.objective,
-    }
+    given = {"--out": wanted.out, "--objective": wanted.objective}
     options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
     options += [word for name, value in wanted.spark.items() for word in ("--conf", f"{name}={value}")]
     left_out = {"--no-what-if": wanted.what_if, "--no-replay": wanted.replay, "--no-export": wanted.export}

@@ -17,7 +17,7 @@ from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, Audi
 _VERDICT: Final = "state in ('passed', 'failed')"
 _NEWEST: Final = "order by started_at desc, run_id desc limit 1"
 _COUNTS: Final = "groups, records, fatal, notices, report"
-# A run says once a minute that it is at work; the next one writes this down (audit/output.py).
+# A run says once a minute that it is at work; the next one writes this down (audit/runs.py).
 _LOST: Final = (
     "(state = 'running' and coalesce(heard_at, started_at + interval '1 day')"
     " < clock_timestamp() - interval '10 minutes') as lost"

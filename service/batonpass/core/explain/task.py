@@ -308,7 +308,7 @@ def _grant_waits(view: View, task: Task, taker: MemberId | None) -> list[Wait]:
     waits: list[Wait] = []
     held_ms = view.group.grants_from_ms
     if held_ms > view.now_ms:
-        found.append(Wait(WaitsFor.TIME, None, held_ms, held_ms - view.now_ms, meaning_of(Held.GRANTS_HELD)))
+        waits.append(Wait(WaitsFor.TIME, None, held_ms, held_ms - view.now_ms, meaning_of(Held.GRANTS_HELD)))
     member = view.group.members.get(taker) if taker is not None else None
     if member is not None and member.revoking and not task.unreleased:
         waits.append(_others_first(view, member))

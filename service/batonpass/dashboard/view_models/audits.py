@@ -6,25 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from batonpass.core.laws import LAWS
 from batonpass.dashboard.words import clock, number, span
+from batonpass.laws import LAWS, NOTICES
 
 Json = Mapping[str, Any]
-
-FINDINGS: Final[Mapping[str, str]] = {
-    "stuck-warmup": "a warmup that came no closer for an hour, or was given up",
-    "stuck-task": "a task that was granted to nobody for ten minutes",
-    "flapping-member": "a member that came and went four times within an hour",
-    "wasted-warmup": "more than half of the warmups were dropped before they could take over",
-    "futile-probes": "nearly all looks of the timer changed nothing: the group never rests",
-    "unbalanced": "the most loaded member had much more than the least, on average over the day",
-    "downtime-objective": "available for less of the day than the objective says",
-    "replay-incomplete": "not every decision could be made again",
-    "what-if-incomplete": "the day could not be played under other settings",
-    "unknown-beginning": "it is not known how the day began",
-    "unreadable-snapshot": "it is not known how the day began",
-}
-"""What is worth a look, by the name of the finding."""
 
 TONE: Final[Mapping[str, str]] = {"passed": "ok", "failed": "bad", "broken": "bad", "running": "move"}
 STATE: Final[Mapping[str, str]] = {
@@ -67,7 +52,7 @@ class Measure:
 
 def law_words(law: str) -> str:
     """Return what a law says, or what a finding is that breaks none; one that is newer than this, by its name."""
-    return LAWS.get(law) or FINDINGS.get(law) or law.replace("-", " ")
+    return LAWS.get(law) or NOTICES.get(law) or law.replace("-", " ")
 
 
 def when_of(evidence: Json) -> str:

@@ -1,7 +1,8 @@
-"""Writes what an audit came to into Postgres: that it runs, and at its end everything else in one transaction.
+"""The runs of the audit, as Postgres has them: that one is at work, how it ended, and what it came to.
 
-It goes through ADBC, so that an audit needs neither the service's driver nor a jar. What it writes is read by
-``/v1/audits`` and by the service's metrics.
+A signal to stop becomes an exception where the audit is, so that everything that is open is closed and the run's row
+says how it ended. A process that is killed outright can say nothing: that is seen by its silence. What is written here
+is read by ``/v1/audits`` and by the service's metrics.
 """
 
 from __future__ import annotations
@@ -10,20 +11,22 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import date
-from typing import TYPE_CHECKING, Any, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import unquote, urlsplit
 from uuid import UUID, uuid4
 
 import pyarrow as pa
 from adbc_driver_manager import Error
 
-from batonpass.audit.findings import AuditResult, Finding, Severity
-from batonpass.audit.stopping import Stopped, beating
-from batonpass.audit.verdict import summary
+from batonpass.audit.database import DATE, INT, LONG, TEXT, bind, connected
+from batonpass.audit.findings import AuditResult, Finding, ordered, summary
 from batonpass.codec.answers import rfc3339
 
 if TYPE_CHECKING:
@@ -107,7 +110,7 @@ class Run:
             adbc_driver_manager.Error: when the database does not take it; nothing was written then.
         """
         if self._url is not None:
-            with _connected(self._url) as connection, connection.cursor() as cursor:
+            with connected(self._url) as connection, connection.cursor() as cursor:
                 self._write(cursor, result, report)
                 connection.commit()
         self.is_finished = True
@@ -146,7 +149,7 @@ class Run:
             DayTaken: with ``unless_done``, when another run makes this one needless.
         """
         if self._url is not None:
-            with _connected(self._url) as connection, connection.cursor() as cursor:
+            with connected(self._url) as connection, connection.cursor() as cursor:
                 cursor.execute(_LOST)
                 self.lost_days = tuple(sorted(day for (day,) in cursor.fetchall()))
                 connection.commit()
@@ -165,7 +168,7 @@ class Run:
             self._change(_BEAT, (str(self.run_id),), (TEXT,))
 
     def _change(self, statement: str, row: tuple[Any, ...], kinds: Sequence[pa.DataType]) -> None:
-        with _connected(str(self._url)) as connection, connection.cursor() as cursor:
+        with connected(str(self._url)) as connection, connection.cursor() as cursor:
             bind(cursor, statement, [row], kinds)
             connection.commit()
 
@@ -176,7 +179,7 @@ def refuse_taken(url: str, day: date) -> None:
     Raises:
         DayTaken: when it does.
     """
-    with _connected(libpq_url(url)) as connection, connection.cursor() as cursor:
+    with connected(url) as connection, connection.cursor() as cursor:
         _refuse_taken(cursor, day)
 
 
@@ -208,7 +211,7 @@ def recorded(
         adbc_driver_manager.Error: when the database cannot be reached, or has not the tables.
         DayTaken: with ``unless_done``, when another run makes this one needless; nothing is written of this one.
     """
-    url = None if database_url is None or group is not None else libpq_url(database_url)
+    url = None if group is not None else database_url
     run = Run(url, uuid4(), day)
     run.begin(code_version, settings, unless_done=unless_done)
     try:
@@ -221,33 +224,6 @@ def recorded(
         raise
     if not run.is_finished:
         run.broke("the audit ended without a result")
-
-
-def _connected(url: str) -> adbc.Connection:
-    # It imports pandas: where nothing is kept, and before the workers have started, nobody should wait for that.
-    import adbc_driver_postgresql.dbapi as adbc  # noqa: PLC0415
-
-    return adbc.connect(url)
-
-
-TEXT, DATE, INT, LONG = pa.string(), pa.date32(), pa.int32(), pa.int64()
-
-
-def bind(cursor: adbc.Cursor, statement: str, rows: Sequence[tuple[Any, ...]], kinds: Sequence[pa.DataType]) -> None:
-    """Run a statement once for each row; each parameter is of the kind that stands at its place, nulls too."""
-    if not rows:
-        return
-    columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-    batch = pa.RecordBatch.from_arrays(columns, names=[f"p{number}" for number in range(len(kinds))])
-    if statement.startswith("select"):
-        cursor.execute(statement, batch)
-    else:
-        cursor.executemany(statement, batch)
-
-
-def libpq_url(url: str) -> str:
-    """Return a database URL as libpq knows it, whichever driver it names."""
-    return re.sub(r"^postgres(?:ql)?(?:\+\w+)?://", "postgresql://", url)
 
 
 def reason_of(error: BaseException, url: str | None) -> str:
@@ -271,21 +247,6 @@ def reason_of(error: BaseException, url: str | None) -> str:
     for secret in {password, unquote(password)} if password else ():
         said = said.replace(secret, "***")
     return said
-
-
-def ordered(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings in the order in which they are shown: fatal ones first, then by group, law and time."""
-    return sorted(
-        findings,
-        key=lambda one: (
-            one.severity is not Severity.FATAL,
-            one.group,
-            one.law,
-            one.at[:1],
-            one.task or "",
-            one.detail,
-        ),
-    )
 
 
 def finding_row(run_id: str, number: int, day: date, finding: Finding) -> tuple[Any, ...]:
@@ -336,3 +297,68 @@ def _kept(value: Any) -> Any:
             return _kept(value.item())
         case _:
             return plain(str(value))
+
+
+BEAT_S: Final = 60.0
+"""So often a run says that it is at work."""
+
+ENDS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""What Ctrl-C, a scheduler, a container or a closed terminal sends."""
+
+
+class Stopped(SystemExit):
+    """The audit was told to stop by a signal; the exit code is the one that shells have for it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        told = f"told to stop ({signal.Signals(number).name})"
+        self.reason = f"the audit was {'interrupted' if number == signal.SIGINT else told}"
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Turn signals to stop, Ctrl-C among them, into ``Stopped``, wherever the audit waits.
+
+    Spark's own way to take Ctrl-C asks its JVM first, which is busy, and shows where it was. Only the main thread hears
+    signals; in another one nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        del frame
+        heard.append(number)
+        raise Stopped(number)
+
+    before = {one: signal.signal(one, stop) for one in ENDS}
+    try:
+        yield
+    except BaseException as error:
+        # What is closed on the way out may fail in its turn: Spark's own processes are told to stop as well, mostly.
+        if heard and not isinstance(error, Stopped):
+            raise Stopped(heard[0]) from None
+        raise
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, signal.SIG_DFL if handler is None else handler)
+
+
+@contextmanager
+def beating(beat: Callable[[], None], every_s: float = BEAT_S) -> Iterator[None]:
+    """Do something again and again, in a thread of its own, until the end."""
+    over = threading.Event()
+
+    def again() -> None:
+        while not over.wait(every_s):
+            beat()
+
+    thread = threading.Thread(target=again, name="audit-pulse", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        # One that hangs at the database must not hold up the word of how the run ended.
+        thread.join(timeout=min(every_s, 2.0))

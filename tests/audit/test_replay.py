@@ -7,23 +7,28 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from tests.audit.retold import retold
+from tests.audit.small_day import DAY, SCENARIO
 from tests.runtime.stories import STORIES, Told, fails_to_be_placed
 from tests.runtime.test_historian import Written, played
 
-from batonpass.audit.again import Again, Of
+from batonpass.audit.replay import DayOfGroup, GroupReplay
 from batonpass.codec.records import encode_record
 from batonpass.codec.traces import TRACE_VERSION, encode_trace
 from batonpass.core.inputs import Input
 from batonpass.core.records import ProbeScheduled
 from batonpass.core.replies import Reply
+from batonpass.days.generate import rows_of
+from batonpass.days.plant import Fault, plant
+from batonpass.days.rows import GroupRows
 from batonpass.runtime.history import NOBODY_ASKED, Historian
 
 CODE = "code-1"
 
 
-def made_again(group: str, written: Sequence[Written], *, traced: bool) -> Again:
+def made_again(group: str, written: Sequence[Written], *, traced: bool) -> GroupReplay:
     """Return what comes of decisions that were written down, all of one day."""
-    again = Again(group, CODE, Of(1, 0, is_end=True, is_cut=False, has_histories=True))
+    again = GroupReplay(group, CODE, DayOfGroup(1, 0, is_end=True, is_cut=False, has_histories=True))
     again.begin_empty()
     version = 0
     for one in written:
@@ -103,3 +108,33 @@ def test_what_follows_from_a_decision_that_comes_out_otherwise_is_not_told_again
     assert [one.detail for one in made_again(scene.group.id, whole, traced=True).told if one.law == "L10"] == [
         found.detail
     ]
+
+
+@pytest.fixture(scope="module")
+def rows() -> GroupRows:
+    """The rows that the small day leaves."""
+    return rows_of(SCENARIO, DAY)
+
+
+def test_a_clean_day_is_decided_again_to_the_same(rows: GroupRows) -> None:
+    """Every traced decision is replayed, none differs, and no law is found broken."""
+    again = retold(rows)
+    assert again.told == []
+    assert again.replayed == len(rows.tables["traces"]) > 50
+    assert again.differing == 0
+
+
+@pytest.mark.parametrize("fault", [Fault.TWO_OWNERS, Fault.COLD_PROMOTION])
+def test_what_no_core_decided_is_found(rows: GroupRows, fault: Fault) -> None:
+    """Of records that a defective coordinator wrote no trace tells; what it wrote beside them is as it would be."""
+    again = retold(plant(rows, [fault]))
+    (one,) = [one for one in again.told if one.law == "L10"]
+    assert one.detail.startswith("no trace tells of the decision that made records")
+    assert all("history" not in one.detail for one in again.told)
+
+
+def test_a_hole_ends_the_replay(rows: GroupRows) -> None:
+    """Beyond a missing record nothing can be followed, and that is said."""
+    again = retold(plant(rows, [Fault.SEQUENCE_HOLE]))
+    assert again.replayed < len(rows.tables["traces"])
+    assert [one.law for one in again.told] == ["replay-incomplete"]

@@ -1,0 +1,117 @@
+"""Findings of several sources are put together, cut to what a person reads, counted, and told with members' names."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import date
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from typer.testing import CliRunner
+
+from batonpass.audit.findings import (
+    AuditResult,
+    Finding,
+    OwnershipInterval,
+    Pictures,
+    Severity,
+    WarmupPoint,
+    cut,
+    finding_of,
+    readable,
+)
+from batonpass.cli.audit import app
+from batonpass.laws import NOTICES
+
+
+def told(group: str, law: str, at_ms: int, *, severity: Severity = Severity.FATAL) -> Finding:
+    """Return a finding that was proven at an instant."""
+    return Finding(group, law, severity, None, None, f"at {at_ms}", (at_ms,), (at_ms,))
+
+
+def test_a_row_becomes_a_finding() -> None:
+    """Every column is taken over, and lists become tuples."""
+    row = {"group_id": "g", "law": "L1", "severity": "notice", "task": "0_0", "member": None, "detail": "d"}
+    found = finding_of(row | {"sequences": [1, 2], "at": []})
+    assert found == Finding("g", "L1", Severity.NOTICE, "0_0", None, "d", (1, 2), ())
+
+
+def test_findings_of_all_sources_are_in_the_order_of_the_log() -> None:
+    """Groups and laws by name; within them fatal ones first, then by when they came to be so."""
+    late = told("a", "L1", 9)
+    first = [told("b", "L1", 1), told("a", "L2", 5), late]
+    others = [told("a", "L1", 3), told("a", "L1", 1, severity=Severity.NOTICE)]
+    kept, left_out = cut([(one, 1) for one in first], others)
+    assert left_out == 0
+    assert kept == (others[0], late, others[1], first[1], first[0])
+
+
+def test_what_is_beyond_the_limit_is_counted() -> None:
+    """Those that a part left out already, and those that are too many together."""
+    kept, left_out = cut(
+        [(told("a", "L1", at), 70) for at in range(3)], [told("a", "L1", 100 + at) for at in range(4)], 5
+    )
+    assert [one.at[0] for one in kept] == [0, 1, 2, 100, 101]
+    assert left_out == 69
+    kept, left_out = cut([(told("a", "L1", 1), 1), (told("a", "L2", 1), 4)], [], 5)
+    assert len(kept) == 2
+    assert left_out == 3
+
+
+FIRST, SECOND, OTHER = (str(UUID(int=number)) for number in (1, 2, 3))
+
+
+def found() -> AuditResult:
+    """Return a group in which two runs of one instance had a task, and another group that knows the same id."""
+    owned = (
+        OwnershipInterval("orders", "0_1", FIRST, 0, 10, "running"),
+        OwnershipInterval("orders", "0_1", SECOND, 5, 20, "running"),
+        OwnershipInterval("clicks", "0_1", FIRST, 5, 20, "running"),
+    )
+    warmed = (WarmupPoint("orders", "0_1", OTHER, 0, 10, None, "promoted"),)
+    names = {("orders", FIRST): "pod-1", ("orders", SECOND): "pod-1, run 2"}
+    broken = Finding("orders", "L1", Severity.FATAL, "0_1", SECOND, f"granted while {FIRST} might run it, not {OTHER}")
+    pictures = Pictures(ownership=owned, warmups=warmed, names=names)
+    return AuditResult(date(2026, 11, 18), 0, 1, "x", findings=(broken,), pictures=pictures)
+
+
+def test_names_stand_for_ids() -> None:
+    """In pictures, in the column of members, and within sentences; runs of one instance stay apart."""
+    told = readable(found())
+    assert [one.member for one in told.pictures.ownership] == ["pod-1", "pod-1, run 2", FIRST]
+    assert told.findings[0].member == "pod-1, run 2"
+    assert told.findings[0].detail == f"granted while pod-1 might run it, not {OTHER}"
+
+
+def test_who_has_no_name_keeps_the_id() -> None:
+    """So does a member of another group, whatever it is called elsewhere."""
+    told = readable(found())
+    assert told.pictures.warmups[0].member == OTHER
+    assert told.pictures.ownership[2].member == FIRST
+
+
+def test_the_console_says_names_and_json_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """People read the table of findings, programs the object."""
+    monkeypatch.setattr("batonpass.cli.audit._carried_out", lambda _wanted, show: (show(found()), found())[1])
+    wanted = ["--day", "2026-11-18", "--database-url", "postgresql://nobody@127.0.0.1:9/nothing"]
+    shown = CliRunner().invoke(app, wanted)
+    assert shown.exit_code == 1, shown.stderr
+    assert f"pod-1, run 2 granted while pod-1 might run it, not {OTHER}" in " ".join(shown.stdout.split())
+    body = json.loads(CliRunner().invoke(app, [*wanted, "--json"]).stdout)
+    assert body["findings"][0]["member"] == SECOND
+    assert FIRST in body["findings"][0]["detail"]
+
+
+def test_every_notice_is_in_the_table_of_the_document() -> None:
+    """Whoever adds one says there what is looked at."""
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z, -]+) \| notice \|", page, re.MULTILINE)
+    assert {name for row in rows for name in row.split(", ")} == set(NOTICES)
+
+
+def test_a_finding_without_a_meaning_cannot_be_made() -> None:
+    """A notice that was forgotten where its meaning stands is seen with its first finding."""
+    with pytest.raises(ValueError, match=r"batonpass/laws\.py"):
+        Finding("g", "new-notice", Severity.NOTICE, None, None, "d")
