@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 from tests.benchmarks.streams.measures import Figures
 from tests.benchmarks.streams.scenarios import ARMS, EVERY_JOB, LONG, QUICK, SCENARIOS, Arm, Scenario, Size, perform
 from tests.benchmarks.streams.stage import Stage, stage
-from tests.benchmarks.streams.tables import RESULTS, Results, lines_of, shortfalls
+from tests.benchmarks.streams.tables import RESULTS, Results, bars, lines_of, shortfalls
 from tests.clients.streams_job import MODULE, PARTITIONS, command
 from tests.e2e.serving import SECRET
 from tests.programs import program
@@ -79,7 +79,7 @@ def main() -> int:
         _write(out, found)
     sys.stdout.write("\n" + "\n".join(lines_of(found)) + "\n")
     short = shortfalls(found)
-    sys.stdout.write("\n".join(["", *short, f"written to {out}"]) + "\n")
+    sys.stdout.write("\n".join(["", *bars(found), *short, f"written to {out}"]) + "\n")
     return int(bool(short))
 
 

@@ -23,6 +23,10 @@ ARM_NAMES = {
     "streams": "Kafka Streams, `group.protocol=streams`",
 }
 PHASES = {scenario: phase for phase, scenario in SCENARIOS.items()}
+REST_S: Final = {"3-to-4": 60, "3-to-4-standby": 75}
+MOVED_P50_MS: Final = 800
+MOVED_MAX_MS: Final = 1_100
+UNMOVED_MS: Final = 200
 
 Results = dict[str, Any]
 Run = dict[str, Any]
@@ -46,6 +50,25 @@ def shortfalls(found: Results) -> list[str]:
         if run["arm"] == "batonpass" and (run["moved"] != run["needed"] or run["rest_s"] is None):
             short.append(f"{name}: {run['moved']} moved for {run['needed']}, at rest after: {_rest(run)}")
     return [f"MISSED: {each}" for each in short]
+
+
+def bars(found: Results) -> list[str]:
+    """Return what Batonpass is to reach on an idle machine where an instance joins, and whether it did."""
+    lines = []
+    for scenario in REST_S:
+        run = _figure(found, scenario, "batonpass")
+        if run is None:
+            continue
+        moved, unmoved = run["silence_ms"]["moved"], run["silence_ms"]["unmoved"]
+        for what, seen, most in (
+            ("seconds to rest", run["rest_s"], REST_S[scenario]),
+            ("ms of silence of moved tasks, p50", moved["p50"], MOVED_P50_MS),
+            ("ms of silence of moved tasks, max", moved["max"], MOVED_MAX_MS),
+            ("ms of silence of unmoved tasks, max", unmoved["max"], UNMOVED_MS),
+        ):
+            held = seen is not None and seen < most
+            lines.append(f"{'reached' if held else 'MISSED'}: {scenario}: {what}: {seen}, to be under {most}")
+    return lines
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.benchmarks.streams.measures import Figures, Window, figures_of
 from tests.benchmarks.streams.scenarios import ARMS, EVERY_JOB, SCENARIOS
-from tests.benchmarks.streams.tables import DOCUMENTS, RESULTS, filled, shortfalls
+from tests.benchmarks.streams.tables import DOCUMENTS, RESULTS, bars, filled, shortfalls
 from tests.clients.streams_job import PARTITIONS
 
 from batonpass.demo.job import Output
@@ -92,3 +92,10 @@ def test_whatever_falls_short_is_told(figures: Figures, told: str) -> None:
 def test_others_may_move_more_than_is_needed() -> None:
     """That is what is measured; nor do they have to come to rest."""
     assert shortfalls({"runs": [run(), run(arm="kafka", moved=9, rest_s=None)]}) == []
+
+
+def test_bars_are_those_of_a_join_under_batonpass() -> None:
+    """A figure at its bar has missed it."""
+    silence = {"moved": {"p50": 799, "max": 1_100}, "unmoved": {"p50": 80, "max": 199}}
+    told = bars({"runs": [run(silence_ms=silence), run(arm="kafka", silence_ms=silence)]})
+    assert [line.split(":")[0] for line in told] == ["reached", "reached", "MISSED", "reached"]
