@@ -15,7 +15,7 @@ ENVIRONMENT = @test -n "$(PYTHON)" || { echo "batonpass: found no Python 3.11 or
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
 
 .PHONY: run
 run: ## start everything on this machine, with a broker and a job to look at (batonpass up)
@@ -57,6 +57,11 @@ audit: ## audit a day of the log with Spark (ARGS="--day today --out audits" whi
 bench-audit: ## time the nightly audit, and a part of it in Spark's own SQL (ARGS="--records 100000")
 	$(ENVIRONMENT) dev
 	.venv/bin/python -m tests.benchmarks.audit $(ARGS)
+
+.PHONY: compare-streams
+compare-streams: ## a Kafka Streams job under Kafka's assignor and under Batonpass (over an hour; ARGS=--quick: eight minutes)
+	$(ENVIRONMENT) streams
+	.venv/bin/python -m tests.benchmarks.streams $(ARGS)
 
 .PHONY: simulate
 simulate: ## run seeded worlds against the laws (batonpass simulate)

@@ -34,7 +34,7 @@ PURPOSES = {
     "broker": "a Java runtime for the Kafka broker, since there is no Java 17 or later (35 MB)",
 }
 # What these purposes install into .venv; what they need beside it, `main` adds.
-SYNONYMS = {"demo": "run", "kafka": "run", "test": "dev", "containers": "dev"}
+SYNONYMS = {"demo": "run", "kafka": "run", "streams": "run", "test": "dev", "containers": "dev"}
 SERVICE = ("pyproject.toml", "--extra", "server", "--extra", "kafka", "--extra", "dashboard")
 # In this order: `dev` is the widest and is resolved first, the others are held to its versions.
 RESOLUTIONS = {
@@ -120,7 +120,7 @@ def prepare(purpose: str) -> None:
 
 def wants_broker(purpose: str) -> bool:
     """Tell whether a purpose includes a broker of this machine's own."""
-    return purpose in {"demo", "kafka", "containers"} or (
+    return purpose in {"demo", "kafka", "streams", "containers"} or (
         purpose in {"dev", "test"} and "kafka" not in system.left_out()
     )
 
@@ -145,6 +145,8 @@ def main() -> None:
             prepare(SYNONYMS.get(purpose, purpose))
             if purpose == "test":
                 system.prepare()
+            if purpose == "streams":
+                system.have(tuple(part for part in system.PARTS if part.name == "maven"))
             if purpose == "containers":
                 containers.prepare()
             if wants_broker(purpose) and not os.environ.get("BATONPASS_KAFKA_BOOTSTRAP"):

@@ -1,4 +1,4 @@
-"""The clients in other languages, built once for a test run, and the Kafka that they run on."""
+"""The clients in other languages, built once for a test run, and the Kafka and Postgres that they run on."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from tests.programs import program
 
 from batonpass.kafka.broker_parts import find_java
 
-PLUGIN = "tests.kafka.cluster"
+PLUGINS = ("tests.kafka.cluster", "tests.postgres.server")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the fixtures of the run's Kafka once, whichever folders are run."""
-    if not config.pluginmanager.has_plugin(PLUGIN):
-        config.pluginmanager.import_plugin(PLUGIN)
+    """Register the fixtures of the run's Kafka and Postgres once, whichever folders are run."""
+    for plugin in PLUGINS:
+        if not config.pluginmanager.has_plugin(plugin):
+            config.pluginmanager.import_plugin(plugin)
 
 
 @pytest.fixture(scope="session")

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple, Self
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 MODULE = Path(__file__).resolve().parents[2] / "clients" / "kafka-streams"
-PACKAGE = "io.batonpass.streams.job"
+PACKAGE = "io.batonpass.streams"
+LEADERS = "org.apache.kafka.streams.processor.internals.StreamsPartitionAssignor"
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.log.io.batonpass=info",
+    f"-Dorg.slf4j.simpleLogger.log.{LEADERS}=info",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
 )
@@ -105,19 +107,26 @@ class Job:
         """Name where it runs; nothing is started."""
         self.application = application
         self.instances: dict[str, Program] = {}
+        self.programs: list[Program] = []
         self._java, self._bootstrap, self._folder, self._stack = java, bootstrap, folder, stack
 
     def load(self, *, rate: int = 240, keys: int = 500) -> Program:
         """Start the load, and wait until every key has been written once."""
-        load = self._start("load", "Load", f"--rate={rate}", f"--keys={keys}", "--preload=yes")
+        load = self._start("load", "job.Load", f"--rate={rate}", f"--keys={keys}", "--preload=yes")
         until(lambda: load.last("preloaded") is not None, lambda: f"the load did not start: {load.log.read_text()}")
         return load
 
-    def start(self, instance: str, settings: Mapping[str, object], *, assignor: str = "batonpass") -> Program:
-        """Start an instance with settings of Kafka Streams and of the plug-in."""
+    def start(
+        self, instance: str, settings: Mapping[str, object], *, assignor: str = "batonpass", leaves: bool = False
+    ) -> Program:
+        """Start an instance with settings of Kafka Streams and of the plug-in; ``leaves``: its group, at its end."""
         sets = [f"--set={key}={value}" for key, value in settings.items()]
-        state = f"--state-dir={self._folder / instance}"
-        program = self._start(instance, "Job", f"--instance={instance}", state, f"--assignor={assignor}", *sets)
+        own = (
+            f"--instance={instance}",
+            f"--state-dir={self._folder / instance}",
+            f"--leave={'yes' if leaves else 'no'}",
+        )
+        program = self._start(instance, "job.Job", *own, f"--assignor={assignor}", *sets)
         self.instances[instance] = program
         return program
 
@@ -125,6 +134,7 @@ class Job:
         given = [f"--bootstrap={self._bootstrap}", f"--application={self.application}", *options]
         words = [word for option in given for word in option.split("=", 1)]
         started = Program((*command(self._java, program), *words), self._folder / f"{name}.log")
+        self.programs.append(started)
         return self._stack.enter_context(started)
 
     @property

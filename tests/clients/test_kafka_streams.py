@@ -5,14 +5,18 @@ What it does with each answer is tested in the module itself; what the coordinat
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
 import uuid
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.streams_job import MODULE, assert_exactly_once, outputs, running, until, writers
+from tests.clients.streams_job import MODULE, assert_exactly_once, command, outputs, running, until, writers
 from tests.clients.stub_coordinator import StubCoordinator
+from tests.e2e.serving import SECRET, serving
 
 pytestmark = [pytest.mark.needs("maven"), pytest.mark.timeout(600)]
 
@@ -33,6 +37,22 @@ def test_the_jar_brings_nothing_of_others() -> None:
         names = [name for name in file.namelist() if not name.endswith("/")]
     assert "io/batonpass/streams/BatonpassTaskAssignor.class" in names
     assert not [name for name in names if not name.startswith(("io/batonpass/streams/", "META-INF/"))]
+
+
+@pytest.mark.parametrize("standbys", [0, 1])
+async def test_a_process_that_joins_a_large_application_gets_its_share_and_nothing_else_moves(
+    java: tuple[str, ...], own_url: str, standbys: int
+) -> None:
+    """The class alone, against a real coordinator: 100 tasks, ten processes become eleven, and 9 tasks must move."""
+
+    def play() -> int:
+        with serving(own_url) as served:
+            words = ("--mode", "assign", "--standbys", str(standbys), "--url", served.url, "--token", SECRET)
+            done = subprocess.run((*command(java, "Rounds"), *words), capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr[-2_000:]
+            return int(json.loads(done.stdout)["moved"])
+
+    assert await asyncio.to_thread(play) == 9
 
 
 @pytest.mark.long

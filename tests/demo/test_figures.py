@@ -11,7 +11,7 @@ from batonpass.demo.figures import PhaseFigures, RunFigures, Spread
 from batonpass.demo.job import Job, Output, read_state, state
 from batonpass.demo.ledger import Account, Handover, Ledger
 from batonpass.demo.picture import picture
-from batonpass.demo.tables import bars, phase_table, run_table
+from batonpass.demo.tables import bars, kafka_streams, phase_table, run_table
 from batonpass.demo.workers import Restore, Workers
 
 KEYS = {
@@ -110,7 +110,10 @@ def test_tables_show_what_was_seen() -> None:
     shown = console.export_text()
     assert "90 / 90 / 90" in shown
     assert "1 of 1" in shown
-    assert "9 moved for 3" in shown
+    beside = kafka_streams("scale-out")
+    assert " moved for 3; " in beside
+    assert beside in shown
+    assert not kafka_streams("warm-handovers")
 
 
 def test_a_picture_has_a_row_for_each_task_and_a_hole_where_nothing_came() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from rich import box
@@ -18,16 +20,15 @@ WARM_MOVES: Final = 50
 CRASH_MS: Final = 3_000
 EAGER_TIMES: Final = 50
 
-KAFKA_STREAMS: Final = {
-    "scale-out": "9 moved for 3; 3,426 / 4,930; 338 s",
-    "rolling-restart-no-standby": "16,506 / 20,280; 52 s",
-    "crash": "8 moved for 4, 12 handovers; 11,212 / 11,779; 72 s",
-    "scale-out-eager": "9 moved for 3; 20,389 / 41,035; 56 s",
-    "replaced-pod": "8 moved for 4, 12 handovers; 46,073 / 46,927; 302 s",
+SCENARIOS: Final = {
+    "scale-out": "3-to-4",
+    "rolling-restart-no-standby": "rolling-restart",
+    "crash": "kill",
+    "replaced-pod": "replaced-pod",
 }
-"""What Kafka Streams 4.3.1 did in the same shape, where it was measured: gap p50 / max in ms, seconds to rest.
+"""What was measured of Kafka Streams in the shape of a phase, by the name it has in ``kafka_streams.json``.
 
-The crash is with one standby and a session timeout of 10 s, the replaced pod with one standby and defaults.
+The file is what ``make compare-streams`` wrote; docs/compare.md says with which settings.
 """
 
 
@@ -82,10 +83,22 @@ def rows(figures: RunFigures) -> list[list[str]]:
             f"{phase.rest_s:.1f} ({phase.restore_s:.1f})",
             f"{phase.restored_records:,}",
             f"{phase.unanswered_reads} of {phase.reads:,}",
-            KAFKA_STREAMS.get(phase.name, ""),
+            kafka_streams(phase.name),
         ]
         for phase in figures.phases
     ]
+
+
+def kafka_streams(phase: str) -> str:
+    """Return what Kafka's own assignor came to where a phase was measured with it: moves, silence in ms, rest."""
+    runs = json.loads(Path(__file__).with_name("kafka_streams.json").read_text())["runs"]
+    for run in runs:
+        if (run["scenario"], run["arm"]) == (SCENARIOS.get(phase), "kafka") and "failed" not in run:
+            silences = run["silence_ms"]
+            of = silences["lost"] if silences["lost"]["tasks"] else silences["moved"]
+            rest = f"no rest in {run['watched_s']:.0f} s" if run["rest_s"] is None else f"{run['rest_s']:.0f} s"
+            return f"{run['moved']} moved for {run['needed']}; {of['p50']:,} / {of['max']:,}; {rest}"
+    return ""
 
 
 def spread_words(values: Sequence[int]) -> str:

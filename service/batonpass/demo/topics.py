@@ -64,11 +64,11 @@ async def make_topics(job: Job, *, keep_bytes: int | None = None) -> bool:
         if any(not isinstance(error, TopicAlreadyExistsError) for error in errors):
             raise next(error for error in errors if not isinstance(error, TopicAlreadyExistsError))
         for topic in wanted:
-            await _led(admin, topic.name, job.tasks)
+            await led(admin, topic.name, job.tasks)
     return not errors
 
 
-async def _led(admin: AIOKafkaAdminClient, topic: str, partitions: int) -> None:
+async def led(admin: AIOKafkaAdminClient, topic: str, partitions: int) -> None:
     """Wait until every partition of a topic has a leader."""
     async with asyncio.timeout(LEADER_PATIENCE_S):
         while True:

@@ -6,9 +6,12 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.clients.CommonClientConfigs;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.common.TopicPartition;
@@ -16,10 +19,13 @@ import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.LagInfo;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.ThreadMetadata;
 import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.errors.StreamsException;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
+import org.apache.kafka.streams.processor.StandbyUpdateListener;
 import org.apache.kafka.streams.processor.StateRestoreListener;
 import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.streams.processor.api.Processor;
@@ -35,22 +41,26 @@ import org.apache.kafka.streams.state.Stores;
  * task. Each says who wrote it and for which input: {@code INSTANCE OFFSET TOTAL COUNT}.
  *
  * <p>What happens goes to standard output, a JSON object a line: {@code state}, {@code has}, {@code restoring}, {@code
- * restored}, {@code failed}. SIGTERM closes the instance.
+ * restored}, {@code failed}, and every second {@code copies}: how many records the worst copy lacks, and how many copies
+ * have read so far to be caught up. SIGTERM closes the instance, with {@code --leave yes} out of its group.
  *
  * <pre>
  * java -cp ... io.batonpass.streams.job.Job --instance A --bootstrap HOST:PORT --state-dir FOLDER
- *     [--application totals] [--assignor kafka|batonpass] [--set KEY=VALUE]...
+ *     [--application totals] [--assignor kafka|batonpass] [--leave yes|no] [--set KEY=VALUE]...
  * </pre>
  */
 public final class Job {
     private static final int FILLER_BYTES = 200;
+
+    /** A copy that lacks no more than this is caught up: what it reads then is news. */
+    private static final long CAUGHT_UP = 1_000;
 
     private Job() { }
 
     /** Run until SIGTERM, or until the instance has failed. */
     public static void main(String[] words) throws InterruptedException {
         Arguments arguments = new Arguments(
-            words, List.of("instance", "bootstrap", "state-dir", "application", "assignor", "set"));
+            words, List.of("instance", "bootstrap", "state-dir", "application", "assignor", "leave", "set"));
         String instance = arguments.one("instance");
         Properties properties = properties(arguments);
         if (BatonpassTaskAssignor.class.getName().equals(properties.get(StreamsConfig.TASK_ASSIGNOR_CLASS_CONFIG))) {
@@ -66,20 +76,34 @@ public final class Job {
             }
         });
         streams.setGlobalStateRestoreListener(new Restores());
+        Copies copies = new Copies();
+        streams.setStandbyUpdateListener(copies);
         streams.setUncaughtExceptionHandler(error -> {
             say("failed", "\"error\": \"" + String.valueOf(error).replaceAll("[\\p{Cntrl}\"\\\\]", " ") + "\"");
             return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
         });
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(30))));
+        boolean leaves = "yes".equals(arguments.one("leave", "no"));
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> close(streams, leaves)));
         streams.start();
         String had = "";
+        long nextLook = System.nanoTime();
         while (!over.await(100, TimeUnit.MILLISECONDS)) {
             String has = has(streams);
             if (!has.equals(had)) {
                 say("has", has);
                 had = has;
             }
+            if (System.nanoTime() >= nextLook) {
+                copies.look(streams);
+                nextLook = System.nanoTime() + TimeUnit.SECONDS.toNanos(1);
+            }
         }
+    }
+
+    /** The class of options that all versions from 3.8 on have is deprecated in the newer ones. */
+    @SuppressWarnings({"deprecation", "removal"})
+    private static void close(KafkaStreams streams, boolean leaves) {
+        streams.close(new KafkaStreams.CloseOptions().timeout(Duration.ofSeconds(30)).leaveGroup(leaves));
     }
 
     private static Properties properties(Arguments arguments) {
@@ -162,6 +186,46 @@ public final class Job {
         @Override
         public void onRestoreEnd(TopicPartition changelog, String store, long records) {
             say("restored", "\"partition\": " + changelog.partition() + ", \"records\": " + records);
+        }
+    }
+
+    /** What standbys and warmups read until they are caught up. */
+    private static final class Copies implements StandbyUpdateListener {
+        private final Set<Integer> catchingUp = ConcurrentHashMap.newKeySet();
+        private final AtomicLong read = new AtomicLong();
+
+        @Override
+        public void onUpdateStart(TopicPartition changelog, String store, long from) {
+            catchingUp.add(changelog.partition());
+        }
+
+        @Override
+        public void onBatchLoaded(
+            TopicPartition changelog, String store, TaskId task, long last, long records, long end) {
+            if (catchingUp.contains(changelog.partition())) {
+                read.addAndGet(records);
+            }
+        }
+
+        @Override
+        public void onUpdateSuspended(
+            TopicPartition changelog, String store, long offset, long end, SuspendReason reason) {
+            catchingUp.remove(changelog.partition());
+        }
+
+        void look(KafkaStreams streams) {
+            try {
+                Map<Integer, LagInfo> lags = streams.allLocalStorePartitionLags().getOrDefault("store", Map.of());
+                lags.forEach((partition, lag) -> {
+                    if (lag.offsetLag() <= CAUGHT_UP) {
+                        catchingUp.remove(partition);
+                    }
+                });
+                long worst = lags.values().stream().mapToLong(LagInfo::offsetLag).max().orElse(0);
+                say("copies", "\"behind\": " + worst + ", \"read\": " + read.get());
+            } catch (IllegalStateException | StreamsException starting) {
+                // It does not run yet, or not any more.
+            }
         }
     }
 
