@@ -26,9 +26,9 @@ from batonpass.runtime.history import NOBODY_ASKED, Historian
 CODE = "code-1"
 
 
-def made_again(group: str, written: Sequence[Written], *, traced: bool) -> GroupReplay:
-    """Return what comes of decisions that were written down, all of one day."""
-    again = GroupReplay(group, CODE, DayOfGroup(1, 0, is_end=True, is_cut=False, has_histories=True))
+def made_again(group: str, written: Sequence[Written], *, traced: bool, code: str = CODE) -> GroupReplay:
+    """Return what comes of decisions that were written down, all of one day, when they are made again by ``code``."""
+    again = GroupReplay(group, code, DayOfGroup(1, 0, is_end=True, is_cut=False, has_histories=True))
     again.begin_empty()
     version = 0
     for one in written:
@@ -88,6 +88,23 @@ def test_whatever_happens_is_made_again_to_the_same(seed: int, *, traced: bool) 
     """Some hundred random things, several of them at one instant."""
     scene = played(seed)
     assert made_again(scene.group.id, scene.written, traced=traced).told == []
+
+
+def test_other_words_of_another_version_are_no_fault() -> None:
+    """A generation's reasons are worded by the program that made it; the same program has to word them alike."""
+    scene = played(0)
+    place, history = next(
+        (place, one.history)
+        for place, one in enumerate(scene.written)
+        if one.history.generation is not None and one.history.generation.reasons
+    )
+    assert history.generation is not None
+    reasons = tuple(one._replace(detail="in other words") for one in history.generation.reasons)
+    other = replace(history, generation=history.generation._replace(reasons=reasons))
+    written = [*scene.written[:place], replace(scene.written[place], history=other), *scene.written[place + 1 :]]
+    (fault,) = made_again(scene.group.id, written, traced=True).told
+    assert "in other words as shown" in fault.detail
+    assert made_again(scene.group.id, written, traced=True, code="code-2").told == []
 
 
 def test_what_follows_from_a_decision_that_comes_out_otherwise_is_not_told_again() -> None:

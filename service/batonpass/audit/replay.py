@@ -343,7 +343,8 @@ class GroupReplay:
         self, pending: _Pending, before: Group, after: Group, reasons: Sequence[Reason] | None, *, is_last: bool
     ) -> bool:
         """Hold what stands beside the records of a decision against what they come to; say whether it is whole."""
-        is_replayed = reasons is not None and pending.trace is not None
+        # Another version of the program may say the same in other words.
+        is_replayed = reasons is not None and pending.trace is not None and pending.trace.code == self.code
         now_ms = pending.trace.now_ms if pending.trace is not None and is_replayed else 0
         records = tuple(pending.records)
         if self._of.has_histories and (pending.shown or pending.at_ms >= self._of.begin_ms + UNSURE_MS):
