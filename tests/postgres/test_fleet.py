@@ -20,7 +20,7 @@ ORDERS = GroupId("orders")
 GROUPS = [GroupId(f"group-{number}") for number in range(60)]
 
 
-class Coordinator:
+class CoordinatorInFleet:
     """One coordinator as the others see it: a lease, a record log, and a clock that the test moves."""
 
     def __init__(self, engine: AsyncEngine, name: str) -> None:
@@ -45,15 +45,15 @@ class Coordinator:
 
 
 @pytest.fixture
-def start(engine: AsyncEngine) -> Callable[[str], Coordinator]:
+def start(engine: AsyncEngine) -> Callable[[str], CoordinatorInFleet]:
     """Return what makes coordinators on one empty database."""
-    return lambda name: Coordinator(engine, name)
+    return lambda name: CoordinatorInFleet(engine, name)
 
 
-Start = Callable[[str], Coordinator]
+Start = Callable[[str], CoordinatorInFleet]
 
 
-async def both(start: Start) -> tuple[Coordinator, Coordinator]:
+async def both(start: Start) -> tuple[CoordinatorInFleet, CoordinatorInFleet]:
     """Return two coordinators that know of each other."""
     first, second = start("first"), start("second")
     await first.fleet.start()
@@ -62,7 +62,7 @@ async def both(start: Start) -> tuple[Coordinator, Coordinator]:
     return first, second
 
 
-def of(one: Coordinator) -> GroupId:
+def of(one: CoordinatorInFleet) -> GroupId:
     """Return a group that falls to a coordinator."""
     return next(group for group in GROUPS if one.fleet.holds(group))
 
