@@ -41,12 +41,12 @@ def ignores_the_lease() -> None:
 
 def counts_the_lease_from_retries() -> None:
     """Count from the last time that a heartbeat was sent."""
-    heard = machine.MemberProtocol._heard
+    answered = machine.MemberProtocol._answered
 
     def later(self: Any, request: Any, answer: Any) -> None:
-        heard(self, replace(request, first_sent_ms=request.sent_ms), answer)
+        answered(self, replace(request, first_sent_ms=request.sent_ms), answer)
 
-    put(machine.MemberProtocol, "_heard", later)
+    put(machine.MemberProtocol, "_answered", later)
 
 
 def renews_by_long_poll() -> None:

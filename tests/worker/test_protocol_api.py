@@ -9,7 +9,8 @@ import pytest
 from tests.worker.scripted import Scripted, assignment, joined
 
 import batonpass.worker.protocol
-from batonpass.worker.protocol import Progress, Request, RequestKind, StartActive, StopActive, http_target
+from batonpass.worker.protocol import Phase, Progress, Request, RequestKind, StartActive, StopActive, http_target
+from batonpass.worker.protocol.machine import NEXT_PHASE, SENDS, Event
 
 SERVICE = Path(__file__).resolve().parents[2] / "service"
 
@@ -69,6 +70,17 @@ def test_the_standard_library_is_all_it_needs() -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_every_phase_has_its_row_and_leads_to_an_end() -> None:
+    """No process is caught in a phase: from each it can come to its end, and from there nowhere."""
+    assert set(NEXT_PHASE) == set(Phase)
+    ends = {phase for phase, events in NEXT_PHASE.items() if not events}
+    assert ends == {Phase.LEFT, Phase.STOPPED}
+    for _ in Phase:
+        ends |= {phase for phase, events in NEXT_PHASE.items() if ends & set(events.values())}
+    assert ends == set(Phase)
+    assert {phase for phase, events in NEXT_PHASE.items() if Event.REFUSED in events} == set(SENDS)
 
 
 def test_a_copy_goes_its_own_way() -> None:

@@ -21,7 +21,7 @@ RENEW_AT: Final = 0.8
 """The share of its lifetime after which a token is renewed, in the background; it is good meanwhile."""
 
 OVER_AT: Final = 0.95
-"""The share of its lifetime after which it is not used any more: whoever logs in with it wants to stay a while."""
+"""The share of its lifetime after which it is not used any more: a connection made with it is to last a while."""
 
 AGAIN_MS: Final = 1_000
 """How long an endpoint that gave no token is left alone."""
@@ -38,8 +38,8 @@ class ClientCredentials:
 
         token = await ClientCredentials("https://login.example/token", "orders", "secret")()
 
-    It is called for each connection that is made; whoever calls at the same time waits for the same request, and nobody
-    waits while a token is good. While the endpoint is away, the last one is used for as long as it lasts. A token
+    It is called for each connection that is made. Calls at the same time wait for the same request, and none waits
+    while a token is good. While the endpoint is away, the last one is used for as long as it lasts. A token
     of which the endpoint does not say how long it lasts (``expires_in``) is not kept.
     """
 

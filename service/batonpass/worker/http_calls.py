@@ -22,7 +22,7 @@ CONNECT_S = 2.0
 """How long to wait for a connection before another coordinator is tried."""
 
 LINGER = 3
-"""A heartbeat that waited too long is repeated, but its answer still counts: it is heard for so many times as long."""
+"""A heartbeat that waited too long is repeated, but its answer still counts: it is waited for so many times as long."""
 
 _KEEP_ALIVE_S = 60
 _REFUSED_FOR_NOW = 503
@@ -105,7 +105,7 @@ class HttpCalls:
         loop = asyncio.get_running_loop()
         is_late = None
         if request.kind is not RequestKind.POLL:
-            # Whoever does not answer in time is not asked next, though its answer still counts.
+            # A coordinator that does not answer in time is not asked next, though its answer still counts.
             is_late = loop.call_later(request.timeout_ms / 1_000, self._leave, at)
         try:
             async with self._client.stream(

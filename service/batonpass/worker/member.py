@@ -192,13 +192,13 @@ class Member:
         }
         for number, how in meanings.items():
             loop.add_signal_handler(number, self._signalled, asked, how)
-        told = asyncio.ensure_future(asked.get())
+        asking = asyncio.ensure_future(asked.get())
         ended = asyncio.ensure_future(self.ended())
         try:
-            await asyncio.wait((told, ended), return_when=asyncio.FIRST_COMPLETED)
-            await self.exit(told.result() if told.done() else None)
+            await asyncio.wait((asking, ended), return_when=asyncio.FIRST_COMPLETED)
+            await self.exit(asking.result() if asking.done() else None)
         finally:
-            told.cancel()
+            asking.cancel()
             ended.cancel()
             for number in meanings:
                 loop.remove_signal_handler(number)
@@ -335,12 +335,12 @@ class Member:
 
     @property
     def holdings(self) -> Mapping[str, Holding]:
-        """What this member has, as the coordinator is told."""
+        """What this member has, as it reports it."""
         return self._machine.holdings
 
     @property
     def on_disk(self) -> Mapping[str, Progress]:
-        """State that nobody tails, by task."""
+        """State on disk that is not being followed, by task."""
         return self._machine.on_disk
 
     @property
@@ -387,7 +387,7 @@ class Member:
         await self._turned.wait()
 
     def _wake(self) -> None:
-        """Let whoever waits for the next turn look again."""
+        """Let everything that waits for the next turn look again."""
         turned, self._turned = self._turned, asyncio.Event()
         turned.set()
 

@@ -17,7 +17,7 @@ from batonpass.worker.clock import Clock, system_clock
 from batonpass.worker.protocol import LeaveMode, MemberSettings, OnLeaseLost, Progress
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
-"""How large an answer may be unless a member is told otherwise: room for some 100,000 tasks of one member."""
+"""How large an answer may be by default: room for some 100,000 tasks of one member."""
 
 
 class Exit(StrEnum):
@@ -33,7 +33,7 @@ class Exit(StrEnum):
 
     @property
     def mode(self) -> LeaveMode:
-        """What the coordinator is told."""
+        """How it says so to the coordinator."""
         return LeaveMode.RESTART if self is Exit.RESTART else LeaveMode.LEAVE
 
 
@@ -135,7 +135,7 @@ class Options:
         return Exit.LEAVE if self.instance_id is None else Exit.RESTART
 
     def settings(self) -> MemberSettings:
-        """Return what the protocol's machine is told."""
+        """Return the settings of the protocol's machine."""
         own = {each.name for each in fields(self)}
         shared = {each.name: getattr(self, each.name) for each in fields(MemberSettings) if each.name in own}
         seed = random.SystemRandom().getrandbits(32) if self.jitter_seed is None else self.jitter_seed
@@ -161,7 +161,7 @@ def tls_context(
     context = ssl.create_default_context(cafile=ca_file)
 
     def password() -> str:
-        # Without it the library would ask whoever sits before the terminal.
+        # Without it the library would ask at the terminal.
         if key_password is None:
             raise ValueError(f"the key in {key_file or cert_file} is encrypted, and there is no password for it")
         return key_password

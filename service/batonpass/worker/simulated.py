@@ -42,7 +42,7 @@ SECOND_SIGNAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Changelog:
-    """A changelog that nobody keeps: every process that knows its figures sees the same ends at the same time.
+    """A changelog that does not exist: every process with the same figures sees the same ends at the same time.
 
     It grows by ``growth`` records a second, and what is older than ``size`` records is gone, so that a copy that begins
     from nothing has ``size`` records to restore, at ``rate`` a second.
@@ -62,7 +62,7 @@ class Changelog:
 
 
 @dataclass
-class Kept:
+class Saved:
     """What outlives the process: the member id of its last run, and how far each task's state has come."""
 
     path: Path
@@ -70,17 +70,17 @@ class Kept:
     positions: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: Path) -> Kept:
+    def read(cls, folder: Path) -> Saved:
         """Return what is kept in a folder; a file that cannot be read is as good as none."""
-        kept = cls(folder / "state.json")
+        saved = cls(folder / "state.json")
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
-            found = json.loads(kept.path.read_text())
+            found = json.loads(saved.path.read_text())
             positions = {str(task): int(position) for task, position in found["positions"].items()}
-            kept.member_id, kept.positions = found.get("member_id"), positions
-        return kept
+            saved.member_id, saved.positions = found.get("member_id"), positions
+        return saved
 
     def new_run(self) -> str:
-        """Return a fresh member id, kept before anybody hears of it: whoever comes next can say whom it replaces."""
+        """Return a fresh member id, saved before it is used, so that the next process can say which run it replaces."""
         self.member_id = fresh_member_id()
         self.write()
         return self.member_id
@@ -88,17 +88,17 @@ class Kept:
     def write(self) -> None:
         """Keep it, all or nothing."""
         whole = json.dumps({"member_id": self.member_id, "positions": self.positions})
-        beside = self.path.with_suffix(".new")
-        beside.write_text(whole)
-        beside.replace(self.path)
+        unfinished = self.path.with_suffix(".new")
+        unfinished.write_text(whole)
+        unfinished.replace(self.path)
 
 
 class Pretender(Callbacks):
     """Restores, tails and processes nothing at all, at the given pace."""
 
-    def __init__(self, changelog: Changelog, kept: Kept, *, prints: bool) -> None:
+    def __init__(self, changelog: Changelog, saved: Saved, *, prints: bool) -> None:
         self._changelog = changelog
-        self._kept = kept
+        self._saved = saved
         self._prints = prints
 
     def say(self, event: str, **fields: object) -> None:
@@ -117,18 +117,18 @@ class Pretender(Callbacks):
         self.say("running", task=task.id, fencing_token=task.fencing_token)
         while True:
             if task.may_process:
-                self._kept.positions[task.id] = self._changelog.end()
+                self._saved.positions[task.id] = self._changelog.end()
             await asyncio.sleep(STEP_S)
 
     async def disk_bytes(self) -> dict[str, int]:
         """Return what the records would take that are kept in pretence."""
         begin = self._changelog.begin()
-        return {task: RECORD_BYTES * max(0, at - begin) for task, at in self._kept.positions.items()}
+        return {task: RECORD_BYTES * max(0, at - begin) for task, at in self._saved.positions.items()}
 
     async def remove_state(self, task_id: str) -> None:
         """Forget how far a task's state has come."""
-        self._kept.positions.pop(task_id, None)
-        self._kept.write()
+        self._saved.positions.pop(task_id, None)
+        self._saved.write()
 
     async def on_standby(self, task: Task) -> None:
         """Restore, and keep tailing."""
@@ -147,8 +147,8 @@ class Pretender(Callbacks):
         self.say("revoked", task=task.id, role=task.role, commit=revocation.commit, becomes=revocation.becomes)
         if task.role is not Role.ACTIVE or not revocation.commit or not task.may_process:
             return None
-        self._kept.positions[task.id] = self._changelog.end()
-        return self._kept.positions[task.id]
+        self._saved.positions[task.id] = self._changelog.end()
+        return self._saved.positions[task.id]
 
     def on_status(self, statuses: Sequence[Status]) -> None:
         """Say it."""
@@ -164,10 +164,10 @@ class Pretender(Callbacks):
         while True:
             now = time.monotonic()
             end = self._changelog.end()
-            begun = max(self._kept.positions.get(task.id, 0), self._changelog.begin())
+            begun = max(self._saved.positions.get(task.id, 0), self._changelog.begin())
             position = min(end, begun + round(self._changelog.rate * (now - last)))
             last = now
-            self._kept.positions[task.id] = position
+            self._saved.positions[task.id] = position
             task.report(position, end)
             yield position
             # Close to the end a step is shorter, so that a handover takes no longer than its last records.
@@ -194,10 +194,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def member_of(asked: argparse.Namespace, kept: Kept, callbacks: Callbacks) -> Member:
+def member_of(asked: argparse.Namespace, saved: Saved, callbacks: Callbacks) -> Member:
     """Return the member that the command line describes.
 
-    It replaces the run that the folder remembers: whoever holds the folder knows that no other process does.
+    It replaces the run that the folder remembers: this process alone holds the folder.
     """
     changelog = Changelog(asked.rate, asked.growth, asked.size)
     end = changelog.end()
@@ -211,11 +211,11 @@ def member_of(asked: argparse.Namespace, kept: Kept, callbacks: Callbacks) -> Me
         client_tags=dict(tag.partition("=")[::2] for tag in asked.tag),
         on_lease_lost=OnLeaseLost(asked.on_lease_lost),
         token=None if token_file is None else lambda: token_file.read_text().strip(),
-        replaces=kept.member_id,
-        new_member_id=kept.new_run,
+        replaces=saved.member_id,
+        new_member_id=saved.new_run,
         on_disk={
             task: Progress(position=position, end_offset=end)
-            for task, position in kept.positions.items()
+            for task, position in saved.positions.items()
             if position >= changelog.begin()
         },
         on_exit=Exit.LEAVE if asked.leave else Exit.RESTART,
@@ -223,15 +223,15 @@ def member_of(asked: argparse.Namespace, kept: Kept, callbacks: Callbacks) -> Me
     )
 
 
-async def work(asked: argparse.Namespace, kept: Kept) -> int:
+async def work(asked: argparse.Namespace, saved: Saved) -> int:
     """Be a worker until told to stop; return the exit code."""
-    pretender = Pretender(Changelog(asked.rate, asked.growth, asked.size), kept, prints=asked.json)
-    member = member_of(asked, kept, pretender)
+    pretender = Pretender(Changelog(asked.rate, asked.growth, asked.size), saved, prints=asked.json)
+    member = member_of(asked, saved, pretender)
     asked_to_go: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked_to_go.put_nowait, number)
     watching = asyncio.ensure_future(_watch_parent(asked_to_go)) if asked.with_parent else None
-    keeping = asyncio.ensure_future(_keep(member, kept))
+    saving = asyncio.ensure_future(_save(member, saved))
     going = asyncio.ensure_future(_going(asked_to_go, member))
     ending = asyncio.ensure_future(_life(member, pretender))
     try:
@@ -245,12 +245,12 @@ async def work(asked: argparse.Namespace, kept: Kept) -> int:
         pretender.say("gone", reason=reason)
         return EXIT_TAKEN_OVER if ending.done() and not going.done() else 0
     finally:
-        for each in (keeping, going, ending, watching):
+        for each in (saving, going, ending, watching):
             if each is not None:
                 each.cancel()
         await member.close()
-        kept.member_id = member.member_id or kept.member_id
-        kept.write()
+        saved.member_id = member.member_id or saved.member_id
+        saved.write()
 
 
 async def _life(member: Member, pretender: Pretender) -> str:
@@ -272,18 +272,18 @@ async def _going(asked_to_go: asyncio.Queue[signal.Signals], member: Member) -> 
 
 
 async def _watch_parent(asked_to_go: asyncio.Queue[signal.Signals]) -> None:
-    """Be told to go when the process that started this one is gone, however it went."""
+    """Ask to go when the process that started this one is gone, however it went."""
     parent = os.getppid()
-    while os.getppid() == parent:  # noqa: ASYNC110 - nobody tells
+    while os.getppid() == parent:  # noqa: ASYNC110 - there is no signal for it
         await asyncio.sleep(KEEP_S)
     asked_to_go.put_nowait(signal.SIGTERM)
 
 
-async def _keep(member: Member, kept: Kept) -> None:
+async def _save(member: Member, saved: Saved) -> None:
     """Keep the state every now and then, and at once who this is."""
     while True:
-        kept.member_id = member.member_id or kept.member_id
-        kept.write()
+        saved.member_id = member.member_id or saved.member_id
+        saved.write()
         await asyncio.sleep(KEEP_S if member.phase.value == "joined" else STEP_S)
 
 
@@ -307,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_aside(os.environ.get("BATONPASS_WORKER_LOG", "WARNING"), "%(levelname)s %(message)s")
     try:
         with sole_user_of(asked.folder):
-            return asyncio.run(work(asked, Kept.read(asked.folder)))
+            return asyncio.run(work(asked, Saved.read(asked.folder)))
     except BlockingIOError:
         aside(f"batonpass: another process works in {asked.folder}")
         return EXIT_REFUSED

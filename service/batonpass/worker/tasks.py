@@ -57,7 +57,7 @@ class Task:
 
     ``was`` is the role that it had here just before: a copy that was promoted, or an active that goes on as a copy; the
     state is in place then. ``restore_to`` is where the last owner stopped: an active must restore at least so far
-    before it processes; None where nobody knows. ``fencing_token`` goes with every output of an active.
+    before it processes; None where that is not known. ``fencing_token`` goes with every output of an active.
     """
 
     def __init__(self, task_id: str, role: Role, reports: Reports, *, was: Role | None = None) -> None:
@@ -177,7 +177,7 @@ class Task:
     # --- for the member alone ---------------------------------------------------------------------------------------
 
     def ask_to_stop(self) -> None:
-        """Let whoever looks know that the task is to stop."""
+        """Let the task know that it is to stop."""
         self._stopping.set()
 
     def callback_returned(self) -> None:

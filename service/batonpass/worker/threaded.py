@@ -50,12 +50,12 @@ class ThreadTask(Task):
         return self._has_returned.wait(timeout)
 
     def ask_to_stop(self) -> None:
-        """Wake whoever waits to be told; for the member alone."""
+        """Let the task know that it is to stop; for the member alone."""
         super().ask_to_stop()
         self._told_to_stop.set()
 
     def callback_returned(self) -> None:
-        """Wake whoever waits for the first function to return; for the member alone."""
+        """Note that the function that began the task has returned; for the member alone."""
         super().callback_returned()
         self._has_returned.set()
 
@@ -65,7 +65,7 @@ class ThreadTask(Task):
         self._told_to_stop.set()
 
     def _say(self, report: Callable[[], None]) -> None:
-        # A loop that is closed belongs to a member that is gone, and nobody hears what is said to it.
+        # A loop that is closed belongs to a member that is gone.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(super()._say, report)
 
@@ -160,7 +160,7 @@ def _in_new_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
     threads keep the process from ending, if one of them does not return.
     """
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
-    # Running, so that whoever gives it up cannot cancel it: what the function returns has a place to go.
+    # Running, so that it cannot be cancelled: what the function returns has a place to go.
     future.set_running_or_notify_cancel()
 
     def call() -> None:
@@ -304,7 +304,7 @@ class ThreadedMember:
 
     @property
     def on_disk(self) -> Mapping[str, Progress]:
-        """State that nobody tails, by task."""
+        """State on disk that is not being followed, by task."""
         return dict(self._member.on_disk)
 
     def may_process(self, task_id: str) -> bool:

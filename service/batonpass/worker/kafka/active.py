@@ -1,9 +1,9 @@
 """An active task: fence, restore, check the lease, read the offsets, process; all of it in that order.
 
-The order is the point. Whoever held the task before and wakes up late is refused by the broker from
-the first step on, and cannot take the task back without a lease. Input offsets, outputs and changelog are one
-transaction, and the stores take it in only after it was committed: should nobody know whether it was, the next restore
-reads it from the changelog, or does not find it there.
+The order is the point. A former owner that wakes up late is refused by the broker from the first step on, and cannot
+take the task back without a lease. Input offsets, outputs and changelog are one transaction, and the stores take it in
+only after it was committed: where it is not known whether it was, the next restore reads it from the changelog, or does
+not find it there.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Active:
 
     @property
     def final_position(self) -> Offsets | None:
-        """Where the changelog ends for whoever comes next; None for a stateless task."""
+        """Where the changelog ends for the next owner; None for a stateless task."""
         positions = self._state.positions
         if len(self._part.changelog_topics) == 1:
             return positions.get(self._part.changelog_topics[0])
@@ -114,7 +114,7 @@ class Active:
         if self._changelog is not None:
             # What the copy has by now: its last report may be old, and how close it is decides whether the task stays.
             self._report(self._changelog.known_ends())
-        # To connect fences nobody, so it needs no lease, and takes none of its time.
+        # To connect fences no other producer, so it needs no lease, and takes none of its time.
         clients = await self._connected()
         if clients is None:
             return
@@ -211,15 +211,15 @@ class Active:
 
     async def _process(self, clients: Clients) -> None:
         stopping = asyncio.ensure_future(self._task.stop_requested())
-        told_lag_at = 0.0
+        reported_lag_at = 0.0
         try:
             while not self._task.stopping:
                 batches = await self._poll(clients, stopping, POLL_MS, self._options.records_max)
                 if batches:
                     await self._transaction(clients, batches, stopping)
                     self._has_committed = True
-                if time.monotonic() - told_lag_at > INPUT_LAG_S:
-                    told_lag_at = time.monotonic()
+                if time.monotonic() - reported_lag_at > INPUT_LAG_S:
+                    reported_lag_at = time.monotonic()
                     await self._tell_input_lag(clients)
                     if self._task.may_begin:
                         self._note_level()
@@ -237,7 +237,7 @@ class Active:
             poll.cancel()
             raise
         if not poll.done():
-            # What it would have returned is read by whoever comes next: only what was processed is committed.
+            # What it would have returned is read by the next owner: only what was processed is committed.
             poll.cancel()
             await asyncio.wait((poll,))
             return {}
@@ -266,7 +266,7 @@ class Active:
                 await self._in_time(context.flush())
                 self._observe(Step.WRITTEN)
                 if not self._task.may_process:
-                    # The transaction is left open: whoever comes next ends it.
+                    # The transaction is left open: the next owner ends it.
                     await self._task.stop_requested()
                     return
                 await self._in_time(producer.send_offsets_to_transaction(offsets, self._group))
@@ -312,7 +312,7 @@ class Active:
             came = 0
             for partition, records in sorted(batches.items()):
                 for record in records:
-                    # What is not processed any more is read again by whoever comes next.
+                    # What is not processed any more is read again by the next owner.
                     if self._task.stopping:
                         return offsets
                     await self._part.process(record, context)

@@ -184,7 +184,7 @@ class Changelog:
             await self._begin_anew(OffsetOutOfRangeError(lost))
 
     async def forget(self) -> None:
-        """Wipe the stores and disconnect; whoever opens it next reads from where the changelogs begin."""
+        """Wipe the stores and disconnect; the next one to open it reads from where the changelogs begin."""
         for store in self._state.stores.values():
             store.wipe()
         await self.close()

@@ -2,7 +2,7 @@
 
 To connect takes a dozen round trips, each as long as the broker is busy. A copy that may be promoted makes them
 beforehand; after the grant only `Clients.fence` is left, one request, and no cluster hears of a new owner before it.
-What is not needed any more is closed later, when nobody waits for a handover.
+What is not needed any more is closed later, when no handover waits for it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Clients:
         self._guess: dict[TopicPartition, int | None] = {}
 
     async def connect(self) -> None:
-        """Connect, and learn where everything is kept. Nobody is fenced, and what is committed is read later.
+        """Connect, and learn where everything is kept. No producer is fenced, and what is committed is read later.
 
         Raises:
             KafkaError: when the cluster cannot be reached, or lacks a topic.
@@ -86,7 +86,7 @@ class Clients:
         await both(self.producer.connect(topics), self._connect_input())
 
     async def fence(self) -> None:
-        """Fence whoever had the task before, and end its transaction.
+        """Fence the former owner of the task, and end its transaction.
 
         Raises:
             KafkaError: when the cluster did not answer in time; somebody may have been fenced all the same.
@@ -135,7 +135,7 @@ class Clients:
 
     def _seek(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         for partition, offset in offsets.items():
-            # Without one, the client begins where it is told to by itself.
+            # Without one, the client begins where its options say.
             if offset is not None:
                 self.input.seek(partition, offset)
 
@@ -175,7 +175,7 @@ class Closing:
         busy.add_done_callback(self._busy.pop)
 
     def abandon(self, task_id: str, connecting: asyncio.Future[Clients]) -> None:
-        """Close clients when they are connected: a connection whose making was cut short would be closed by nobody."""
+        """Close clients when they are connected: a connection whose making was cut short would stay open."""
 
         async def close() -> None:
             await asyncio.wait([connecting], timeout=CLOSE_TIMEOUT_S)
@@ -227,7 +227,7 @@ class Prepared:
             self._hurry = asyncio.Event()
             name = f"batonpass clients of {self._task_id}"
             self._connecting = asyncio.create_task(self._connect(self._hurry, delay_s), name=name)
-            # What fails here is tried again, and told, when it is needed.
+            # What fails here is tried again, and raised, when it is needed.
             self._connecting.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def take(self) -> Clients:

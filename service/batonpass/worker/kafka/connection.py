@@ -1,4 +1,4 @@
-"""How Kafka is reached: addresses, encryption, who one is, and why a cluster lets nobody in.
+"""How Kafka is reached: addresses, encryption, who one is, and why a cluster refuses a login.
 
 The same for workers and coordinators.
 """
@@ -153,13 +153,13 @@ class KafkaConnection:
 
 
 async def to_its_end(starting: Coroutine[object, object, Made], *, patience_s: float = PATIENCE_S) -> Made:
-    """Return what the start of a client comes to. A caller that is cancelled meanwhile is told so when that has ended.
+    """Return what the start of a client comes to. A caller that is cancelled meanwhile hears of it when that has ended.
 
     aiokafka closes no connection that it is just making: cut short there, it stays open until the process ends. What
-    was started is for the caller to stop, as if it had been told a moment later.
+    was started is for the caller to stop, as if it had been cancelled a moment later.
 
     Raises:
-        asyncio.CancelledError: when the caller was cancelled; whatever ``starting`` raised is then not told.
+        asyncio.CancelledError: when the caller was cancelled; what ``starting`` raised is then lost.
     """
     running = asyncio.ensure_future(starting)
     try:
@@ -173,13 +173,13 @@ async def to_its_end(starting: Coroutine[object, object, Made], *, patience_s: f
         raise
 
 
-# --- why a cluster lets nobody in -------------------------------------------------------------------------------------
+# --- why a cluster refuses a login ------------------------------------------------------------------------------------
 
 
 async def in_words(error: Exception, connection: KafkaConnection) -> str:
     """Return what an error of the cluster says, and what a broker says to one more connection if that is why.
 
-    The first address of the bootstrap servers that lets nobody in is the one that counts.
+    The first address of the bootstrap servers that refuses the login is the one that counts.
     """
     said = str(error) or repr(error)
     if not isinstance(error, KafkaConnectionError | NodeNotReadyError):
@@ -289,5 +289,5 @@ def _authenticator(connection: AIOKafkaConnection) -> OAuthAuthenticator:
 
 
 # aiokafka (0.14) takes the refusal for a success. What it asks next is answered with nothing, so that it knows of no
-# broker from then on, and never tries again. It has no other way to be told (decision 0052).
+# broker from then on, and never tries again. There is no other way in (decision 0052).
 AIOKafkaConnection.authenticator_oauth = _authenticator

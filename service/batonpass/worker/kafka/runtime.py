@@ -138,7 +138,7 @@ class KafkaRuntime(Callbacks):
         if copy.changelog is None:
             return
         if self._options.connect_ahead:
-            # Whoever takes over from an owner that becomes a copy comes first.
+            # The task's new owner connects first, and then the owner that has become a copy.
             copy.prepared.begin(delay_s=DEMOTED_CONNECTS_AFTER_S if task.was is Role.ACTIVE else 0)
         tailing = asyncio.ensure_future(self._keep_tailing(task, copy, copy.changelog, part))
         stopping = asyncio.ensure_future(task.stop_requested())
@@ -214,7 +214,7 @@ class KafkaRuntime(Callbacks):
         async def remove() -> None:
             await asyncio.to_thread(self._folder.remove, task_id)
 
-        # Whoever opens the state waits for what is being closed.
+        # To open the state waits for what is being closed.
         self._closing.put(task_id, remove, delay_s=0)
         await self._closing.done(task_id)
 

@@ -106,7 +106,7 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
             raise KafkaError(f"a new producer is to go on, for a request may still be on its way: {self._unanswered}")
 
     async def stop(self) -> None:
-        """Disconnect. What ended the producer, if anything did, was told by the call that met it."""
+        """Disconnect. What ended the producer, if anything did, was raised by the call that met it."""
         await super().stop()
         waiter = self._txn_manager._transaction_waiter  # noqa: SLF001
         if waiter is not None and waiter.done() and not waiter.cancelled():

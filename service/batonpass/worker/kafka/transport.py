@@ -163,7 +163,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         async with self._starting:
             if self._listening is not None and not self._listening.done():
                 return
-            # Whoever listened has failed, and its clients are still connected.
+            # Listening has failed, and its clients are still connected.
             await self._disconnect()
             options = self._connection.client_options()
             producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)

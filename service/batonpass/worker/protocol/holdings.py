@@ -8,6 +8,15 @@ Laws of this file:
 - Where an owner stopped stands in every report until one of them was answered that could confirm the revocation.
 - A newer token for a task that runs means that it was somebody else's in between: it stops without a commit first.
 
+What is done about one task, by what is here of it and what the assignment says:
+
+| here | active, same token | active, newer token | standby, warmup | nothing |
+|---|---|---|---|---|
+| active | | stop without a commit, then start | demote in place; stop, if failed or lost | stop |
+| standby, warmup | promote in place | promote in place | go on under that name | stop |
+| nothing | start | start | start | |
+| stopping | wait, then start | wait, then start | wait, then start | wait |
+
 What is held changes only here. When something may start, and what is sent, is decided in `machine`.
 """
 
@@ -67,8 +76,8 @@ class Holding:
     input_lag: int | None = None
     # The first heartbeat that says that the state is gone; None when there is nothing to say.
     lost_since_seq: int | None = None
-    # Whether the coordinator was told that this warmup is within the acceptable lag.
-    told_ready: bool = False
+    # Whether it was reported that this warmup is within the acceptable lag.
+    reported_ready: bool = False
 
     def body(self) -> dict[str, object]:
         """Return what a report says of it."""
@@ -196,7 +205,7 @@ class Holdings:
         out.append(start(task, grant.fencing_token, grant.restore_to))
 
     def _rename(self, holding: Holding, role: Role, out: list[Instruction]) -> None:
-        holding.role, holding.told_ready = role, False
+        holding.role, holding.reported_ready = role, False
         self.changed = True
         out.append(RoleChanged(holding.task, role))
 
@@ -239,7 +248,7 @@ class Holdings:
             elif holding.stage is not Stage.RESTORING:
                 # What was known while it was restored is long past; better unknown than caught up with an old end.
                 progress = UNKNOWN_PROGRESS
-        # A bare lag means nothing once nobody tails: the changelog grows on.
+        # A bare lag means nothing once the changelog is not followed: it grows on.
         if progress.position is not None or progress.positions is not None:
             self.on_disk[task] = progress
         asked = holding.pending is not Pending.NONE
@@ -292,7 +301,7 @@ class Holdings:
         holding = self.held.get(task)
         if holding is None:
             return False
-        holding.progress, holding.told_ready = UNKNOWN_PROGRESS, False
+        holding.progress, holding.reported_ready = UNKNOWN_PROGRESS, False
         holding.lost_since_seq = self.seq + 1
         if holding.role is Role.ACTIVE:
             holding.stage = Stage.RESTORING
@@ -321,15 +330,15 @@ class Holdings:
                 self._stop_active(holding, out, commit=False)
         return out
 
-    # --- what the coordinator hears and has heard ----------------------------------------------------------------
+    # --- reports and their answers ------------------------------------------------------------------------------
 
-    def is_news(self, task: str, *, acceptable_lag: int, acceptable_catchup_ms: int | None) -> bool:
+    def is_newly_ready(self, task: str, *, acceptable_lag: int, acceptable_catchup_ms: int | None) -> bool:
         """Whether the task is a warmup that came within the acceptable lag since the last report."""
         holding = self.held.get(task)
         return (
             holding is not None
             and holding.role is Role.WARMUP
-            and not holding.told_ready
+            and not holding.reported_ready
             and _is_ready(holding.progress, acceptable_lag, acceptable_catchup_ms)
         )
 
@@ -343,7 +352,7 @@ class Holdings:
                 fields: dict[str, object] = {"role": Role.NONE.value, **progress.body()}
             else:
                 fields = holding.body()
-                holding.told_ready = _is_ready(holding.progress, acceptable_lag, acceptable_catchup_ms)
+                holding.reported_ready = _is_ready(holding.progress, acceptable_lag, acceptable_catchup_ms)
             final = self.finals.get(task)
             if final is not None and final.position is not None:
                 if isinstance(final.position, int):
@@ -365,7 +374,7 @@ class Holdings:
             if progress[task].is_known
         }
 
-    def heard(self, seq: int) -> bool:
+    def answered(self, seq: int) -> bool:
         """Forget what a heartbeat answered 200 has brought across; return whether a task may start that was barred."""
         for task in [
             task for task, final in self.finals.items() if final.since_seq is not None and final.since_seq <= seq
@@ -388,7 +397,7 @@ class Holdings:
         self.seq = 0
         self.changed = True
         for holding in self.held.values():
-            holding.told_ready = False
+            holding.reported_ready = False
             if holding.lost_since_seq is not None:
                 holding.lost_since_seq = 1
 

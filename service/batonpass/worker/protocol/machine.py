@@ -97,7 +97,7 @@ class Event(StrEnum):
     LEAVES = "leaves"
     # Nothing is active here any more.
     ACTIVES_STOPPED = "actives stopped"
-    # The leave was answered, in whatever way, or the lease is over and nobody answers.
+    # The leave was answered, in whatever way, or the lease is over without an answer.
     LEAVE_ENDED = "leave ended"
 
 
@@ -152,7 +152,7 @@ ON_REFUSAL: Mapping[str, Verdict] = {
     "unknown-member": Verdict.REJOIN,
     "gone": Verdict.REJOIN,
     "fenced": Verdict.REJOIN,
-    # A group that does not exist has no members: whoever was one stops. A join is tried again, until it is declared.
+    # A group that does not exist has no members, so they stop. A join is tried again, until the group is declared.
     "unknown-group": Verdict.REJOIN,
     "fenced-instance-id": Verdict.STOP,
     "stale-member-epoch": Verdict.TAKE_ASSIGNMENT,
@@ -286,7 +286,7 @@ class Channel:
 
 @dataclass(slots=True)
 class Run:
-    """What one run has learnt from the coordinator, and what it has told it."""
+    """What one run has learnt from the coordinator, and what it has reported."""
 
     member_id: str
     lease: Lease = field(default_factory=Lease)
@@ -444,7 +444,7 @@ class MemberProtocol:
 
     @property
     def on_disk(self) -> Mapping[str, Progress]:
-        """State that nobody tails, by task."""
+        """State on disk that is not being followed, by task."""
         return self._holdings.on_disk
 
     @property
@@ -512,7 +512,7 @@ class MemberProtocol:
     def on_no_answer(self, request: Request, *, now_ms: int) -> list[Instruction]:
         """Take it that a request got no answer (refused connection, broken socket, the caller's own timeout).
 
-        Nobody has to call it: the machine gives a request up by itself after its `timeout_ms`.
+        It need not be called: the machine gives a request up by itself after its `timeout_ms`.
         """
         self._open(now_ms)
         self._give_up(request)
@@ -567,7 +567,7 @@ class MemberProtocol:
         self._holdings.progressed(task, progress)
         latest = self._run.latest
         if latest is not None and not self._is_urgent:
-            self._is_urgent = self._holdings.is_news(
+            self._is_urgent = self._holdings.is_newly_ready(
                 task, acceptable_lag=latest.acceptable_recovery_lag, acceptable_catchup_ms=latest.acceptable_catchup_ms
             )
         return self._close()
@@ -763,7 +763,7 @@ class MemberProtocol:
         """
         match request.kind:
             case RequestKind.JOIN | RequestKind.HEARTBEAT:
-                self._heard(request, answer_to(request, body))
+                self._answered(request, answer_to(request, body))
             case RequestKind.POLL:
                 self._polled(request, None if status == 204 else answer_to(request, body))
             case RequestKind.DRAIN | RequestKind.UNDRAIN:
@@ -774,13 +774,13 @@ class MemberProtocol:
                 self._end("left")
         self._shown.pop(request.kind, None)
 
-    def _heard(self, request: Request, answer: Answer) -> None:
+    def _answered(self, request: Request, answer: Answer) -> None:
         """Take the answer to a join or heartbeat: it renews the lease, confirms reports, may bring an assignment."""
         run, lease = self._run, self._run.lease
         could_start = lease.may_start(self._now_ms)
         changed = run.take(answer, seq=self._holdings.seq)
         run.lease_answered(answer, seq=request.seq, first_sent_ms=request.first_sent_ms)
-        freed = self._holdings.heard(request.seq)
+        freed = self._holdings.answered(request.seq)
         if self._phase is Phase.JOINING:
             self._joined()
         elif self._main.is_answer_to(request):
@@ -868,7 +868,7 @@ class MemberProtocol:
         self._taken(changed=changed)
 
     def _show(self, kind: RequestKind, problem: Problem) -> None:
-        """Show a problem to whoever runs this worker, once until a request of the kind succeeds."""
+        """Show a problem to those who run this worker, once until a request of the kind succeeds."""
         if self._shown.get(kind) != (problem.type, problem.status):
             self._shown[kind] = (problem.type, problem.status)
             self._out.append(ProblemSeen(kind, problem))
@@ -895,8 +895,8 @@ class MemberProtocol:
     def _wait_ms(self, problem: Problem) -> int | None:
         """Return how long a refusal makes the member wait, or None where its own backoff decides.
 
-        Whoever names a time, and be it a proxy, does not know when this member's lease ends. So that there is another
-        try within it, no more than half of what is left of it is waited.
+        The sender of a refusal, which may be a proxy, does not know when this member's lease ends. So no more than half
+        of what is left of the lease is waited, and there is another try within it.
         """
         if problem.retry_after_ms is None:
             return None
@@ -963,7 +963,7 @@ class MemberProtocol:
         return self._request(RequestKind.JOIN, body=body)
 
     def _heartbeat_request(self) -> Request:
-        """Return the next heartbeat, which lists the tasks unless nothing changed since they were heard."""
+        """Return the next heartbeat, which lists the tasks unless nothing has changed since an answer."""
         run, latest = self._run, self._run.latest
         if latest is None:
             raise ValueError("a heartbeat needs an answered join before it")

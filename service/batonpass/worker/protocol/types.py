@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a member has of a task; ``none`` is state on disk that nobody tails."""
+    """What a member has of a task; ``none`` is state on disk that is not being followed."""
 
     ACTIVE = "active"
     STANDBY = "standby"
@@ -129,7 +129,7 @@ class Progress:
         return self.lag is not None or self.position is not None or self.positions is not None
 
     def remaining(self) -> int | None:
-        """Return the records still to restore, or None where that cannot be told from here."""
+        """Return the records still to restore, or None where it is not known here."""
         if self.lag is not None:
             return self.lag
         if self.position is not None and self.end_offset is not None:

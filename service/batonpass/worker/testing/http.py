@@ -79,7 +79,7 @@ class HttpServer:
             with contextlib.suppress(ConnectionError, h11.RemoteProtocolError):
                 await _Connection(reader, writer, self._answer).serve()
         except asyncio.CancelledError:
-            # The server closes; nobody waits for this task but the server itself.
+            # The server closes; it alone waits for this task.
             writer.transport.abort()
         finally:
             writer.close()

@@ -30,7 +30,7 @@ class _Jump(selectors.DefaultSelector):
         self.passed_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready now; time passes only if nothing is, and nobody works in a thread."""
+        """Return what is ready now; time passes only if nothing is, and no thread works."""
         if timeout is None or self.waits_for_threads:
             return super().select(_GLANCE_S if self.waits_for_threads else timeout)
         ready = super().select(0)

@@ -143,7 +143,7 @@ class ScriptedCoordinator:
         return self.run.epoch
 
     def wake(self) -> None:
-        """Let whoever waits look again."""
+        """Let everything that waits look again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -222,7 +222,7 @@ class ScriptedCoordinator:
         return reply
 
     def _note(self, member: str, reply: Reply) -> None:
-        """Remember what epoch a member was told, if it was told one that there is."""
+        """Remember which epoch a member was sent, if it is one that there is."""
         with contextlib.suppress(ValueError, KeyError, TypeError):
             epoch = int(json.loads(reply.body)["member_epoch"])
             if epoch <= self.runs[member].epoch:
