@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.contracts.memory_audits import MemoryAudits
 from tests.runtime.fakes import BreakableLog, Seen, SetClock
 from tests.schemas.validating import faults
 
@@ -29,7 +30,7 @@ from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked
-from batonpass.runtime.memory_store import Alone, MemoryAudits, MemoryTokens
+from batonpass.runtime.memory_store import Alone, MemoryTokens
 from batonpass.runtime.observers import Observers
 from batonpass.runtime.ports import Observer, Ports
 from batonpass.runtime.pulse import Pulse

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from tests.api.conftest import Api
+from tests.contracts.memory_audits import AuditRun
 from tests.schemas.validating import faults
 
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, AuditState
-from batonpass.runtime.memory_store import AuditRun
 
 DAY = date(2026, 11, 20)
 STARTED_MS = 1_795_132_800_000

@@ -10,13 +10,15 @@ from typing import Protocol
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.audit.sample import DAY, clean_result, sample_result
+from tests.contracts.memory_audits import AuditRun, MemoryAudits
 
 from batonpass.audit.findings import AuditResult, ordered, summary
 from batonpass.audit.runs import daily_of, recorded
+from batonpass.bootstrap import SystemClock
 from batonpass.codec.answers import rfc3339
 from batonpass.postgres.audits import PostgresAudits, _measures
-from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, Audits, AuditState
-from batonpass.runtime.memory_store import AuditRun, MemoryAudits
+from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, Audits, AuditStanding, AuditState
+from batonpass.runtime.memory_store import MemoryStore
 
 KINDS = ("memory_kept", "postgres_kept")
 NEXT_DAY = DAY + timedelta(days=1)
@@ -260,3 +262,13 @@ async def test_a_day_that_was_audited_under_way_is_not_the_last_one(kept: Kept) 
     assert so_far is not None
     assert so_far.has_verdict
     assert "so far" in so_far.detail
+
+
+async def test_a_store_in_memory_has_no_audits() -> None:
+    """A coordinator without a database shows that none was ever made, and asks for none."""
+    audits = MemoryStore(SystemClock()).audits
+    assert await audits.days(before=None, limit=5) == ()
+    assert await audits.day(DAY) is None
+    assert await audits.findings(DAY, after=0, limit=5) == ()
+    assert await audits.measures(DAY) == ()
+    assert await audits.standing() == AuditStanding()

@@ -8,11 +8,11 @@ from datetime import date
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.api.test_audits import run
+from tests.contracts.memory_audits import MemoryAudits
 
 from batonpass.metrics import audits as audit_metrics
 from batonpass.metrics.audits import AuditGauges
 from batonpass.runtime.audits import AuditStanding, AuditState
-from batonpass.runtime.memory_store import MemoryAudits
 from batonpass.runtime.ports import StoreUnavailable
 
 DAY, NEXT_DAY = date(2026, 11, 19), date(2026, 11, 20)

@@ -16,7 +16,7 @@ from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import group_of, json_response, page, query, service_of, task_of
 from batonpass.codec.answers import rfc3339, time_of
-from batonpass.codec.bodies import BackQuery, ExplainQuery, TaskQuery
+from batonpass.codec.bodies import BackQuery, LimitQuery
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
 from batonpass.codec.shape import refusal
@@ -106,10 +106,10 @@ async def _commands(request: Request, group_id: GroupId | None) -> Response:
     return page("commands", found, asked.limit, command_body, lambda one: one.position)
 
 
-@route(router, "GET", TASK, query=TaskQuery, answers={200: "The task, its runs and its changes."}, schema="task_get")
+@route(router, "GET", TASK, query=LimitQuery, answers={200: "The task, its runs and its changes."}, schema="task_get")
 async def show_task(request: Request) -> Response:
     """Show a task: where it is, why, since when, every run that it had, and its last changes."""
-    asked = query(request, TaskQuery)
+    asked = query(request, LimitQuery)
     body, changes = await _explained(request, limit=asked.limit)
     runs = [run_body(run) for run in reversed(runs_of(reversed(changes)))]
     return json_response(body | {"runs": runs, "history": [change_body(one) for one in changes]})
@@ -142,14 +142,14 @@ async def show_route(request: Request) -> Response:
     router,
     "GET",
     GROUP + "/explain",
-    query=ExplainQuery,
+    query=LimitQuery,
     answers={200: "Why nothing moves, or what does."},
     schema="group_explain",
 )
 async def group_explanation(request: Request) -> Response:
     """Explain a group: what is held back and why, which slots are taken, whom it waits for, and until when."""
     coordinator = service_of(request).coordinator
-    asked = query(request, ExplainQuery)
+    asked = query(request, LimitQuery)
     group, soft = await coordinator.look(group_of(request))
     now_ms, policy = coordinator.now_ms(), coordinator.policy
 

@@ -40,6 +40,26 @@ _ANSWERS: Final = {
 }
 
 
+EVENT_STREAM: Final = "text/event-stream"
+KEEP_ALIVE_S: Final = 15.0
+"""How long a stream is silent at most: shorter than proxies let an idle connection live."""
+
+CHECK_S: Final = 10.0
+"""How often a stream asks whether its caller's token is still good."""
+
+RECONNECT_MS: Final = 2_000
+"""When a client whose stream broke comes back (``retry:``)."""
+
+STORE_AGAIN_S: Final = 1.0
+
+_HEADERS: Final = [
+    (b"content-type", EVENT_STREAM.encode()),
+    (b"cache-control", b"no-store"),
+    # nginx would collect the events otherwise.
+    (b"x-accel-buffering", b"no"),
+]
+
+
 @route(
     router,
     "GET",
@@ -127,26 +147,6 @@ def _last_event_id(request: Request, after: int | None) -> int | None:
     if _POSITION.fullmatch(said) is None or int(said) > OFFSET_MAX:
         raise refusal([("header.Last-Event-ID", "not a position of an event; leave it out to begin now")])
     return int(said)
-
-
-EVENT_STREAM: Final = "text/event-stream"
-KEEP_ALIVE_S: Final = 15.0
-"""How long a stream is silent at most: shorter than proxies let an idle connection live."""
-
-CHECK_S: Final = 10.0
-"""How often a stream asks whether its caller's token is still good."""
-
-RECONNECT_MS: Final = 2_000
-"""When a client whose stream broke comes back (``retry:``)."""
-
-STORE_AGAIN_S: Final = 1.0
-
-_HEADERS: Final = [
-    (b"content-type", EVENT_STREAM.encode()),
-    (b"cache-control", b"no-store"),
-    # nginx would collect the events otherwise.
-    (b"x-accel-buffering", b"no"),
-]
 
 
 class EventStream(Response):

@@ -41,6 +41,7 @@ Text = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 TagKey = Annotated[str, Meta(min_length=1, max_length=20)]
 TagValue = Annotated[str, Meta(max_length=30)]
 Share = Annotated[float, Meta(gt=0, le=1_000_000)]
+Page = Annotated[int, Meta(ge=1, le=1_000)]
 
 
 class ReportBody(Struct, forbid_unknown_fields=True, gc=False):
@@ -206,13 +207,8 @@ class DeletionQuery(Struct, forbid_unknown_fields=True):
 class PageQuery(Struct, forbid_unknown_fields=True):
     """A page of a list: at most ``limit`` entries, those that come after ``after``."""
 
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    limit: Page = 100
     after: Text = ""
-
-
-PAGE_MAX: Final = 1_000
-
-Page = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
 
 
 class EventsQuery(Struct, forbid_unknown_fields=True):
@@ -234,14 +230,8 @@ class BackQuery(Struct, forbid_unknown_fields=True):
     limit: Page = 100
 
 
-class TaskQuery(Struct, forbid_unknown_fields=True):
-    """How many of the last changes of a task are shown."""
-
-    limit: Page = 100
-
-
-class ExplainQuery(Struct, forbid_unknown_fields=True):
-    """How many of the tasks that wait are listed."""
+class LimitQuery(Struct, forbid_unknown_fields=True):
+    """How many entries are listed: of the last changes of a task, of the tasks that wait."""
 
     limit: Page = 100
 

@@ -75,6 +75,151 @@ _NOT_OURS: Final = (NotOwner, StoreUnavailable, CoordinatorLoading)
 """Answers that the caller would only repeat for: over Kafka the missing acknowledgement says the same."""
 
 
+NEVER_SEEN = -1
+"""An epoch below every member's: what follows it is the whole assignment."""
+
+
+class AssignmentRecord(NamedTuple):
+    """A record to write; ``value`` of None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class AssignmentsTopic:
+    """Knows what was written last of each member, and what is to be written now."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._written: dict[GroupId, dict[MemberId, tuple[object, ...] | None]] = {}
+
+    def news(self, group: Group, soft: Soft) -> Iterator[AssignmentRecord]:
+        """Yield what has to be written so that the topic says what holds for every member of a group."""
+        known = self._written.get(group.id)
+        if known is None:
+            # Who went while nobody wrote is not known here: a tombstone too many does no harm.
+            known = self._written[group.id] = dict.fromkeys(group.gone)
+        for member_id in sorted(known.keys() - group.members.keys()):
+            del known[member_id]
+            yield AssignmentRecord(key_of(group.id, member_id), None)
+        for member_id in sorted(group.members):
+            found = answer_to_poll(group, soft, member_id, NEVER_SEEN, self._policy)
+            if not isinstance(found, Answer):
+                continue
+            print_ = (found.member_epoch, found.status, found.report)
+            if known.get(member_id) != print_:
+                known[member_id] = print_
+                yield AssignmentRecord(key_of(group.id, member_id), to_json(answer_body(found)))
+
+    def refusal(self, group_id: GroupId, member_id: MemberId, error: ProtocolError) -> AssignmentRecord:
+        """Return the record that tells a member that it was refused; what holds is written again after it."""
+        known = self._written.get(group_id, {})
+        if member_id in known:
+            known[member_id] = None
+        return AssignmentRecord(key_of(group_id, member_id), to_json(problem_body(error)))
+
+    def forget(self, group_id: GroupId) -> Iterator[AssignmentRecord]:
+        """Yield tombstones for the members of a group that was deleted."""
+        for member_id in sorted(self._written.pop(group_id, {})):
+            yield AssignmentRecord(key_of(group_id, member_id), None)
+
+    def let_go(self, group_id: GroupId) -> None:
+        """Forget a group that another coordinator writes for from now on."""
+        self._written.pop(group_id, None)
+
+    def groups(self) -> list[GroupId]:
+        """Return the groups that something was written of."""
+        return sorted(self._written)
+
+
+def key_of(group_id: GroupId, member_id: MemberId) -> bytes:
+    """Return the key of a member's record."""
+    return f"{group_id}/{member_id}".encode()
+
+
+KINDS: Final = ("join", "heartbeat", "leave", "drain", "undrain")
+
+
+class _Drain(ReasonBody):
+    deadline_ms: DurationMs | None = None
+
+
+_LEAVE, _DRAIN, _UNDRAIN = Shape(LeaveQuery), Shape(_Drain), Shape(ReasonBody)
+
+
+def read_addressee(key: bytes | None, value: bytes | None) -> tuple[GroupId, MemberId, str, dict[str, Any]] | None:
+    """Return group, member, kind and the rest of a record; None for one that names no member who could be answered."""
+    try:
+        said = msgspec.json.decode(value or b"")
+        group = (key or b"").decode()
+        if not isinstance(said, dict):
+            return None
+        member, kind = said.pop("member", None), said.pop("kind", None)
+        if not isinstance(member, str):
+            return None
+        return GroupId(checked_name("group", group)), MemberId(checked_name("member", member)), str(kind), said
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ProtocolError):
+        return None
+
+
+def read_item(member_id: MemberId, kind: str, said: dict[str, Any], *, tasks_max: int) -> tuple[Input, str]:
+    """Return the input that a record asks for, and why it does.
+
+    Raises:
+        InvalidRequest: naming every fault by path and reason.
+        TooLarge: when it reports more than ``tasks_max`` tasks.
+    """
+    body = to_json(said)
+    match kind:
+        case "join":
+            return read_join(member_id, body, tasks_max=tasks_max), ""
+        case "heartbeat":
+            return read_heartbeat(member_id, body, tasks_max=tasks_max), ""
+        case "leave":
+            leave = _LEAVE.parse(body).value
+            return Leave(member_id, restart=leave.mode == "restart"), leave.reason
+        case "drain":
+            drain = _DRAIN.parse(body).value
+            return DrainRequest(member_id, drain.deadline_ms), drain.reason
+        case "undrain":
+            return DrainReversal(member_id), _UNDRAIN.parse(body).value.reason
+        case _:
+            raise refusal([("kind", f"{kind[:40]!r} is not one of {', '.join(KINDS)}")])
+
+
+LATE: Final = -1
+"""A ``seq`` below every other: such a heartbeat changes nothing, and counts as received."""
+
+
+class KafkaMembers:
+    """The members that this coordinator hears over Kafka, so that none is expired for a silence that is the cluster's.
+
+    A heartbeat that could not be read may well have been sent. So while the heartbeats cannot be read, whoever was last
+    heard over Kafka counts as heard; once they can be read again, each has a whole session timeout left.
+    """
+
+    def __init__(self) -> None:
+        self._heard: dict[tuple[GroupId, MemberId], None] = {}
+
+    def heard(self, group_id: GroupId, member_id: MemberId) -> None:
+        """Note that a member spoke."""
+        self._heard[group_id, member_id] = None
+
+    def keep(self, groups: Mapping[GroupId, Collection[MemberId]]) -> None:
+        """Forget whoever is no member any more."""
+        self._heard = {key: None for key in self._heard if key[1] in groups.get(key[0], ())}
+
+    async def excuse(self, ask: Callable[[GroupId, Input], Awaitable[Reply]]) -> None:
+        """Have each of them count as heard now; whoever is gone, or another coordinator's, is forgotten."""
+        for group_id, member_id in list(self._heard):
+            try:
+                reply = await ask(group_id, Heartbeat(member_id, LATE, 0))
+            except ProtocolError as error:
+                reply = error
+            if isinstance(reply, ProtocolError) and not isinstance(reply, StoreUnavailable | CoordinatorLoading):
+                self._heard.pop((group_id, member_id), None)
+
+
 class Coordination(Groups, Protocol):
     """The coordinator, as far as it is needed here."""
 
@@ -297,148 +442,3 @@ async def _first_to_fail(*work: Any) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-NEVER_SEEN = -1
-"""An epoch below every member's: what follows it is the whole assignment."""
-
-
-class AssignmentRecord(NamedTuple):
-    """A record to write; ``value`` of None is a tombstone."""
-
-    key: bytes
-    value: bytes | None
-
-
-class AssignmentsTopic:
-    """Knows what was written last of each member, and what is to be written now."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._written: dict[GroupId, dict[MemberId, tuple[object, ...] | None]] = {}
-
-    def news(self, group: Group, soft: Soft) -> Iterator[AssignmentRecord]:
-        """Yield what has to be written so that the topic says what holds for every member of a group."""
-        known = self._written.get(group.id)
-        if known is None:
-            # Who went while nobody wrote is not known here: a tombstone too many does no harm.
-            known = self._written[group.id] = dict.fromkeys(group.gone)
-        for member_id in sorted(known.keys() - group.members.keys()):
-            del known[member_id]
-            yield AssignmentRecord(key_of(group.id, member_id), None)
-        for member_id in sorted(group.members):
-            found = answer_to_poll(group, soft, member_id, NEVER_SEEN, self._policy)
-            if not isinstance(found, Answer):
-                continue
-            print_ = (found.member_epoch, found.status, found.report)
-            if known.get(member_id) != print_:
-                known[member_id] = print_
-                yield AssignmentRecord(key_of(group.id, member_id), to_json(answer_body(found)))
-
-    def refusal(self, group_id: GroupId, member_id: MemberId, error: ProtocolError) -> AssignmentRecord:
-        """Return the record that tells a member that it was refused; what holds is written again after it."""
-        known = self._written.get(group_id, {})
-        if member_id in known:
-            known[member_id] = None
-        return AssignmentRecord(key_of(group_id, member_id), to_json(problem_body(error)))
-
-    def forget(self, group_id: GroupId) -> Iterator[AssignmentRecord]:
-        """Yield tombstones for the members of a group that was deleted."""
-        for member_id in sorted(self._written.pop(group_id, {})):
-            yield AssignmentRecord(key_of(group_id, member_id), None)
-
-    def let_go(self, group_id: GroupId) -> None:
-        """Forget a group that another coordinator writes for from now on."""
-        self._written.pop(group_id, None)
-
-    def groups(self) -> list[GroupId]:
-        """Return the groups that something was written of."""
-        return sorted(self._written)
-
-
-def key_of(group_id: GroupId, member_id: MemberId) -> bytes:
-    """Return the key of a member's record."""
-    return f"{group_id}/{member_id}".encode()
-
-
-KINDS: Final = ("join", "heartbeat", "leave", "drain", "undrain")
-
-
-class _Drain(ReasonBody):
-    deadline_ms: DurationMs | None = None
-
-
-_LEAVE, _DRAIN, _UNDRAIN = Shape(LeaveQuery), Shape(_Drain), Shape(ReasonBody)
-
-
-def read_addressee(key: bytes | None, value: bytes | None) -> tuple[GroupId, MemberId, str, dict[str, Any]] | None:
-    """Return group, member, kind and the rest of a record; None for one that names no member who could be answered."""
-    try:
-        said = msgspec.json.decode(value or b"")
-        group = (key or b"").decode()
-        if not isinstance(said, dict):
-            return None
-        member, kind = said.pop("member", None), said.pop("kind", None)
-        if not isinstance(member, str):
-            return None
-        return GroupId(checked_name("group", group)), MemberId(checked_name("member", member)), str(kind), said
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ProtocolError):
-        return None
-
-
-def read_item(member_id: MemberId, kind: str, said: dict[str, Any], *, tasks_max: int) -> tuple[Input, str]:
-    """Return the input that a record asks for, and why it does.
-
-    Raises:
-        InvalidRequest: naming every fault by path and reason.
-        TooLarge: when it reports more than ``tasks_max`` tasks.
-    """
-    body = to_json(said)
-    match kind:
-        case "join":
-            return read_join(member_id, body, tasks_max=tasks_max), ""
-        case "heartbeat":
-            return read_heartbeat(member_id, body, tasks_max=tasks_max), ""
-        case "leave":
-            leave = _LEAVE.parse(body).value
-            return Leave(member_id, restart=leave.mode == "restart"), leave.reason
-        case "drain":
-            drain = _DRAIN.parse(body).value
-            return DrainRequest(member_id, drain.deadline_ms), drain.reason
-        case "undrain":
-            return DrainReversal(member_id), _UNDRAIN.parse(body).value.reason
-        case _:
-            raise refusal([("kind", f"{kind[:40]!r} is not one of {', '.join(KINDS)}")])
-
-
-LATE: Final = -1
-"""A ``seq`` below every other: such a heartbeat changes nothing, and counts as received."""
-
-
-class KafkaMembers:
-    """The members that this coordinator hears over Kafka, so that none is expired for a silence that is the cluster's.
-
-    A heartbeat that could not be read may well have been sent. So while the heartbeats cannot be read, whoever was last
-    heard over Kafka counts as heard; once they can be read again, each has a whole session timeout left.
-    """
-
-    def __init__(self) -> None:
-        self._heard: dict[tuple[GroupId, MemberId], None] = {}
-
-    def heard(self, group_id: GroupId, member_id: MemberId) -> None:
-        """Note that a member spoke."""
-        self._heard[group_id, member_id] = None
-
-    def keep(self, groups: Mapping[GroupId, Collection[MemberId]]) -> None:
-        """Forget whoever is no member any more."""
-        self._heard = {key: None for key in self._heard if key[1] in groups.get(key[0], ())}
-
-    async def excuse(self, ask: Callable[[GroupId, Input], Awaitable[Reply]]) -> None:
-        """Have each of them count as heard now; whoever is gone, or another coordinator's, is forgotten."""
-        for group_id, member_id in list(self._heard):
-            try:
-                reply = await ask(group_id, Heartbeat(member_id, LATE, 0))
-            except ProtocolError as error:
-                reply = error
-            if isinstance(reply, ProtocolError) and not isinstance(reply, StoreUnavailable | CoordinatorLoading):
-                self._heard.pop((group_id, member_id), None)
