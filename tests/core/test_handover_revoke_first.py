@@ -72,7 +72,7 @@ def test_it_is_explained_who_is_waited_for_and_until_when() -> None:
     found = explain_task(scene.group, scene.soft, FIRST, scene.now_ms, scene.policy)
     (wait,) = found.waits
     assert (wait.what, wait.member_id, wait.until_ms) == (WaitsFor.CONFIRMATION, "m2", told_ms + 60_000)
-    assert any("has yet to confirm what it gave up" in sentence for sentence in found.sentences)
+    assert any("has to confirm first that it gave up other tasks" in sentence for sentence in found.sentences)
 
 
 def test_a_task_without_state_waits_as_well() -> None:

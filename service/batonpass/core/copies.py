@@ -135,7 +135,7 @@ def _holders_beside(view: View, task: Task, active: MemberId | None) -> dict[Mem
 
 
 def _keep_on_drained(view: View, task: Task, kept: dict[MemberId, Role], unwanted: dict[MemberId, Role]) -> None:
-    """Keep standbys on draining members as long as they are not replaced.
+    """Keep standbys on draining members until they are replaced.
 
     If all members drain, nothing moves, and copies that are ready for a move stay ready.
     """

@@ -538,7 +538,7 @@ def _unparked(builder: GroupBuilder, record: r.TaskUnparked) -> None:
 
 
 def _pinned(builder: GroupBuilder, record: r.TaskPinned) -> None:
-    """The task is pinned to a member, or no longer. A new pin clears the task's failures unless it is failing now."""
+    """The task is pinned to a member, or no longer. Its failures there are forgotten, unless it fails there now."""
     task = builder.task(record.task)
     if task.owner != record.member_id or task.state is not ActiveState.FAILED:
         failures = tuple(failure for failure in task.failures if failure.member_id != record.member_id)

@@ -259,7 +259,7 @@ class Pending(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """A member hands over everything and then leaves.
+    """A member hands over everything, in order to leave.
 
     ``deadline_ms`` and ``gives_up_ms`` are instants. ``blocked`` names the one that passed (``drain-deadline`` or
     ``drain-timeout``) while the member still had active tasks. Until then it is "".

@@ -85,7 +85,7 @@ def with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
 
 
 def _is_refused(plan: TaskPlan, copy_capacity: CopyCapacity) -> bool:
-    """Say whether a task finds no room where it should go. A task without a target waits for room as well."""
+    """Say whether a task finds no room where it should go. Without a target it waits for another member to leave."""
     if plan.task.target is not None and plan.choice.held is Held.NO_CAPACITY:
         return True
     return any(not copy_capacity.allows(request.member_id, request.task.id) for request in plan.requests)

@@ -131,12 +131,12 @@ def waits_for_others(draft: DecisionDraft, member: Member, item: Heartbeat) -> b
 def _claimed(member: Member, item: Heartbeat) -> list[TaskId]:
     """Return the tasks that the member reports as running, except those revoked since the epoch that it echoes."""
     reports = item.tasks or {}
-    told = {
+    revoked_since = {
         task
         for task, revocation in member.revoking.items()
         if revocation.active and revocation.epoch > item.member_epoch
     }
-    return [task for task in sorted(reports) if reports[task].role == "active" and task not in told]
+    return [task for task in sorted(reports) if reports[task].role == "active" and task not in revoked_since]
 
 
 def _others_with(draft: DecisionDraft, member: Member, task_id: TaskId) -> dict[MemberId, int]:

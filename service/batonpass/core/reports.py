@@ -136,7 +136,7 @@ def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:
     ):
         return
     kept = [entry for entry in member_soft.timeouts if entry != (member.epoch, timeout_ms)]
-    # Of several epochs with the same timeout, the newest is enough: it is the last one that stops to count.
+    # Of several epochs with the same timeout, the newest is enough: it counts for the longest time.
     kept = [entry for entry in kept if entry[1] != timeout_ms]
     draft.set_member_soft(member.id, replace(member_soft, timeouts=(*kept, (member.epoch, timeout_ms))))
 
@@ -204,7 +204,7 @@ def _comes_closer(measured: MeasuredReport) -> bool:
 
 
 def _what_decides(group: Group, measured: MeasuredReport | None) -> tuple[bool, bool, bool, bool]:
-    """Return what matters about a copy: whether there is one, it is tailed, its lag is known, it is caught up."""
+    """Return what matters about a copy: does it exist, is it tailed, is its lag known, is it caught up."""
     if measured is None or measured.report.lost:
         return (False, False, False, False)
     is_tailed = measured.report.role != "none"
@@ -223,8 +223,8 @@ def _confirmed_releases(
         report = tasks.get(task_id)
         held = report is not None and (report.role == "active" if revocation.active else report.role != "none")
         if not held:
-            # After a copy is given up the report may still carry a final position from the member's time as owner.
-            # It is outdated: other members have written since.
+            # A copy that is given up later may still carry the final position from its member's time as owner. It is
+            # outdated, because other members have written since.
             final_position = report.final_position if report is not None and revocation.active else ()
             releases.append(TaskReleased(task_id, member.id, final_position, now_ms))
     return releases

@@ -389,7 +389,7 @@ class _Standbys:
         return [*classes, *keyed.values()], wishes.cold
 
     def _special(self, wishes: Wishes, takes: Marks) -> Marks:
-        """Return for every task whether it distinguishes some member that takes copies from the others."""
+        """Return for every task whether some member that takes copies differs from the others for it."""
         state = self._state
         special: Marks = takes[state.home] & (state.home != UNASSIGNED) & (state.home != self._owner)
         taking = {*np.flatnonzero(takes).tolist()}

@@ -134,7 +134,7 @@ class _Draft:
         self._copies: Copies = {}
 
     def run(self, fewest: int) -> None:
-        """Change the draft until nothing improves it. ``fewest`` is a number of moves below which none is searched."""
+        """Change the draft until nothing improves it. It does not search for fewer moves than ``fewest``."""
         for task, member in self.previous.items():
             self.move(task, member)
         self.shed()
