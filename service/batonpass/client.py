@@ -409,3 +409,17 @@ def path(*names: str) -> str:
     """Return a path below ``/v1`` whose parts are names, quoted as paths need it."""
     # A name of nothing but dots is taken for a step in the path where it is not quoted as well.
     return "".join(f"/{quote(name, safe='') if name.strip('.') else name.replace('.', '%2E')}" for name in names)
+
+
+def is_uuid(text: str) -> bool:
+    """Whether a text has the form of a UUID, which people do not read."""
+    return len(text) == 36 and [len(part) for part in text.split("-")] == [8, 4, 4, 4, 12]
+
+
+def name_of(member: Mapping[str, Any]) -> str:
+    """Return what people call a member: its instance id, unless there is none or it is a UUID; then its own id.
+
+    The processes of a Kafka Streams application have UUIDs for instance ids, and names for their members.
+    """
+    instance_id = member.get("instance_id")
+    return instance_id if instance_id and not is_uuid(instance_id) else str(member["member_id"])

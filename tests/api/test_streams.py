@@ -77,6 +77,9 @@ async def test_in_shadow_the_answer_is_shown_and_kafkas_decision_beside_it(api: 
     shown = (await api.call("GET", "/app/generations")).json()["generations"][0]
     (reason,) = [one for one in shown["reasons"] if one["code"] == "other-assignor"]
     assert reason["detail"] == "HighAvailabilityTaskAssignor decides, and moves 2 tasks: 0_2, 0_3"
+    events = (await api.call("GET", "/app/events?after=0")).json()["events"]
+    assert {one["body"]["cause"] for one in events if one["type"] == "tasks-adopted"} == {"rebalance"}
+    assert (await api.call("GET", "/app/explain")).json()["next_probe_at"] is None
 
 
 @pytest.mark.parametrize(

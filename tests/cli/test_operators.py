@@ -399,3 +399,30 @@ def test_tokens_are_made_listed_and_revoked(server: Canned) -> None:
     assert server.run("token", "create", "ci", "--role", "king").exit_code == 2
     server.on("GET", "/v1/tokens", (200, {"tokens": []}))
     assert "There are no tokens" in server.run("token").stdout
+
+
+UUID = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
+
+
+def test_a_generation_says_what_kafkas_assignor_did_and_calls_processes_by_their_names(server: Canned) -> None:
+    """The processes of Kafka Streams have UUIDs for instance ids; their members are named after their client ids."""
+    reasons = [
+        {
+            "code": "other-assignor",
+            "task": None,
+            "to": None,
+            "detail": "Kafka's decides, and moves 8 tasks",
+            "tasks": 8,
+        },
+        {"code": "stays", "task": None, "to": None, "detail": "", "tasks": 3},
+    ]
+    diff = [{"task": "0_0", "from": "app-a", "to": "app-b", "standbys_before": [], "standbys": [], "why": "balance"}]
+    made = {"generation": 2, "at": "2026-05-04T12:00:00.000Z", "triggers": ["join"], "moves": 1, "lower_bound": 1}
+    body = made | {"imbalance": {"before": 1.0, "after": 0.0}, "reasons": reasons, "diff": diff}
+    server.on("GET", "/v1/groups/app/generations/2", (200, body))
+    members = [member("app-a", UUID), member("app-b", UUID)]
+    server.on("GET", "/v1/groups/app/members", (200, {"members": members, "next": None}))
+    shown = server.run("generations", "app", "2").stdout
+    assert "Kafka's decides, and moves 8 tasks." in shown
+    assert "app-a" in shown
+    assert UUID not in shown

@@ -8,7 +8,7 @@ import typer
 
 from batonpass.cli.client_context import ClientContext, GroupName, client_command
 from batonpass.cli.spans import ago, span
-from batonpass.client import path
+from batonpass.client import name_of, path
 
 RUNS_SHOWN = 10
 
@@ -35,9 +35,9 @@ async def explain(
 
 
 async def names_of(context: ClientContext, group: str) -> dict[str, str]:
-    """Return what people call each member: its instance id, where it has one."""
+    """Return what people call each member whose id is not its name."""
     members = await context.client.pages(path("groups", group, "members"), "members")
-    return {one["member_id"]: one["instance_id"] for one in members if one.get("instance_id")}
+    return {one["member_id"]: name_of(one) for one in members if name_of(one) != one["member_id"]}
 
 
 def named(sentence: str, names: dict[str, str]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from batonpass.cli.client_context import ClientContext, GroupName, client_command
-from batonpass.cli.explain import names_of
+from batonpass.cli.explain import named, names_of
 from batonpass.cli.spans import ago
 from batonpass.client import path
 
@@ -41,6 +41,9 @@ async def generations(
         f"{body['moves']} moves, at least {body['lower_bound']}; load per capacity differs by {_imbalance(body)}."
     )
     names = await names_of(context, group)
+    for reason in body["reasons"]:
+        if reason["task"] is None and reason["detail"]:
+            context.say(f"{named(reason['detail'], names)}.")
     rows = [
         [one["task"], _name(one["from"], names), _name(one["to"], names), _all(one["standbys"], names), one["why"]]
         for one in body["diff"]

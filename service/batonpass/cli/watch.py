@@ -22,7 +22,7 @@ from batonpass.cli.explain import names_of
 from batonpass.cli.groups import standing
 from batonpass.cli.members import state_of
 from batonpass.cli.spans import ago, instant, span, span_ms
-from batonpass.client import ApiError, path
+from batonpass.client import ApiError, name_of, path
 from batonpass.terminal import shown
 
 EVENTS_SHOWN = 10
@@ -186,12 +186,12 @@ class Names:
         """Return the names to tell an event with; where nobody can be asked, those that are known."""
         member = event.get("member")
         if member and member not in self._known:
-            instance = (event.get("body") or {}).get("instance_id")
+            joined = {"member_id": member, "instance_id": (event.get("body") or {}).get("instance_id")}
             try:
                 self._known |= await names_of(self._context, self._group)
             except ApiError:
                 return self._known
-            self._known.setdefault(member, instance or member)
+            self._known.setdefault(member, name_of(joined))
         return self._known
 
 
@@ -205,7 +205,7 @@ async def look(context: ClientContext, group: str) -> Seen:
 def picture(seen: Seen, recent: list[dict[str, Any]]) -> RenderableType:
     """Return a look as it is drawn."""
     lines: list[RenderableType] = [shown(line) for line in standing(seen.group)]
-    names = {one["member_id"]: one.get("instance_id") or one["member_id"] for one in seen.members}
+    names = {one["member_id"]: name_of(one) for one in seen.members}
     rows = sorted([_row(one, names) for one in seen.members], key=operator.itemgetter(0))
     lines.append(table("member", "state", "active", "standby", "warmup", "heard", rows=rows))
     if seen.more:

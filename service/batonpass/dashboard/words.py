@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from batonpass.client import is_uuid
 from batonpass.core.durations import duration
 from batonpass.core.reasons import meaning_of  # noqa: F401 - templates ask for it here
 
@@ -32,6 +33,7 @@ WHY: Final[Mapping[str, str]] = {
     "copy-dropped": "a copy is not needed any more",
     "stateless": "it has no state",
     "lost-state": "its state was lost",
+    "other-assignor": "in shadow:",
 }
 
 MEMBER_IS: Final[Mapping[str, str]] = {
@@ -156,8 +158,3 @@ class Names:
     def _word(self, word: str) -> str:
         bare = word.strip(".,;:()")
         return word.replace(bare, self(bare)) if bare and (bare in self._known or is_uuid(bare)) else word
-
-
-def is_uuid(text: str) -> bool:
-    """Whether a text has the form of a UUID, which nobody wants to read whole."""
-    return len(text) == 36 and [len(part) for part in text.split("-")] == [8, 4, 4, 4, 12]

@@ -130,7 +130,10 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     _E.MEMBER_AWAY: ("A member stopped to restart; its place is kept.", ("until_at", "running", "instance_id")),
     _E.MEMBER_SUSPECTED: ("A member's long-poll broke and it has not spoken since.", ("running",)),
     _E.SUSPICION_CLEARED: ("A suspected member spoke.", ()),
-    _E.TASKS_ADOPTED: ("After lost commits, what a member reported became its own.", ("tasks", "dropped")),
+    _E.TASKS_ADOPTED: (
+        "What a member reported that it runs became its own: after lost commits, or after a rebalance of Kafka Streams.",
+        ("tasks", "dropped", "cause"),
+    ),
     _E.DRAIN_STARTED: (
         "A member hands everything over, or has another deadline.",
         ("deadline_at", "gives_up_at", "running"),
@@ -524,7 +527,8 @@ def _of_member(before: Group, record: r.Record, decision: Decision) -> _Told | N
         case r.SuspicionCleared(member_id=member_id):
             return EventType.SUSPICION_CLEARED, member_id, {}
         case r.TasksAdopted(member_id=member_id, tokens=tokens, dropped=dropped):
-            return EventType.TASKS_ADOPTED, member_id, {"tasks": len(tokens), "dropped": len(dropped)}
+            cause = "rebalance" if decision.after.config.kafka_streams else "commits-lost"
+            return EventType.TASKS_ADOPTED, member_id, {"tasks": len(tokens), "dropped": len(dropped), "cause": cause}
         case r.DrainStarted(member_id=member_id, deadline_ms=deadline_ms, gives_up_ms=gives_up_ms, blocked=""):
             times = {"deadline_at": time_of(deadline_ms), "gives_up_at": rfc3339(gives_up_ms)}
             return EventType.DRAIN_STARTED, member_id, {**times, "running": _running(before.members[member_id])}

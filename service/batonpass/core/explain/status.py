@@ -44,7 +44,7 @@ class GroupStatus:
         eta_ms: when all present warmups should be caught up; None if there are none, or a rate is unknown. Moves that
             are held back come later.
         moves_pending: the tasks that are not with their target owner.
-        next_probe_ms: an instant; None at rest.
+        next_probe_ms: an instant; None at rest, and while Kafka's own assignor decides.
     """
 
     state: GroupState
@@ -88,7 +88,7 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
         warmups=len(etas),
         moves_pending=sum(task.owner != task.target for task in waits if task.target is not None),
         eta_ms=max(known) if known and len(known) == len(etas) else None,
-        next_probe_ms=None if at_rest else group.next_probe_ms,
+        next_probe_ms=None if at_rest or view.soft.other_assignor else group.next_probe_ms,
         held_back=tuple(held) if group.members else (),
     )
 

@@ -23,7 +23,6 @@ TONES: Final[Mapping[str, str]] = {
     "warmup-caught-up": "warm",
     "warmup-stalled": "warn",
     "task-revoked": "warn",
-    "tasks-adopted": "warn",
     "takeover-begun": "warn",
     "member-away": "warn",
     "task-restoring": "warn",
@@ -177,7 +176,12 @@ def _rare(event: Json, body: Json, task: str, member: str) -> str:
         case "warmup-dropped":
             return f"{member} warms {task} up no more: it is not needed."
         case "tasks-adopted":
-            return f"{member} keeps {task or 'what it runs'}: after lost commits, what it reported is its own."
+            why = (
+                "Kafka gave it to it"
+                if body.get("cause") == "rebalance"
+                else "after lost commits, what it reported is its own"
+            )
+            return f"{member} keeps {task or 'what it runs'}: {why}."
         case _:
             return _of_group(event, body, task, member)
 
