@@ -36,6 +36,9 @@ REOPEN_MAX_S: Final = 10.0
 
 PAGE: Final = 500
 THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0", "::"})  # noqa: S104 - a name, nothing is bound to it
+NO_ANSWER: Final = (httpx.HTTPError, ssl.SSLError)
+"""What is raised where no answer comes; the library lets through what TLS says after the connection stands."""
+
 NOT_NOW: Final = frozenset({429, 502, 503, 504})
 """What a coordinator, or what stands in front of it, answers while it cannot answer."""
 
@@ -240,7 +243,7 @@ class CoordinatorClient:
                     await answer.aread()
                     self._read(answer)
                 yield EventSource(answer).aiter_sse()
-        except httpx.HTTPError as error:
+        except NO_ANSWER as error:
             self._leave(at)
             raise _unreachable(self._urls[at], error) from None
         except ApiError as error:
@@ -264,7 +267,7 @@ class CoordinatorClient:
                 if isinstance(error, Refused) and not error.is_passing:
                     raise
                 failure = error
-            except httpx.HTTPError as error:
+            except NO_ANSWER as error:
                 failure = _unreachable(self._urls[at], error)
             self._leave(at)
             if not left or not (may_repeat or failure.is_absent):
@@ -378,7 +381,7 @@ def _is_url(text: str) -> bool:
     return parsed.scheme in {"http", "https"} and bool(parsed.host) and " " not in text
 
 
-def _unreachable(url: str, error: httpx.HTTPError) -> Unreachable:
+def _unreachable(url: str, error: httpx.HTTPError | ssl.SSLError) -> Unreachable:
     """Return the error of a call that was not answered."""
     is_absent = False
     match error:

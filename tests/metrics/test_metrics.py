@@ -28,7 +28,7 @@ from batonpass.runtime.ports import Commit
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 # Gauges of a process are shown where it is put together.
-OF_PROCESS = re.findall(r'counts\.show\("(\w+)"', Path(bootstrap.__file__).read_text())
+OF_PROCESS = re.findall(r'counts\.show\(\s*"(\w+)"', Path(bootstrap.__file__).read_text())
 # https://prometheus.io/docs/practices/naming: base units, and what a counter ends in.
 NAME = re.compile(r"batonpass_[a-z_]+")
 NOT_BASE = re.compile(r"_(ms|millis|minutes|hours|kb|mb|percent)(_|$)")

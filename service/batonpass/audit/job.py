@@ -233,9 +233,8 @@ class _Auditor:
         if not self._audit.replay:
             return Decided()
         self._note("deciding the day again")
-        parts = int(self._session.conf.get("spark.sql.shuffle.partitions") or "2")
         with followed(self._session, self._note):
-            found = replayed(self._tables, parts).toArrow().to_pylist()
+            found = replayed(self._tables, self._session.sparkContext.defaultParallelism).toArrow().to_pylist()
         findings = tuple(finding_of(row) for row in found if row["law"] is not None)
         return Decided(
             sum(row["replayed"] or 0 for row in found),

@@ -178,12 +178,6 @@ def _warmups(warmups: DataFrame, plan: DayPlan) -> tuple[WarmupPoint, ...]:
 
 
 def _generations(tables: DayTables) -> tuple[GenerationPoint, ...]:
-    rows = (
-        tables.generations()
-        .orderBy(f.desc("moves"), "group_id", "number")
-        .limit(POINTS_PER_PICTURE)
-        .select("group_id", "number", "at_ms", "moves", "lower_bound")
-        .orderBy("group_id", "number")
-        .collect()
-    )
-    return tuple(GenerationPoint(*row) for row in rows)
+    """Return the generations that moved most."""
+    points = [GenerationPoint(*row) for row in tables.generations(POINTS_PER_PICTURE)]
+    return tuple(sorted(points, key=lambda one: (one.group, one.number)))

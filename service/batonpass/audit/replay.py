@@ -17,18 +17,20 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import partial, reduce
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from batonpass.audit.database import fetch
 from batonpass.audit.findings import END_MISSING, Severity
 from batonpass.audit.flatten import DAMAGE, check_numbers, read_group, read_record
-from batonpass.audit.plan import DayPlan, Rows, quoted
+from batonpass.audit.plan import DayPlan, GroupPart, Rows, around, quoted
+from batonpass.audit.spread import bundles, part_count
+from batonpass.audit.tables import SELECTS
 from batonpass.codec.changes import Change, changes_of
 from batonpass.codec.code import code_version
 from batonpass.codec.generations import Generation, Moved, generation_of, why_of
@@ -629,17 +631,9 @@ def _word(value: Any) -> str:
     return said if len(said) <= WORD_MOST else f"{said[:WORD_MOST]}…"
 
 
-ORDERED: Final = pa.schema(
-    [
-        *(("group_id", pa.string()), ("version", pa.int64()), ("rank", pa.int32()), ("at_ms", pa.int64())),
-        *(("kind", pa.string()), ("form", pa.int32()), ("payload", pa.binary())),
-        *(("first", pa.int64()), ("is_end", pa.bool_()), ("is_cut", pa.bool_())),
-    ]
-)
-"""What is gone through, in the order of ``version`` and ``rank``: a snapshot, what stands beside the decision made at a
-version, then the records that follow it. The last three columns are those of the group (``DayOfGroup``)."""
-
 SNAPSHOT, RECORD, TRACE, HISTORY, GENERATION = range(5)
+"""In which order what stands at one version is taken: a snapshot or the last record up to it, then what stands beside
+the decision that was made there."""
 
 REPLAYED: Final = pa.schema(
     [
@@ -656,21 +650,58 @@ REPLAYED: Final = pa.schema(
 """Findings, and for each group one row without a law that counts the decisions."""
 
 
-def replay_batches(
-    batches: Iterable[pa.RecordBatch], *, begin_ms: int, has_histories: bool
-) -> Iterator[pa.RecordBatch]:
-    """Go through whole groups, each in its order (ORDERED), and yield what is found (REPLAYED)."""
-    code = code_version()
-    current: GroupReplay | None = None
-    for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in ORDERED.names)
-        for group, version, rank, at_ms, kind, form, payload, first, is_end, is_cut in zip(*columns, strict=True):
-            if current is None or current.group_id != group:
-                if current is not None:
-                    yield _rows_of(current)
-                current = GroupReplay(group, code, DayOfGroup(first, begin_ms, is_end, is_cut, has_histories))
+class Row(NamedTuple):
+    """One row of what a group is gone through by; ``rank`` is one of those above."""
+
+    version: int
+    rank: int
+    at_ms: int
+    kind: str | None
+    form: int
+    payload: bytes
+
+
+_COLUMNS: Final[Mapping[int, tuple[str, str]]] = {
+    SNAPSHOT: ("snapshots", "version, at_ms, null::text, format, payload"),
+    RECORD: ("records", "seq, at_ms, kind, version, convert_to(payload, 'UTF8')"),
+    TRACE: ("traces", "version, at_ms, null::text, format, convert_to(payload, 'UTF8')"),
+    HISTORY: ("histories", "version, at_ms, null::text, 0, convert_to(payload, 'UTF8')"),
+    GENERATION: ("told", "version, at_ms, null::text, 0, convert_to(payload, 'UTF8')"),
+}
+"""For each rank the name of what is read (``tables.SELECTS``), and the columns of ``Row`` that are read of it."""
+
+AT_ONCE: Final = 5_000
+"""So many versions of a group are read, and put in order, at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A step of ``mapInArrow``: goes through the groups of the parts whose numbers it is given.
+
+    ``since`` has the version from which on the traces of each group are read, of those that have any.
+    """
+
+    url: str
+    plan: DayPlan
+    parts: tuple[tuple[GroupPart, ...], ...]
+    since: Mapping[str, int]
+    has_histories: bool
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what is found (``REPLAYED``)."""
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from map(self._replayed, self.parts[number])
+
+    def _replayed(self, one: GroupPart) -> pa.RecordBatch:
+        is_end, is_cut = one.ends and not one.missing, one.missing > 0
+        known = DayOfGroup(one.first, self.plan.begin_ms, is_end, is_cut, self.has_histories)
+        current = GroupReplay(one.group, code_version(), known)
+        if not one.base and one.known:
+            current.begin_empty()
+        for version, rank, at_ms, kind, form, payload in self._in_order(one):
             if rank == SNAPSHOT:
-                current.snapshot(version, form, payload) if payload else current.begin_empty()
+                current.snapshot(version, form, payload)
             elif rank == TRACE:
                 current.trace(version, form, payload, at_ms)
             elif rank == HISTORY:
@@ -678,9 +709,49 @@ def replay_batches(
             elif rank == GENERATION:
                 current.generation(version, payload, at_ms)
             else:
-                current.record(version, StoredRecord(kind, form, payload), at_ms)
-    if current is not None:
-        yield _rows_of(current)
+                current.record(version, StoredRecord(kind or "", form, payload), at_ms)
+        return _rows_of(current)
+
+    def _in_order(self, one: GroupPart) -> Iterator[Row]:
+        """Yield what is read of a group, by version and rank."""
+        stretches = list(self._stretches(one))
+        answers = fetch(self.url, [sql for queries in stretches for _, sql in queries])
+        for queries in stretches:
+            found = [
+                Row(version, rank, *rest)
+                for (rank, _), batches in zip(queries, answers, strict=False)
+                for batch in batches
+                for version, *rest in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            ]
+            yield from sorted(found, key=itemgetter(0, 1))
+
+    def _stretches(self, one: GroupPart) -> Iterator[list[tuple[int, str]]]:
+        """Yield the queries of a group, each with the rank of its rows: some versions at once, up to the last ones."""
+        within = f"at >= '{around(self.plan, -1)}' and at < '{around(self.plan, 1)}'"
+        first = {RECORD: one.begin, GENERATION: one.first - 1}
+        if one.group in self.since:
+            first[TRACE] = self.since[one.group]
+        if self.has_histories:
+            first[HISTORY] = one.first - 1
+        if one.base and one.known:
+            yield [(SNAPSHOT, _select(SNAPSHOT, one, one.base, one.base))]
+        for low in range(min(first.values()), one.last + 1, AT_ONCE):
+            high = min(low + AT_ONCE - 1, one.last)
+            # What was decided at the last record is of the day after.
+            last = {rank: high if rank == RECORD else min(high, one.last - 1) for rank in first}
+            yield [
+                (rank, _select(rank, one, max(low, begin), last[rank], within))
+                for rank, begin in first.items()
+                if begin <= last[rank]
+            ]
+
+
+def _select(rank: int, one: GroupPart, low: int, high: int, within: str = "") -> str:
+    name, columns = _COLUMNS[rank]
+    select = SELECTS[name].replace("{within}", within)
+    number = "seq" if rank == RECORD else "version"
+    where = f"group_id = {quoted(one.group)} and {number} between {low} and {high}"
+    return f"select {columns} from ({select}) as whole where {where}"  # noqa: S608 - our own words
 
 
 def _rows_of(replayed: GroupReplay) -> pa.RecordBatch:
@@ -721,42 +792,18 @@ def chains(rows: Rows, plan: DayPlan) -> dict[str, int]:
     return found
 
 
-def replayed(tables: DayTables, parts: int) -> DataFrame:
+def replayed(tables: DayTables, cores: int) -> DataFrame:
     """Return what comes of deciding the day again (``REPLAYED``)."""
-    has_histories = tables.has_histories()
+    plan = tables.plan
+    parts = tuple(map(tuple, bundles(plan.groups, part_count(plan.records, len(plan.groups), cores, tables.chunk))))
+    step = Replay(tables.url, plan, parts, chains(tables.rows, plan), has_histories(tables.rows, plan))
+    numbers = tables.spark.range(0, len(parts), 1, max(1, len(parts)))
+    return numbers.mapInArrow(step, from_arrow_schema(REPLAYED))
 
-    def rows(frame: DataFrame, rank: int, **said: Any) -> DataFrame:
-        """Return a frame in the columns of ORDERED that are not the group's."""
-        usual = {
-            "version": f.col("version"),
-            "rank": f.lit(rank),
-            "at_ms": f.col("at_ms"),
-            "kind": f.lit(None).cast("string"),
-            "form": f.lit(0),
-            "payload": f.col("payload").cast("binary"),
-            **said,
-        }
-        return frame.select("group_id", *(value.alias(name) for name, value in usual.items()))
 
-    form = f.col("format")
-    bounds = tables.bounds()
-    nothing = {"version": f.lit(0).cast("long"), "at_ms": f.lit(0).cast("long"), "payload": f.lit(None).cast("binary")}
-    every = [
-        rows(bounds.where((f.col("base") == 0) & f.col("known")), SNAPSHOT, **nothing),
-        rows(tables.snapshots(), SNAPSHOT, form=form),
-        rows(tables.records(), RECORD, version=f.col("seq"), kind=f.col("kind"), form=f.col("version")),
-        rows(tables.traces(chains(tables.rows, tables.plan)), TRACE, form=form),
-        rows(tables.told_generations(), GENERATION),
-        *([rows(tables.histories(), HISTORY)] if has_histories else []),
-    ]
-    whole = reduce(lambda one, other: one.unionByName(other), every)
-    of_group = bounds.select(
-        "group_id",
-        "first",
-        (f.col("ends") & (f.col("missing") == 0)).alias("is_end"),
-        (f.col("missing") > 0).alias("is_cut"),
-    )
-    named = whole.join(f.broadcast(of_group), "group_id").select(*ORDERED.names)
-    ordered = named.repartition(parts, "group_id").sortWithinPartitions("group_id", "version", "rank")
-    judge = partial(replay_batches, begin_ms=tables.plan.begin_ms, has_histories=has_histories)
-    return ordered.mapInArrow(judge, from_arrow_schema(REPLAYED))
+def has_histories(rows: Rows, plan: DayPlan) -> bool:
+    """Say whether histories of tasks are kept of the day; where retention has taken them, it took all."""
+    within = f"at >= '{around(plan, -1)}' and at < '{around(plan, 1)}'"
+    asked = [f"exists (select from {name} where {within})" for name in ("assignment_events", "fresh_changes")]
+    ((found,),) = rows(f"select {' or '.join(asked)} as found")
+    return bool(found)

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from batonpass.audit.database import fetch, rows
 from batonpass.audit.flatten import flatten_generations, flatten_lags, flatten_records, flatten_snapshots
-from batonpass.audit.plan import CHUNK, DayPlan, GroupPart, around, quoted
+from batonpass.audit.plan import CHUNK, DayPlan, GroupPart, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,10 +47,6 @@ TRACES: Final = _schema(
 )
 SHOWN: Final = _schema(("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("payload", TEXT))
 WARMUP_LAGS: Final = _schema(("group_id", TEXT), ("at_ms", LONG), ("task", TEXT), ("member", TEXT), ("lag", LONG))
-BOUNDS: Final = _schema(
-    *(("group_id", TEXT), ("base", LONG), ("first", LONG), ("last", LONG), ("known", t.BooleanType())),
-    *(("missing", LONG), ("ends", t.BooleanType())),
-)
 
 COPIES: Final = "json_array_elements(case when json_typeof(copies) = 'array' then copies else '[]' end)"
 """The copies of a sample; a sample that is none has none."""
@@ -148,13 +144,6 @@ class DayTables:
         """Return the rows of a query whose answer is small."""
         return rows(self.url, sql)
 
-    def bounds(self) -> DataFrame:
-        """Return one row a group: where its day begins and ends (``BOUNDS``)."""
-        found = [
-            (one.group, one.base, one.first, one.last, one.known, one.missing, one.ends) for one in self.plan.groups
-        ]
-        return small(self.spark, found, BOUNDS)
-
     def only(self, groups: Sequence[GroupPart]) -> DayTables:
         """Return the tables of these groups alone."""
         return replace(self, plan=replace(self.plan, groups=tuple(groups)))
@@ -183,27 +172,17 @@ class DayTables:
         """Return the snapshots that the day starts from, at most one a group."""
         return self.frame(SELECTS["snapshots"], self._bases(), SNAPSHOTS)
 
-    def generations(self) -> DataFrame:
-        """Return the generations of the day."""
-        return self.frame(SELECTS["generations"], self._of_versions(), GENERATIONS)
-
-    def told_generations(self) -> DataFrame:
-        """Return the generations of the day, whole (``codec.generations``)."""
-        return self.frame(SELECTS["told"], self._of_versions(), SHOWN)
-
-    def has_histories(self) -> bool:
-        """Say whether histories of tasks are kept of the day; where retention has taken them, it took all."""
-        within = self._around_day()
-        asked = [f"exists (select from {name} where {within})" for name in ("assignment_events", "fresh_changes")]
-        ((found,),) = self.rows(f"select {' or '.join(asked)} as found")
-        return bool(found)
-
-    def histories(self) -> DataFrame:
-        """Return the histories of tasks, as readers are shown them: those of one decision in one row."""
-        return self.frame(SELECTS["histories"].format(within=self._around_day()), self._of_versions(), SHOWN)
-
-    def _around_day(self) -> str:
-        return f"at >= '{around(self.plan, -1)}' and at < '{around(self.plan, 1)}'"
+    def generations(self, most: int) -> list[tuple[Any, ...]]:
+        """Return the generations of the day that moved most: group, number, when, moves, lower bound."""
+        found = [
+            row
+            for one in self._of_versions()
+            for row in self.rows(
+                f"select group_id, number, at_ms, moves, lower_bound from ({SELECTS['generations']}) as whole"  # noqa: S608
+                f" where {one} order by moves desc, group_id, number limit {most}"
+            )
+        ]
+        return sorted(found, key=lambda row: (-row[3], row[0], row[1]))[:most]
 
     def _of_versions(self) -> list[str]:
         return [
@@ -213,18 +192,6 @@ class DayTables:
             )
             for some in _bundles([one for one in self.plan.groups if one.last >= one.first])
         ]
-
-    def traces(self, since: dict[str, int]) -> DataFrame:
-        """Return the traces of each group from a version on, to the end of the day."""
-        wanted = [one for one in self.plan.groups if one.group in since]
-        predicates = [
-            _any(
-                f"(group_id = {quoted(one.group)} and version between {since[one.group]} and {one.last - 1})"
-                for one in some
-            )
-            for some in _bundles(wanted)
-        ]
-        return self.frame(SELECTS["traces"], predicates, TRACES)
 
     def _sampled(self) -> str:
         begin = datetime.fromtimestamp(self.plan.begin_ms / 1_000, UTC)

@@ -190,7 +190,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
     for member_id, member in builder.every_member():
         builder.members[member_id] = None
         gone_now[member_id] = GoneMember(record.at_ms, Cause.EVICTED, record.lease_end_ms, member.instance_id)
-    nobody: PMap[InstanceId, MemberId] = PMap()
+    no_instances: PMap[InstanceId, MemberId] = PMap()
     nowhere: PMap[TaskId, MemberId] = PMap()
     builder.change(
         declared=False,
@@ -198,7 +198,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
         topology=Topology(),
         table=build_table(Topology()),
         gone=builder.group.gone.updated(gone_now),
-        instances=nobody,
+        instances=no_instances,
         pins=nowhere,
         placement_due_ms=None,
         triggers=(),

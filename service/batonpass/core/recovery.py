@@ -117,7 +117,7 @@ def waits_for_others(draft: DecisionDraft, member: Member, item: Heartbeat) -> b
         other: until_ms
         for task in _claimed(member, item)
         for other, until_ms in _others_with(draft, member, task).items()
-        if not _has_spoken(draft, other)
+        if not _has_reported(draft, other)
     }
     if not silent:
         return False
@@ -153,7 +153,7 @@ def _others_with(draft: DecisionDraft, member: Member, task_id: TaskId) -> dict[
     return {other: at_ms for other, at_ms in until.items() if other != member.id and at_ms > draft.now_ms}
 
 
-def _has_spoken(draft: DecisionDraft, other: MemberId) -> bool:
+def _has_reported(draft: DecisionDraft, other: MemberId) -> bool:
     known = draft.member_soft(other)
     return known is not None and (known.full or bool(known.reports))
 

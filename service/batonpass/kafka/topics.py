@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
 
 from batonpass.core.policy import IsolationLevel
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
@@ -112,9 +112,6 @@ async def _started(client: Any) -> Any:
         await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
         raise
     return client
-
-
-__all__ = ["KafkaError", "Partition", "TopicReader"]
 
 
 async def make_topics(options: dict[str, Any], settings: Mapping[str, dict[str, str]]) -> None:

@@ -86,7 +86,7 @@ def check_member(group: Group, member: Member, tasks: Collection[TaskId] | None 
                 Violation("L2", f"its assignment says {grant.role}, the task does not", task_id, member.id)
             )
         if grant.epoch > member.epoch:
-            violations.append(Violation("L2", "an entry from an epoch that is still to come", task_id, member.id))
+            violations.append(Violation("L2", "an entry from a future epoch", task_id, member.id))
     if member.away_until_ms is not None and (member.assignment or member.revoking):
         violations.append(Violation("L1", "it is away, and holds tasks", None, member.id))
     if member.id in group.gone:

@@ -354,8 +354,8 @@ class _Dealing:
         amounts = flow[fill.arcs]
         if amounts.any():
             turns = np.concatenate([np.arange(amount) for amount in amounts])
-            whose = np.repeat(np.asarray(fill.members), amounts)
-            self._places[hub] = deque(whose[np.argsort(turns, kind="stable")].tolist())
+            receivers = np.repeat(np.asarray(fill.members), amounts)
+            self._places[hub] = deque(receivers[np.argsort(turns, kind="stable")].tolist())
 
     def take(self, task_class: int, member: int, amount: int) -> None:
         """Note how many copies of a class go straight to a member."""
