@@ -22,6 +22,7 @@ from batonpass.audit.whatif import (
 from batonpass.core import records as r
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.model import Cause, Grant, Group, Role
+from batonpass.core.policy import GroupConfig
 from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act
 
 
@@ -195,5 +196,8 @@ def test_a_day_without_a_group_is_no_story() -> None:
         told(replace(found, records=deleted))
     with pytest.raises(NoStory, match="not declared"):
         told(replace(found, records=[]))
+    of_streams = [*found.records, (2, end, r.ConfigChanged(GroupConfig(kafka_streams=True)))]
+    with pytest.raises(NoStory, match="Kafka Streams"):
+        told(replace(found, records=of_streams))
     with pytest.raises(NoStory, match="no members"):
         told(replace(found, records=[one for one in found.records if isinstance(one[2], r.GroupDeclared)]))

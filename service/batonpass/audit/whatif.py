@@ -222,7 +222,7 @@ def tell(
     ``records`` have the coordinator epoch and the instant with which each of them was appended.
 
     Raises:
-        NoStory: when there is nothing to play: no members, no tasks, or the group was deleted.
+        NoStory: when there is nothing to play: no members, no tasks, or the group was deleted, or is of Kafka Streams.
     """
     before = [one for _, at_ms, one in records if at_ms < begin_ms]
     day = [entry for entry in records if entry[1] >= begin_ms]
@@ -238,6 +238,8 @@ def tell(
     end = evolve(start, (one for _, _, one in day))
     if not end.declared or not end.topology.subtopologies:
         raise NoStory("the group is not declared when the day ends")
+    if end.config.kafka_streams:
+        raise NoStory("the rebalances of a Kafka Streams application are not simulated")
     if not teller.workers:
         raise NoStory("the group has no members all day")
     growth, sizes = _sizes(teller.ends, rates, begin_ms)
