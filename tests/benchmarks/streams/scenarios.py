@@ -203,6 +203,7 @@ def perform(stage: Stage, scenario: Scenario, arm: Arm, size: Size, say: Say) ->
         for each in names:
             run.start(each)
         _wait(run, START_PATIENCE_S, settled_s=3, is_under_load=False)
+        say(f"{size.keys} orders for each task, which become its state")
         load = application.preload(size.keys)
         _wait(run, START_PATIENCE_S, settled_s=3)
         application.throttle(NAMES, size.bytes_per_s)
@@ -225,6 +226,7 @@ def perform(stage: Stage, scenario: Scenario, arm: Arm, size: Size, say: Say) ->
         decided = [at for at, _ in application.decisions() if begun < at <= ended]
         return figures | {
             "rebalances": None if arm.by_broker else len(decided),
+            "errors": [each["error"] for said in application.said for each in said if each["event"] == "failed"],
             "orders": account.taken_in,
             "missing": account.missing,
             "doubled": account.doubled,

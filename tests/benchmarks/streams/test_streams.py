@@ -81,6 +81,7 @@ def run(**figures: object) -> Figures:
         ({"wrong_totals": 4}, "3-to-4, batonpass: 4 wrong_totals"),
         ({"moved": 4}, "3-to-4, batonpass: 4 moved for 3, at rest after: 30 s"),
         ({"rest_s": None}, "3-to-4, batonpass: 3 moved for 3, at rest after: not within 40 s"),
+        ({"errors": ["a fault"]}, "3-to-4, batonpass: an instance failed: a fault"),
         ({"failed": "no rest"}, "3-to-4, batonpass: no rest"),
     ],
 )
