@@ -79,7 +79,8 @@ def test_a_handover_is_a_change_of_writer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("window", "longest"), [((0, 300), 130), ((150, 300), 130), ((240, 300), 60), ((0, 105), 0), ((240, 400), 160)]
+    ("window", "longest"),
+    [((0, 300), 130), ((150, 300), 130), ((240, 300), 60), ((0, 105), 5), ((0, 200), 90), ((240, 400), 160)],
 )
 def test_the_longest_silence_of_a_window(window: tuple[int, int], longest: int) -> None:
     """A silence counts where it ends, whole; one that goes on at the end of the window counts up to there."""

@@ -122,8 +122,8 @@ class Ledger:
         longest = 0
         for index in range(max(1, first), last):
             longest = max(longest, times[index] - times[index - 1])
-        if last == len(times) and last:
-            # It is silent still.
+        if last:
+            # It may be silent still.
             longest = max(longest, end - times[last - 1])
         return longest
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from aiokafka.errors import KafkaError
 from tests.benchmarks.streams.measures import Figures
 from tests.benchmarks.streams.scenarios import ARMS, EVERY_JOB, LONG, QUICK, SCENARIOS, Arm, Scenario, Size, perform
 from tests.benchmarks.streams.stage import Stage, stage
@@ -89,7 +90,7 @@ def _run(here: Stage, scenario: Scenario, arm: Arm, size: Size, say: Say) -> Fig
     made = {"scenario": scenario.name, "arm": arm.name, "made": _today()}
     try:
         figures = made | perform(here, scenario, arm, size, lambda words: say(f"{named}: {words}"))
-    except (TimeoutError, AssertionError) as error:
+    except (AssertionError, KafkaError, OSError, RuntimeError, subprocess.TimeoutExpired) as error:
         say(f"{named}: FAILED: {error}")
         return made | {"failed": str(error)}
     say(f"{named}: {figures['moved']} moved for {figures['needed']}, {json.dumps(figures['silence_ms'])}")

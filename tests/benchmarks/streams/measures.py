@@ -72,7 +72,7 @@ def _restored(events: Iterable[Sequence[Event]], window: Window) -> dict[str, in
             is_within = window.begun_ms < each["at"] <= window.ended_ms
             if each["event"] == "restored" and is_within:
                 waited_for += each["records"]
-            elif each["event"] == "copies":
+            elif each["event"] == "progress":
                 beside += each["read"] - read if is_within else 0
                 read = each["read"]
     return {"waited_for": waited_for, "beside": beside}

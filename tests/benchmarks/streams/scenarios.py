@@ -202,7 +202,8 @@ def perform(stage: Stage, scenario: Scenario, arm: Arm, size: Size, say: Say) ->
         names = NAMES[: scenario.instances]
         for each in names:
             run.start(each)
-        _wait(run, START_PATIENCE_S, settled_s=3)
+        _wait(run, START_PATIENCE_S, settled_s=3, is_under_load=False)
+        say(f"{size.keys} orders for each task, which become its state")
         load = application.preload(size.keys)
         _wait(run, START_PATIENCE_S, settled_s=3)
         application.throttle(NAMES, size.bytes_per_s)
@@ -225,6 +226,7 @@ def perform(stage: Stage, scenario: Scenario, arm: Arm, size: Size, say: Say) ->
         decided = [at for at, _ in application.decisions() if begun < at <= ended]
         return figures | {
             "rebalances": None if arm.by_broker else len(decided),
+            "errors": [each["error"] for said in application.said for each in said if each["event"] == "failed"],
             "orders": account.taken_in,
             "missing": account.missing,
             "doubled": account.doubled,
@@ -233,7 +235,9 @@ def perform(stage: Stage, scenario: Scenario, arm: Arm, size: Size, say: Say) ->
         }
 
 
-def _wait(run: Run, patience_s: float, *, settled_s: float, since_ms: int | None = None) -> int | None:
+def _wait(
+    run: Run, patience_s: float, *, settled_s: float, since_ms: int | None = None, is_under_load: bool = True
+) -> int | None:
     """Wait until the job has rested for a while, and return since when; None where that takes too long.
 
     Before anything was done (without ``since_ms``) that is an error.
@@ -242,7 +246,9 @@ def _wait(run: Run, patience_s: float, *, settled_s: float, since_ms: int | None
     says_at = time.monotonic() + SAY_EVERY_S
     since: int | None = None
     while since is None or now_ms() - since < settled_s * 1_000:
-        if not run.application.rests(standbys=run.scenario.standbys, has_leader=not run.arm.by_broker):
+        if not run.application.rests(
+            standbys=run.scenario.standbys, has_leader=not run.arm.by_broker, is_under_load=is_under_load
+        ):
             since = None
             if time.monotonic() > ends_at:
                 run.say(f"not at rest after {patience_s:.0f} s: {run.application.shape()}")

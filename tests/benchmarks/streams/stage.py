@@ -90,7 +90,7 @@ class Application:
         """Start the load with one order for each key, and wait until instances have caught up with it."""
         load = self.job.load(rate=1_200, keys=keys)
         ends_at = time.monotonic() + within_s
-        while asyncio.run(_unprocessed(self.bootstrap, self.name)) > CAUGHT_UP or self.behind > CAUGHT_UP:
+        while asyncio.run(_unprocessed(self.bootstrap, self.name)) > CAUGHT_UP:
             if time.monotonic() > ends_at:
                 message = f"{self.name} did not process {keys * PARTITIONS:,} orders within {within_s:.0f} s"
                 raise TimeoutError(message)
@@ -112,16 +112,15 @@ class Application:
         """The instances that run."""
         return {name: each for name, each in self.job.instances.items() if each.process.poll() is None}
 
-    @property
-    def behind(self) -> int:
-        """How many records the worst copy lacks; the end of the world where an instance has not said so lately."""
-        worst = 0
+    def progress(self) -> list[Event] | None:
+        """Return what each instance has said of its progress since it got what it has; None where one has not yet."""
+        found = []
         for program in self.alive.values():
-            said, has = program.last("copies"), program.last("has")
+            said, has = program.last("progress"), program.last("has")
             if said is None or has is None or said["at"] < has["at"]:
-                return 1 << 62
-            worst = max(worst, said["behind"])
-        return worst
+                return None
+            found.append(said)
+        return found
 
     def decisions(self) -> list[tuple[int, bool]]:
         """Return when leaders have decided, in milliseconds since 1970, and whether that was to be all."""
@@ -133,13 +132,18 @@ class Application:
                     found.append((round(at * 1_000), "Finished stable" in line))
         return sorted(found)
 
-    def rests(self, *, standbys: int, has_leader: bool) -> bool:
-        """Tell whether tasks are evened out, all copies there and caught up, and nothing is to come."""
+    def rests(self, *, standbys: int, has_leader: bool, is_under_load: bool) -> bool:
+        """Tell whether tasks are evened out and run, all copies are there and caught up, and nothing is to come."""
         had = [each.last("has") or {"active": (), "standby": ()} for each in self.alive.values()]
         actives = [len(each["active"]) for each in had]
         if not actives or sum(actives) != PARTITIONS or max(actives) - min(actives) > 1:
             return False
-        if sum(len(each["standby"]) for each in had) != standbys * PARTITIONS or self.behind > CAUGHT_UP:
+        progress = self.progress()
+        if sum(len(each["standby"]) for each in had) != standbys * PARTITIONS or progress is None:
+            return False
+        if is_under_load and sum(each["working"] for each in progress) != PARTITIONS:
+            return False
+        if any(each["behind"] > CAUGHT_UP for each in progress):
             return False
         decisions = self.decisions() if has_leader else [(0, True)]
         return bool(decisions) and decisions[-1][1]

@@ -45,6 +45,7 @@ def shortfalls(found: Results) -> list[str]:
         if "failed" in run:
             short.append(f"{name}: {run['failed']}")
             continue
+        short += [f"{name}: an instance failed: {error}" for error in run.get("errors", ())]
         if wrong := [each for each in ("missing", "doubled", "wrong_totals") if run[each]]:
             short.append(f"{name}: {', '.join(f'{run[each]} {each}' for each in wrong)}")
         if run["arm"] == "batonpass" and (run["moved"] != run["needed"] or run["rest_s"] is None):

@@ -52,8 +52,8 @@ def test_lost_moved_and_unmoved_tasks_are_told_apart() -> None:
     window = Window((0, 1_900), 1_950, 7_950, 9_900)
     said = [
         [
-            {"at": 1_000, "event": "copies", "behind": 0, "read": 40},
-            {"at": 3_000, "event": "copies", "behind": 9, "read": 100},
+            {"at": 1_000, "event": "progress", "behind": 0, "read": 40},
+            {"at": 3_000, "event": "progress", "behind": 9, "read": 100},
             {"at": 4_000, "event": "restored", "partition": 1, "records": 7},
         ]
     ]
@@ -81,6 +81,7 @@ def run(**figures: object) -> Figures:
         ({"wrong_totals": 4}, "3-to-4, batonpass: 4 wrong_totals"),
         ({"moved": 4}, "3-to-4, batonpass: 4 moved for 3, at rest after: 30 s"),
         ({"rest_s": None}, "3-to-4, batonpass: 3 moved for 3, at rest after: not within 40 s"),
+        ({"errors": ["a fault"]}, "3-to-4, batonpass: an instance failed: a fault"),
         ({"failed": "no rest"}, "3-to-4, batonpass: no rest"),
     ],
 )

@@ -41,8 +41,8 @@ import org.apache.kafka.streams.state.Stores;
  * task. Each says who wrote it and for which input: {@code INSTANCE OFFSET TOTAL COUNT}.
  *
  * <p>What happens goes to standard output, a JSON object a line: {@code state}, {@code has}, {@code restoring}, {@code
- * restored}, {@code failed}, and every second {@code copies}: how many records the worst copy lacks, and how many copies
- * have read so far to be caught up. SIGTERM closes the instance, with {@code --leave yes} out of its group.
+ * restored}, {@code failed}, and every second {@code progress}: how many tasks have processed anything since the last one, how
+ * many records the worst copy lacks, and how many copies have read so far to be caught up. SIGTERM closes the instance, with {@code --leave yes} out of its group.
  *
  * <pre>
  * java -cp ... io.batonpass.streams.job.Job --instance A --bootstrap HOST:PORT --state-dir FOLDER
@@ -54,6 +54,9 @@ public final class Job {
 
     /** A copy that lacks no more than this is caught up: what it reads then is news. */
     private static final long CAUGHT_UP = 1_000;
+
+    /** Partitions of which anything was processed since this was looked at. */
+    private static final Set<Integer> WORKING = ConcurrentHashMap.newKeySet();
 
     private Job() { }
 
@@ -169,6 +172,7 @@ public final class Job {
             long count = had.getLong() + 1;
             store.put(order.key(),
                 ByteBuffer.allocate(Long.BYTES * 2 + FILLER_BYTES).putLong(total).putLong(count).array());
+            WORKING.add(context.taskId().partition());
             long offset = context.recordMetadata().orElseThrow().offset();
             context.forward(order.withValue(instance + " " + offset + " " + total + " " + count));
         }
@@ -222,7 +226,9 @@ public final class Job {
                     }
                 });
                 long worst = lags.values().stream().mapToLong(LagInfo::offsetLag).max().orElse(0);
-                say("copies", "\"behind\": " + worst + ", \"read\": " + read.get());
+                int working = WORKING.size();
+                WORKING.clear();
+                say("progress", "\"working\": " + working + ", \"behind\": " + worst + ", \"read\": " + read.get());
             } catch (IllegalStateException | StreamsException starting) {
                 // It does not run yet, or not any more.
             }
