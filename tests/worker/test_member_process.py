@@ -35,7 +35,8 @@ def test_a_coordinator_that_is_killed_and_started_again_finds_everything_as_it_w
     """Within the lease no task stops and no member joins anew; the handover after that is as warm as any."""
     url = f"http://127.0.0.1:{port}"
     with coordinator(port, tmp_path / "log") as process:
-        declare(url)
+        # Long enough for a busy machine to start a coordinator.
+        declare(url, session_timeout_ms=30_000)
         with worker(url, tmp_path, "w0") as first:
             until(lambda: first.running() == {"0_0", "0_1"})
             process.kill()
