@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.audit import planted
 
+from batonpass.audit import tables
 from batonpass.audit.flatten import (
     CHANGES,
     INSTANT_MOST,
@@ -149,20 +150,7 @@ def test_a_snapshot_says_since_when_a_task_is_not_run() -> None:
 @pytest.mark.parametrize("name", ["records", "snapshots", "generations", "traces", "warmups", "histories", "told"])
 def test_the_audit_and_the_schema_agree(planted_url: str, name: str) -> None:
     """Each table that is read has the columns that the audit names, of the types that it expects."""
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - its types need no Java
-
-    from batonpass.audit import tables  # noqa: PLC0415
-
-    schemas = {
-        "records": tables.RECORDS,
-        "snapshots": tables.SNAPSHOTS,
-        "generations": tables.GENERATIONS,
-        "traces": tables.TRACES,
-        "warmups": tables.WARMUP_LAGS,
-        "histories": tables.SHOWN,
-        "told": tables.SHOWN,
-    }
-    wanted = to_arrow_schema(schemas[name])
+    wanted = tables.SCHEMAS[name]
     select = tables.SELECTS[name].replace("{within}", "true")
     sql = f"select {', '.join(wanted.names)} from ({select}) as whole limit 1"  # noqa: S608 - constants
     with adbc.connect(planted_url) as connection, connection.cursor() as cursor:

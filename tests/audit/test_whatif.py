@@ -16,15 +16,16 @@ from batonpass.audit.findings import GroupDay, Severity
 from batonpass.audit.plan import plan_day
 from batonpass.audit.tables import DayTables
 from batonpass.audit.whatif import (
-    FACTS,
     NOT_TOLD,
     TOLD,
     TRIED,
+    Facts,
+    Rates,
     Story,
     attempt,
     grid,
     recommend,
-    told_batches,
+    told_batch,
     try_batches,
 )
 from batonpass.codec.groups import GROUP_VERSION, encode_group
@@ -47,43 +48,29 @@ def rows() -> GroupRows:
     return rows_of(SCENARIO, DAY)
 
 
-def facts(rows: GroupRows, *, first: int = 1) -> list[dict[str, Any]]:
-    """Return the records from the ``first`` on as facts."""
-    return [
-        {
-            "group_id": group,
-            "version": seq,
-            "rank": 2,
-            "at_ms": int(at.timestamp() * 1_000),
-            "epoch": epoch,
-            "kind": kind,
-            "form": form,
-            "payload": payload.encode(),
-            "number": 0.0,
-        }
-        for group, seq, epoch, at, kind, form, payload in rows.tables["record_log"]
+def facts(rows: GroupRows, *, first: int = 1) -> Facts:
+    """Return what the day is told from, with the records from the ``first`` on, and no samples."""
+    records = [
+        (seq, int(at.timestamp() * 1_000), epoch, StoredRecord(kind, form, payload.encode()))
+        for _, seq, epoch, at, kind, form, payload in rows.tables["record_log"]
         if seq >= first
     ]
+    return Facts("small", Rates(), None, records)
 
 
-def told(*found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what the days of some facts come to, which arrive in batches of any size."""
-    batches = [pa.RecordBatch.from_pylist(list(found[at : at + 97]), schema=FACTS) for at in range(0, len(found), 97)]
-    return [
-        row for batch in told_batches(batches, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS) for row in batch.to_pylist()
-    ]
+def told(found: Facts) -> list[dict[str, Any]]:
+    """Return what the day of a group comes to."""
+    found_rows: list[dict[str, Any]] = told_batch(found, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS).to_pylist()
+    return found_rows
 
 
 def test_a_day_is_told_once_for_each_set_of_settings(rows: GroupRows) -> None:
-    """Two groups in one stream are kept apart; each comes with its whole grid, the present settings first."""
-    other = [{**one, "group_id": "z"} for one in facts(rows)]
-    found = told(*facts(rows), *other)
+    """It comes with its whole grid, the present settings first."""
+    found = told(facts(rows))
     story = msgspec.json.decode(found[0]["story"], type=Story)
-    assert {row["group_id"] for row in found} == {"small", "z"}
-    assert [msgspec.json.decode(row["settings"]) for row in found if row["group_id"] == "small"] == [
-        *grid(story.scenario)
-    ]
-    assert [row["place"] for row in found] == [*range(len(found) // 2)] * 2
+    assert {row["group_id"] for row in found} == {"small"}
+    assert [msgspec.json.decode(row["settings"]) for row in found] == [*grid(story.scenario)]
+    assert [row["place"] for row in found] == [*range(len(found))]
 
 
 def test_a_day_may_begin_with_a_snapshot(rows: GroupRows) -> None:
@@ -93,40 +80,30 @@ def test_a_day_may_begin_with_a_snapshot(rows: GroupRows) -> None:
     group = evolve(
         Group(GroupId("small")), [decode_record(StoredRecord(row[4], row[5], row[6].encode())) for row in before]
     )
-    base = {
-        "group_id": "small",
-        "version": len(before),
-        "rank": 1,
-        "at_ms": 0,
-        "epoch": 0,
-        "kind": "",
-        "form": GROUP_VERSION,
-        "payload": zlib.compress(encode_group(group)),
-        "number": 0.0,
-    }
-    assert told(base, *facts(rows, first=len(before) + 1)) == told(*facts(rows))
+    base = (len(before), GROUP_VERSION, zlib.compress(encode_group(group)))
+    assert told(facts(rows, first=len(before) + 1)._replace(snapshot=base)) == told(facts(rows))
 
 
 def test_a_day_with_a_hole_is_not_told(rows: GroupRows) -> None:
     """What is not known whole is not played, but named: a missing or unreadable record, or an unreadable snapshot."""
     whole = facts(rows)
+    records = list(whole.records)
+    strange = (*records[50][:3], records[50][3]._replace(payload=b"{"))
     for found, why in (
-        (told(*whole[:50], *whole[51:]), "record 51 is missing"),
-        (told(*whole[:50], {**whole[50], "payload": b"{"}, *whole[51:]), "record 51 cannot be read"),
-        (
-            told({**whole[0], "rank": 1, "version": 0, "payload": b"?"}, *whole),
-            "the snapshot of version 0 cannot be read",
-        ),
-        (told(*whole[:1]), "the group has no members all day"),
+        (whole._replace(records=records[:50] + records[51:]), "record 51 is missing"),
+        (whole._replace(records=[*records[:50], strange, *records[51:]]), "record 51 cannot be read"),
+        (whole._replace(snapshot=(0, GROUP_VERSION, b"?")), "the snapshot of version 0 cannot be read"),
+        (whole._replace(records=records[:1]), "the group has no members all day"),
     ):
-        assert found == [{"group_id": "small", "place": NOT_TOLD, "settings": "", "story": why}]
-        (tried,) = try_batches([pa.RecordBatch.from_pylist(found, schema=TOLD)])
+        rows_of_it = told(found)
+        assert rows_of_it == [{"group_id": "small", "place": NOT_TOLD, "settings": "", "story": why}]
+        (tried,) = try_batches([pa.RecordBatch.from_pylist(rows_of_it, schema=TOLD)])
         assert tried.to_pylist() == [{"group_id": "small", "place": NOT_TOLD, "trial": why, "story": ""}]
 
 
 def test_a_trial_carries_the_story_once(rows: GroupRows) -> None:
     """The row of the present settings has the story, without its steps; what it came to is what a play comes to."""
-    first, second = told(*facts(rows))[:2]
+    first, second = told(facts(rows))[:2]
     (one,) = (batch.to_pylist()[0] for batch in try_batches([pa.RecordBatch.from_pylist([first], schema=TOLD)]))
     assert set(one) == set(TRIED.names)
     story = msgspec.json.decode(one["story"], type=Story)

@@ -163,7 +163,7 @@ def looked(tables: DayTables, slots: Slots, *, frames: bool) -> DataFrame:
     """
     plan = tables.plan
     count = part_count(plan.records, len(plan.groups), slots.cores, tables.chunk)
-    parts = tuple((tuple(some), tables.only(some).queries()) for some in bundles(plan.groups, count))
+    parts = tuple((tuple(some), tables.queries(some)) for some in bundles(plan.groups, count))
     # Fewer parts than cores: each may use more of them.
     limits = Limits(max(1, slots.of_executor // max(1, len(parts))), slots.memory)
     look = Look(tables.url, parts, plan.begin_ms, plan.end_ms, limits, frames)

@@ -1,16 +1,15 @@
 """The tables of the service as Spark reads them: each with the columns that the audit relies on, named and typed here.
 
-Queries are carried out by Spark's Python workers, each for a partition of its own, so that reading is spread as the
-rest of the work is. What each query holds is the audit's contract with the schema in migrations/; a test holds the two
-together.
+Queries are carried out by Spark's Python workers, each for the groups that it looks at, so that reading is spread as
+the rest of the work is. What each query holds is the audit's contract with the schema in migrations/; a test holds the
+two together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -25,28 +24,32 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def _schema(*columns: tuple[str, t.DataType]) -> t.StructType:
-    return t.StructType([t.StructField(name, kind) for name, kind in columns])
-
-
-TEXT, LONG, INT, DOUBLE = t.StringType(), t.LongType(), t.IntegerType(), t.DoubleType()
-
-RECORDS: Final = _schema(
-    *(("group_id", TEXT), ("seq", LONG), ("at_ms", LONG), ("coordinator_epoch", LONG)),
-    *(("kind", TEXT), ("version", INT), ("payload", TEXT)),
-)
-SNAPSHOTS: Final = _schema(
-    ("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("format", INT), ("payload", t.BinaryType())
-)
-GENERATIONS: Final = _schema(
-    *(("group_id", TEXT), ("number", LONG), ("version", LONG), ("at_ms", LONG), ("members", INT), ("tasks", INT)),
-    *(("moves", INT), ("lower_bound", INT), ("score", DOUBLE)),
-)
-TRACES: Final = _schema(
-    *(("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("format", INT), ("code", TEXT), ("payload", TEXT)),
-)
-SHOWN: Final = _schema(("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("payload", TEXT))
-WARMUP_LAGS: Final = _schema(("group_id", TEXT), ("at_ms", LONG), ("task", TEXT), ("member", TEXT), ("lag", LONG))
+TEXT, LONG, INT, DOUBLE = pa.string(), pa.int64(), pa.int32(), pa.float64()
+SHOWN: Final = pa.schema([("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("payload", TEXT)])
+SCHEMAS: Final[Mapping[str, pa.Schema]] = {
+    "records": pa.schema(
+        [
+            *(("group_id", TEXT), ("seq", LONG), ("at_ms", LONG), ("coordinator_epoch", LONG)),
+            *(("kind", TEXT), ("version", INT), ("payload", TEXT)),
+        ]
+    ),
+    "snapshots": pa.schema(
+        [("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("format", INT), ("payload", pa.binary())]
+    ),
+    "generations": pa.schema(
+        [
+            *(("group_id", TEXT), ("number", LONG), ("version", LONG), ("at_ms", LONG), ("members", INT)),
+            *(("tasks", INT), ("moves", INT), ("lower_bound", INT), ("score", DOUBLE)),
+        ]
+    ),
+    "traces": pa.schema(
+        [("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("format", INT), ("code", TEXT), ("payload", TEXT)]
+    ),
+    "warmups": pa.schema([("group_id", TEXT), ("at_ms", LONG), ("task", TEXT), ("member", TEXT), ("lag", LONG)]),
+    "histories": SHOWN,
+    "told": SHOWN,
+}
+"""What each query of ``SELECTS`` brings."""
 
 COPIES: Final = "json_array_elements(case when json_typeof(copies) = 'array' then copies else '[]' end)"
 """The copies of a sample; a sample that is none has none."""
@@ -100,23 +103,12 @@ def read_flat(url: str, queries: Sequence[Query]) -> Iterator[pa.RecordBatch]:
         yield from FORMS[form](batches)
 
 
-def _read(url: str, queries: Sequence[str], numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Turn the numbers of queries into what they bring: a step of ``mapInArrow``.
-
-    It is no data source of Spark's own, because each of those starts interpreters only to be planned, which takes
-    longer than to read a small table.
-    """
-    for batch in numbers:
-        for batches in fetch(url, [queries[number] for number in batch.column(0).to_pylist()]):
-            yield from batches
-
-
-def small(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: t.StructType | str) -> DataFrame:
+def small(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
     """Return a few rows of the driver's as a frame; they go over as Arrow, for which no worker has to be started."""
-    wanted = t.StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    wanted = t.StructType.fromDDL(schema)
     assert isinstance(wanted, t.StructType)  # noqa: S101 - for the type checker
-    columns = list(zip(*rows, strict=True)) or [()] * len(wanted)
     arrow = to_arrow_schema(wanted)
+    columns = list(zip(*rows, strict=True)) or [()] * len(arrow)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, arrow.types, strict=True)]
     whole: Any = pa.Table.from_arrays(arrays, schema=arrow)
     frame: DataFrame = spark.createDataFrame(whole, wanted)
@@ -125,130 +117,61 @@ def small(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: t.Struct
 
 @dataclass(frozen=True, slots=True)
 class DayTables:
-    """What is read for one day, in Spark's Python workers; nothing is read before an action asks for it."""
+    """What is read for one day: with which session, from where, and how many records at about most in one part."""
 
     spark: SparkSession
     url: str
     plan: DayPlan
     chunk: int = CHUNK
 
-    def frame(self, select: str, predicates: Sequence[str], schema: t.StructType) -> DataFrame:
-        """Return what a query brings, one partition for each predicate."""
-        if not predicates:
-            return small(self.spark, [], schema)
-        queries = tuple(_where(select, one, schema) for one in predicates)
-        numbers = self.spark.range(0, len(queries), 1, len(queries))
-        return numbers.mapInArrow(partial(_read, self.url, queries), schema)
-
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Return the rows of a query whose answer is small."""
         return rows(self.url, sql)
 
-    def only(self, groups: Sequence[GroupPart]) -> DayTables:
-        """Return the tables of these groups alone."""
-        return replace(self, plan=replace(self.plan, groups=tuple(groups)))
-
-    def queries(self) -> tuple[Query, ...]:
-        """Return the queries that bring all rows of the groups (``CHANGES``), but for their bounds.
+    def queries(self, groups: Sequence[GroupPart]) -> tuple[Query, ...]:
+        """Return the queries that bring all rows of some groups (``CHANGES``), but for their bounds.
 
         They are what became so since the snapshots that the day starts from, the generations that readers are told of,
         and how far warmups had come.
         """
-        sources = (
-            ("records", self._record_ranges(), RECORDS),
-            ("snapshots", self._bases(), SNAPSHOTS),
-            ("generations", self._of_versions(), GENERATIONS),
-            ("warmups", [self._sampled()], WARMUP_LAGS),
-        )
-        return tuple(
-            (_where(SELECTS[form], one, schema), form) for form, predicates, schema in sources for one in predicates
-        )
-
-    def records(self) -> DataFrame:
-        """Return the records as they are stored, from the snapshots on that the day starts from."""
-        return self.frame(SELECTS["records"], self._record_ranges(), RECORDS)
-
-    def snapshots(self) -> DataFrame:
-        """Return the snapshots that the day starts from, at most one a group."""
-        return self.frame(SELECTS["snapshots"], self._bases(), SNAPSHOTS)
+        named = ", ".join(quoted(one.group) for one in groups)
+        begin = datetime.fromtimestamp(self.plan.begin_ms / 1_000, UTC)
+        end = begin + timedelta(days=1)
+        wanted = {
+            "records": _any("seq", ((one, one.begin, one.last) for one in groups)),
+            "snapshots": _any("version", ((one, one.base, one.base) for one in groups if one.base and one.known)),
+            "generations": _any("version", ((one, one.first - 1, one.last - 1) for one in groups)),
+            "warmups": f"at >= '{begin.isoformat()}' and at < '{end.isoformat()}' and group_id in ({named})",
+        }
+        return tuple((select_of(name, where), name) for name, where in wanted.items() if where)
 
     def generations(self, most: int) -> list[tuple[Any, ...]]:
         """Return the generations of the day that moved most: group, number, when, moves, lower bound."""
-        found = [
-            row
-            for one in self._of_versions()
-            for row in self.rows(
-                f"select group_id, number, at_ms, moves, lower_bound from ({SELECTS['generations']}) as whole"  # noqa: S608
-                f" where {one} order by moves desc, group_id, number limit {most}"
-            )
-        ]
+        found: list[tuple[Any, ...]] = []
+        for begin in range(0, len(self.plan.groups), GROUPS_PER_PART):
+            some = self.plan.groups[begin : begin + GROUPS_PER_PART]
+            where = _any("version", ((one, one.first - 1, one.last - 1) for one in some))
+            if where:
+                select = select_of("generations", where)
+                found += self.rows(
+                    f"select group_id, number, at_ms, moves, lower_bound from ({select}) as day"  # noqa: S608
+                    f" order by moves desc, group_id, number limit {most}"
+                )
         return sorted(found, key=lambda row: (-row[3], row[0], row[1]))[:most]
-
-    def _of_versions(self) -> list[str]:
-        return [
-            _any(
-                f"(group_id = {quoted(one.group)} and version between {one.first - 1} and {one.last - 1})"
-                for one in some
-            )
-            for some in _bundles([one for one in self.plan.groups if one.last >= one.first])
-        ]
-
-    def _sampled(self) -> str:
-        begin = datetime.fromtimestamp(self.plan.begin_ms / 1_000, UTC)
-        end = begin + timedelta(days=1)
-        return f"at >= '{begin.isoformat()}' and at < '{end.isoformat()}'{_groups_of(self.plan)}"
-
-    def _record_ranges(self) -> list[str]:
-        made: list[str] = []
-        small: list[GroupPart] = []
-        for one in self.plan.groups:
-            if one.last - one.base > self.chunk:
-                made += [
-                    _range(one.group, low, min(one.last, low + self.chunk - 1))
-                    for low in range(one.begin, one.last + 1, self.chunk)
-                ]
-            elif one.last >= one.begin:
-                small.append(one)
-        made += [_any(_range(one.group, one.begin, one.last) for one in some) for some in _bundles(small, self.chunk)]
-        return made
-
-    def _bases(self) -> list[str]:
-        based = [one for one in self.plan.groups if one.base and one.known]
-        return [
-            _any(f"(group_id = {quoted(one.group)} and version = {one.base})" for one in some)
-            for some in _bundles(based)
-        ]
 
 
 GROUPS_PER_PART: Final = 200
 
 
-def _bundles(groups: Sequence[GroupPart], chunk: int = CHUNK) -> list[list[GroupPart]]:
-    """Return groups in bundles that are read together."""
-    bundles: list[list[GroupPart]] = []
-    size = chunk
-    for one in groups:
-        if size >= chunk or len(bundles[-1]) >= GROUPS_PER_PART:
-            bundles.append([])
-            size = 0
-        bundles[-1].append(one)
-        size += max(0, one.last - one.base)
-    return bundles
+def select_of(name: str, where: str) -> str:
+    """Return the query of a name in ``SELECTS``, for those of its rows of which something is true."""
+    return f"select {', '.join(SCHEMAS[name].names)} from ({SELECTS[name]}) as whole where {where}"  # noqa: S608
 
 
-def _where(select: str, predicate: str, schema: t.StructType) -> str:
-    return f"select {', '.join(schema.names)} from ({select}) as whole where {predicate}"  # noqa: S608 - our own words
-
-
-def _range(group: str, low: int, high: int) -> str:
-    return f"(group_id = {quoted(group)} and seq between {low} and {high})"
-
-
-def _any(predicates: Any) -> str:
-    return " or ".join(predicates)
-
-
-def _groups_of(plan: DayPlan) -> str:
-    if len(plan.groups) > GROUPS_PER_PART:
-        return ""
-    return f" and group_id in ({', '.join(quoted(one.group) for one in plan.groups)})"
+def _any(number: str, ranges: Iterable[tuple[GroupPart, int, int]]) -> str:
+    """Return what is true of the rows whose numbers lie in any range; nothing where every range is empty."""
+    return " or ".join(
+        f"(group_id = {quoted(one.group)} and {number} between {low} and {high})"
+        for one, low, high in ranges
+        if low <= high
+    )

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import functions as f
-from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from batonpass.audit.database import rows
 from batonpass.audit.findings import Finding, GroupDay, Outcome, Recommendation, Severity, amount
 from batonpass.audit.flatten import DAMAGE, read_group, read_record
-from batonpass.audit.plan import DAY_MS, quoted
-from batonpass.audit.tables import COPIES, WHOLE_LAG
+from batonpass.audit.plan import DAY_MS, DayPlan, GroupPart, quoted
+from batonpass.audit.tables import COPIES, SELECTS, WHOLE_LAG
 from batonpass.codec.records import StoredRecord
 from batonpass.core import records as r
 from batonpass.core.errors import InvalidConfig
@@ -36,8 +35,6 @@ from batonpass.simulate.scenario.play import LEAD_MS, play
 from batonpass.simulate.scenario.tally import Counted, Tally
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from batonpass.audit.tables import DayTables
 
 RECORDS_LEAST: Final = 1_000
@@ -864,20 +861,6 @@ NOT_TOLD: Final = -1
 
 NOT_TRIED: Final = "what-if-incomplete"
 
-FACTS: Final = pa.schema(
-    [
-        *(("group_id", pa.string()), ("version", pa.int64()), ("rank", pa.int32()), ("at_ms", pa.int64())),
-        *(("epoch", pa.int64()), ("kind", pa.string()), ("form", pa.int32()), ("payload", pa.binary())),
-        ("number", pa.float64()),
-    ]
-)
-"""What a day is told from, in the order of ``version`` and ``rank``: what samples say, a snapshot, the records."""
-
-SAMPLED, SNAPSHOT, RECORD = 0, 1, 2
-LAG, SPEED = "lag", "speed"
-SEPARATOR: Final = "\t"
-"""Between a member and a task; neither has one in its name."""
-
 RESTORES_LEAST: Final = 1_000
 """A copy that lacks fewer records, or what two seconds restore, tells nothing of how fast a member restores."""
 
@@ -915,15 +898,15 @@ def recommend(tables: DayTables, groups: Sequence[GroupDay], *, most: int = GROU
     parts = tuple(one for one in tables.plan.groups if one.group in chosen and one.last >= one.first)
     if not parts:
         return Tried((), too_large(groups))
-    few = replace(tables, plan=replace(tables.plan, groups=parts))
-    told = stories(facts(few), begin_ms=tables.plan.begin_ms, end_ms=tables.plan.end_ms).persist()
+    numbers = tables.spark.range(0, len(parts), 1, len(parts))
+    told = numbers.mapInArrow(Tell(tables.url, tables.plan, parts), from_arrow_schema(TOLD)).persist()
     try:
         # One task for each line: a simulation takes seconds, and a slow one must not have others wait behind it.
         tried = told.repartition(max(1, told.count())).mapInArrow(try_batches, from_arrow_schema(TRIED))
-        rows = [(row.group_id, row.place, row.trial, row.story) for row in tried.collect()]
+        lines = [(row.group_id, row.place, row.trial, row.story) for row in tried.collect()]
     finally:
         told.unpersist()
-    found = recommendations(rows)
+    found = recommendations(lines)
     return Tried(found.recommendations, (*found.findings, *too_large(groups)))
 
 
@@ -952,12 +935,12 @@ def worth_trying(groups: Sequence[GroupDay], most: int) -> frozenset[str]:
     return frozenset(one.group for one in sorted(fit, key=weight)[:most])
 
 
-def recommendations(rows: Iterable[tuple[str, int, str, str]]) -> Tried:
+def recommendations(lines: Iterable[tuple[str, int, str, str]]) -> Tried:
     """Return the recommendation of each group from what was tried, in any order, or why there is none."""
     tried: dict[str, dict[int, Trial]] = {}
     known: dict[str, Story] = {}
     reasons: dict[str, str] = {}
-    for group, place, trial, story in rows:
+    for group, place, trial, story in lines:
         if place == NOT_TOLD:
             reasons[group] = trial
             continue
@@ -974,177 +957,108 @@ def recommendations(rows: Iterable[tuple[str, int, str, str]]) -> Tried:
     return Tried(tuple(found), tuple(not_tried(group, why) for group, why in sorted(reasons.items())))
 
 
-def facts(tables: DayTables) -> DataFrame:
-    """Return what the days of some groups are told from (``FACTS``), in no order yet."""
+class Facts(NamedTuple):
+    """What the day of one group is told from.
 
-    def row(frame: DataFrame, **columns: Any) -> DataFrame:
-        usual = {
-            "version": f.lit(-1),
-            "at_ms": f.lit(0),
-            "epoch": f.lit(0),
-            "kind": f.lit(""),
-            "form": f.lit(0),
-            "number": f.lit(0.0),
-            **columns,
-        }
-        schema = from_arrow_schema(FACTS)
-        return frame.select(
-            "group_id",
-            *(usual[one.name].cast(one.dataType).alias(one.name) for one in schema if one.name != "group_id"),
-        )
-
-    samples = sampled(tables)
-    lags = samples.groupBy("group_id", "member", "task").agg(
-        f.max("lag").alias("most"), f.max_by("at_ms", "lag").alias("seen_ms")
-    )
-    speeds = (
-        samples.where((f.col("lag") >= RESTORES_LEAST) & (f.col("lag") >= 2 * f.col("rate")))
-        .groupBy("group_id", "member", "at_ms")
-        .agg(f.sum("rate").alias("rate"))
-        .groupBy("group_id", "member")
-        .agg(f.percentile_approx("rate", 0.5).alias("most"))
-        .where(f.col("most") > 0)
-    )
-    said = {"rank": f.lit(SAMPLED), "number": f.col("most")}
-    whose = f.concat_ws(SEPARATOR, "member", "task").cast("binary")
-    return (
-        row(lags, kind=f.lit(LAG), payload=whose, at_ms=f.col("seen_ms"), **said)
-        .unionByName(row(speeds, kind=f.lit(SPEED), payload=f.col("member").cast("binary"), **said))
-        .unionByName(
-            row(
-                tables.snapshots(),
-                version=f.col("version"),
-                rank=f.lit(SNAPSHOT),
-                at_ms=f.col("at_ms"),
-                form=f.col("format"),
-                payload=f.col("payload"),
-            )
-        )
-        .unionByName(
-            row(
-                tables.records(),
-                version=f.col("seq"),
-                rank=f.lit(RECORD),
-                at_ms=f.col("at_ms"),
-                epoch=f.col("coordinator_epoch"),
-                kind=f.col("kind"),
-                form=f.col("version"),
-                payload=f.col("payload").cast("binary"),
-            )
-        )
-    )
-
-
-def sampled(tables: DayTables) -> DataFrame:
-    """Return how far behind copies were, and how fast they came closer, at each sample of the day."""
-    text, whole = t.StringType(), t.LongType()
-    columns = (("group_id", text), ("at_ms", whole), ("task", text), ("member", text), ("lag", whole))
-    schema = t.StructType([t.StructField(name, kind) for name, kind in (*columns, ("rate", t.DoubleType()))])
-    begin = datetime.fromtimestamp(tables.plan.begin_ms / 1_000, UTC)
-    named = ", ".join(quoted(one.group) for one in tables.plan.groups)
-    predicates = [
-        f"at >= '{(begin + timedelta(hours=hour)).isoformat()}' and at < '{(begin + timedelta(hours=hour + 6)).isoformat()}'"
-        f" and group_id in ({named})"
-        for hour in range(0, 24, 6)
-    ]
-    return tables.frame(_SAMPLES, predicates, schema)
-
-
-def stories(rows: DataFrame, *, begin_ms: int, end_ms: int) -> DataFrame:
-    """Return each group's day once for each set of settings (``TOLD``)."""
-
-    def tell_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return told_batches(batches, begin_ms=begin_ms, end_ms=end_ms)
-
-    ordered = rows.repartition("group_id").sortWithinPartitions("group_id", "version", "rank", "kind", "payload")
-    return ordered.mapInArrow(tell_batches, from_arrow_schema(TOLD))
-
-
-def told_batches(batches: Iterable[pa.RecordBatch], *, begin_ms: int, end_ms: int) -> Iterator[pa.RecordBatch]:
-    """Take whole groups in order (``FACTS``) and yield their days, once for each set of settings (``TOLD``)."""
-    reading: _Reading | None = None
-    for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in FACTS.names)
-        for fact in map(_Fact._make, zip(*columns, strict=True)):
-            if reading is None or reading.group_id != fact.group_id:
-                if reading is not None:
-                    yield reading.told(begin_ms, end_ms)
-                reading = _Reading(fact.group_id)
-            reading.take(fact)
-    if reading is not None:
-        yield reading.told(begin_ms, end_ms)
-
-
-class _Fact(NamedTuple):
-    """One row of ``FACTS``."""
+    ``snapshot`` has its version, its format and what it holds; ``records`` the number of each, when and under which
+    coordinator epoch it was appended, and what was stored.
+    """
 
     group_id: str
-    version: int
-    rank: int
-    at_ms: int
-    epoch: int
-    kind: str
-    form: int
-    payload: bytes
-    number: float
+    rates: Rates
+    snapshot: tuple[int, int, bytes] | None
+    records: Sequence[tuple[int, int, int, StoredRecord]]
 
 
-class _Reading:
-    """Reads what one group's day is told from."""
+def facts_of(url: str, plan: DayPlan, one: GroupPart) -> Facts:
+    """Read what the day of a group is told from."""
+    begin = datetime.fromtimestamp(plan.begin_ms / 1_000, UTC)
+    group = f"group_id = {quoted(one.group)}"
+    samples = (
+        f"select * from ({_SAMPLES}) as copies where {group} and member is not null and task is not null"  # noqa: S608
+        f" and at >= '{begin.isoformat()}' and at < '{(begin + timedelta(days=1)).isoformat()}'"
+    )
+    lags = (
+        f"select distinct on (member, task) member, task, lag, at_ms from ({samples}) as seen"  # noqa: S608
+        " order by member, task, lag desc, at_ms"
+    )
+    speeds = (
+        "select member, percentile_disc(0.5) within group (order by rate)"  # noqa: S608
+        f" from (select member, at_ms, sum(rate) as rate from ({samples}) as seen"
+        f" where lag >= {RESTORES_LEAST} and lag >= 2 * rate group by member, at_ms) as restored group by member"
+    )
+    snapshot = (
+        f"select version, format, payload from ({SELECTS['snapshots']}) as whole"  # noqa: S608
+        f" where {group} and version = {one.base} and {one.base > 0 and one.known}"
+    )
+    records = (
+        f"select seq, at_ms, coordinator_epoch, kind, version, payload from ({SELECTS['records']}) as whole"  # noqa: S608
+        f" where {group} and seq between {one.begin} and {one.last} order by seq"
+    )
+    return Facts(
+        one.group,
+        Rates(
+            {(member, task): (lag, at_ms) for member, task, lag, at_ms in rows(url, lags)},
+            {member: speed for member, speed in rows(url, speeds) if speed > 0},
+        ),
+        next(iter(rows(url, snapshot)), None),
+        [
+            (seq, at_ms, epoch, StoredRecord(kind, form, payload.encode()))
+            for seq, at_ms, epoch, kind, form, payload in rows(url, records)
+        ],
+    )
 
-    def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self._base = Group(GroupId(group_id))
-        self._records: list[tuple[int, int, r.Record]] = []
-        self._lags: dict[tuple[str, str], tuple[int, int]] = {}
-        self._speeds: dict[str, float] = {}
-        self._broken = ""
 
-    def take(self, fact: _Fact) -> None:
-        """Take the next row."""
-        if fact.rank == SAMPLED:
-            said = fact.payload.decode()
-            if fact.kind == LAG:
-                member, _, task = said.partition(SEPARATOR)
-                self._lags[member, task] = int(fact.number), fact.at_ms
-            else:
-                self._speeds[said] = fact.number
-        elif fact.rank == SNAPSHOT:
-            try:
-                self._base = read_group(fact.form, fact.payload)
-            except DAMAGE:
-                self._broken = self._broken or f"the snapshot of version {fact.version} cannot be read"
-        else:
-            due = self._base.version + len(self._records) + 1
-            if fact.version != due:
-                self._broken = self._broken or f"record {due} is missing"
-            try:
-                record = read_record(StoredRecord(fact.kind, fact.form, fact.payload))
-            except DAMAGE:
-                self._broken = self._broken or f"record {fact.version} cannot be read"
-            else:
-                self._records.append((fact.epoch, fact.at_ms, record))
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A step of ``mapInArrow``: tells the days of the groups whose numbers it is given (``TOLD``)."""
 
-    def told(self, begin_ms: int, end_ms: int) -> pa.RecordBatch:
-        """Return the day, once for each set of settings; one row with the reason where it cannot be told."""
+    url: str
+    plan: DayPlan
+    groups: tuple[GroupPart, ...]
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield each day once for each set of settings."""
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                facts = facts_of(self.url, self.plan, self.groups[number])
+                yield told_batch(facts, begin_ms=self.plan.begin_ms, end_ms=self.plan.end_ms)
+
+
+def told_batch(facts: Facts, *, begin_ms: int, end_ms: int) -> pa.RecordBatch:
+    """Return a day, once for each set of settings; one row with the reason where it cannot be told (``TOLD``)."""
+    group = facts.group_id
+    try:
+        story = _story(facts, begin_ms, end_ms)
+    except (NoStory, *DAMAGE) as error:
+        found = [{"group_id": group, "place": NOT_TOLD, "settings": "", "story": str(error)}]
+    else:
+        text = _json(story)
+        found = [
+            {"group_id": group, "place": place, "settings": _json(settings), "story": text}
+            for place, settings in enumerate(grid(story.scenario))
+        ]
+    return pa.RecordBatch.from_pylist(found, schema=TOLD)
+
+
+def _story(facts: Facts, begin_ms: int, end_ms: int) -> Story:
+    base = Group(GroupId(facts.group_id))
+    if facts.snapshot is not None:
+        version, form, payload = facts.snapshot
         try:
-            story = self._story(begin_ms, end_ms)
-        except (NoStory, *DAMAGE) as error:
-            rows = [{"group_id": self.group_id, "place": NOT_TOLD, "settings": "", "story": str(error)}]
-        else:
-            text = _json(story)
-            rows = [
-                {"group_id": self.group_id, "place": place, "settings": _json(settings), "story": text}
-                for place, settings in enumerate(grid(story.scenario))
-            ]
-        return pa.RecordBatch.from_pylist(rows, schema=TOLD)
-
-    def _story(self, begin_ms: int, end_ms: int) -> Story:
-        if self._broken:
-            raise NoStory(self._broken)
-        rates = Rates(self._lags, self._speeds)
-        story = tell(self._base, self._records, rates, begin_ms=begin_ms, end_ms=end_ms)
-        return replace(story, so_far=end_ms < begin_ms + DAY_MS)
+            base = read_group(form, payload)
+        except DAMAGE:
+            raise NoStory(f"the snapshot of version {version} cannot be read") from None
+    records: list[tuple[int, int, r.Record]] = []
+    for due, (seq, at_ms, epoch, stored) in enumerate(facts.records, start=base.version + 1):
+        if seq != due:
+            raise NoStory(f"record {due} is missing")
+        try:
+            records.append((epoch, at_ms, read_record(stored)))
+        except DAMAGE:
+            raise NoStory(f"record {seq} cannot be read") from None
+    story = tell(base, records, facts.rates, begin_ms=begin_ms, end_ms=end_ms)
+    return replace(story, so_far=end_ms < begin_ms + DAY_MS)
 
 
 def try_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -41,7 +41,7 @@ def main(url: str) -> None:
         tables = DayTables(session, url, plan)
         cores = session.sparkContext.defaultParallelism
         session.conf.set("spark.sql.shuffle.partitions", str(partitions_for(plan.records, cores)))
-        parts = tuple(tables.only(some).queries() for some in bundles(plan.groups, cores))
+        parts = tuple(tables.queries(some) for some in bundles(plan.groups, cores))
         numbers = session.range(0, len(parts), 1, len(parts))
         changes = numbers.mapInArrow(partial(_read, url, parts), from_arrow_schema(CHANGES)).persist()
         in_spark_sql.followed(changes)
