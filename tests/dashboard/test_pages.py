@@ -117,6 +117,16 @@ async def test_more_warmups_than_slots_are_explained(
     await other.aclose()
 
 
+def test_whatever_has_a_style_is_on_a_page() -> None:
+    """A class that is called otherwise in a template than in the style would look like nothing."""
+    rules = re.sub(r"\{[^}]*\}", "", (STATIC / "style.css").read_text())
+    pages = "".join(file.read_text() for file in STATIC.parent.rglob("*") if file.suffix in {".html", ".js", ".py"})
+    for name in set(re.findall(r"\.([a-z][\w-]*)", rules)):
+        # Of a family of them, as `at-12`, a page fills in the rest.
+        family = name.partition("-")[0] + "-{"
+        assert family in pages or re.search(rf"(?<![\w-]){name}(?![\w-])", pages), name
+
+
 async def test_no_page_loads_or_runs_anything_from_elsewhere(canned: Canned, operator: httpx.AsyncClient) -> None:
     """Every address is one of the dashboard's own, and no page carries scripts or styles of its own."""
     for address in [*addresses(canned.fleet), "/login?own=1"]:
