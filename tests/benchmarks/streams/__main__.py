@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -48,6 +49,8 @@ def main() -> int:
     asked = parser.parse_args()
     out = asked.out or (Path(".cache") / "compare-streams-quick.json" if asked.quick else RESULTS)
     began = time.monotonic()
+    # What was started is ended then, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
     def say(words: str) -> None:
         seconds = int(time.monotonic() - began)
