@@ -14,7 +14,7 @@ from tests.audit import planted
 from batonpass.audit import job
 from batonpass.audit.session import packed
 
-pytestmark = [pytest.mark.needs("spark"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.needs("spark"), pytest.mark.timeout(1000)]
 
 CLUSTER = "local-cluster[1,2,1024]"
 """A master, and a worker whose executor is a process of its own with its own folder, to which files are sent."""
@@ -29,7 +29,7 @@ def test_a_cluster_finds_what_one_machine_finds(planted_url: str, tmp_path: Path
     asked += [f"--conf={name}={value}" for name, value in settings.items()]
     asked += ["--py-files", str(packed(tmp_path)), job.__file__, "--day", str(planted.DAY)]
     asked += ["--database-url", planted_url, "--no-what-if", "--no-keep"]
-    done = subprocess.run(asked, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(asked, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
     assert f"{planted.DAY}: L1, L2, L4, L7, L8, L9 and L10 were broken" in done.stdout, done.stderr[-3_000:]
     assert "2 of them with another outcome." in done.stdout
     assert done.returncode == 1

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from batonpass.audit import export
+from batonpass.audit import export, plan
 from batonpass.audit.export import NotOver, export_day
 from batonpass.postgres import tables
 
@@ -160,6 +160,6 @@ async def test_very_many_groups_are_taken_in_parts(
     filled: AsyncEngine, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many groups one query may name, every record is taken once."""
-    monkeypatch.setattr(export, "GROUPS_AT_ONCE", 1)
+    monkeypatch.setattr(plan, "GROUPS_AT_ONCE", 1)
     told = await exported(database_url, DAY, tmp_path)
     assert told.rows["record_log"] == len(GROUPS) * EACH

@@ -9,12 +9,12 @@ plan of the day knows. Whether generations and histories are what the log says i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final
 
 from batonpass.audit.findings import END_MISSING, Finding, Severity
 from batonpass.audit.part import Part, columns
-from batonpass.audit.plan import DayPlan, GroupPart, Rows, around, quoted
+from batonpass.audit.plan import DayPlan, Rows, around, batched, quoted
 
 FATAL, NOTICE = Severity.FATAL, Severity.NOTICE
 
@@ -649,9 +649,7 @@ def told_beyond(rows: Rows, plan: DayPlan) -> Iterator[Finding]:
     What is written with a decision names how many records there were before it: there is at least one more. Heads are
     read anew with what is held against them, since a day under way goes on.
     """
-    for some in batched(
-        [one for one in plan.groups if one.ends and not one.missing and one.beyond is None], GROUPS_AT_ONCE
-    ):
+    for some in batched([one for one in plan.groups if one.ends and not one.missing and one.beyond is None]):
         values = ", ".join(f"({quoted(one.group)})" for one in some)
         sql = _TOLD_BEYOND.format(values=values, begin=around(plan, -1), end=around(plan, 1))
         for group, version, *known in rows(sql):
@@ -665,12 +663,3 @@ def told_beyond(rows: Rows, plan: DayPlan) -> Iterator[Finding]:
                 which = f"record {most}" if most == last + 1 else f"records up to {most}"
                 detail = f"{END_MISSING}{', '.join(told)} tell of {which}, the head counts {last}"
                 yield Finding(str(group), "L2", FATAL, None, None, detail, (last,) if last else ())
-
-
-GROUPS_AT_ONCE: Final = 1_000
-
-
-def batched(groups: Sequence[GroupPart], size: int) -> Iterator[Sequence[GroupPart]]:
-    """Yield the groups, so many at a time."""
-    for begin in range(0, len(groups), size):
-        yield groups[begin : begin + size]

@@ -20,7 +20,7 @@ from pyarrow import fs as arrow_fs
 from pyarrow import parquet as pq
 
 from batonpass.audit.database import DATE, TEXT, bind, connected
-from batonpass.audit.plan import MissingDay, plan_day, quoted
+from batonpass.audit.plan import MissingDay, batched, plan_day, quoted
 from batonpass.audit.runs import to_json
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 SETTLES: Final = timedelta(minutes=10)
 """How long after a day rows of it may still come: coordinators write the time of their own clocks."""
 
-GROUPS_AT_ONCE: Final = 500
 _CHANGES: Final = (
     "group_id, at, version, place, task_id, member_id, kind, role_before, role, state, generation, member_epoch, token,"
     " warm, why"
@@ -112,10 +111,11 @@ def _records(cursor: adbc.Cursor, day: date) -> str:
         groups = [one for one in plan_day(rows, day).groups if one.last >= one.first]
     except MissingDay:
         groups = []
-    parts = [f"({quoted(one.group)}, {one.first}::bigint, {one.last}::bigint)" for one in groups] or [NO_RECORDS]
-    return " union all ".join(
-        RECORDS.format(parts=", ".join(parts[at : at + GROUPS_AT_ONCE])) for at in range(0, len(parts), GROUPS_AT_ONCE)
-    )
+    parts = [
+        ", ".join(f"({quoted(one.group)}, {one.first}::bigint, {one.last}::bigint)" for one in some)
+        for some in batched(groups)
+    ]
+    return " union all ".join(RECORDS.format(parts=some) for some in parts or [NO_RECORDS])
 
 
 def _check_over(cursor: adbc.Cursor, day: date) -> None:

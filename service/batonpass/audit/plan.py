@@ -6,7 +6,7 @@ began, reading starts at the newest snapshot before it, or at the first record w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
@@ -240,6 +240,16 @@ def _whole(value: Any) -> int | None:
 
 def _ms(at: datetime) -> int:
     return int(at.timestamp() * 1_000)
+
+
+GROUPS_AT_ONCE: Final = 500
+"""So many groups one query asks for at most."""
+
+
+def batched(groups: Sequence[GroupPart]) -> Iterator[Sequence[GroupPart]]:
+    """Yield the groups, ``GROUPS_AT_ONCE`` at a time."""
+    for begin in range(0, len(groups), GROUPS_AT_ONCE):
+        yield groups[begin : begin + GROUPS_AT_ONCE]
 
 
 def around(plan: DayPlan, hours: int) -> str:

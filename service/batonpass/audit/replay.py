@@ -25,7 +25,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from batonpass.audit.database import fetch
+from batonpass.audit.database import fetch, rows
 from batonpass.audit.findings import END_MISSING, Severity
 from batonpass.audit.flatten import DAMAGE, check_numbers, read_group, read_record
 from batonpass.audit.plan import DayPlan, GroupPart, Rows, around, quoted
@@ -234,11 +234,11 @@ class GroupReplay:
         self._judge_generations()
 
     def _judge_generations(self) -> None:
-        for rows, pending, is_replayed in self._logged:
-            shown = self._shown.pop(rows[0].generation.number, None)
+        for logged, pending, is_replayed in self._logged:
+            shown = self._shown.pop(logged[0].generation.number, None)
             if shown is None and pending.version in self._unread:
                 continue
-            wrong = [wrong_generation(shown, row, is_replayed=is_replayed) for row in rows]
+            wrong = [wrong_generation(shown, row, is_replayed=is_replayed) for row in logged]
             if None not in wrong and wrong[0] is not None:
                 self._wrong(wrong[0].detail, _edges(pending), pending.at_ms, (wrong[0].task, None))
         if not self._has_lost_records and self._group is not None:
@@ -670,21 +670,25 @@ _COLUMNS: Final[Mapping[int, tuple[str, str]]] = {
 }
 """For each rank the name of what is read (``tables.SELECTS``), and the columns of ``Row`` that are read of it."""
 
+# The last trace before the day that was started from nothing, else the first one of the day: what had been heard begins
+# there.
+_SINCE: Final = """
+    select coalesce((select max(version) from traces where group_id = {group} and version < {first}
+                        and payload -> 'soft' ->> 'from_empty' = 'true'),
+                    (select min(version) from traces where group_id = {group} and version between {first} - 1 and {last}))
+"""
+
 AT_ONCE: Final = 5_000
 """So many versions of a group are read, and put in order, at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A step of ``mapInArrow``: goes through the groups of the parts whose numbers it is given.
-
-    ``since`` has the version from which on the traces of each group are read, of those that have any.
-    """
+    """A step of ``mapInArrow``: goes through the groups of the parts whose numbers it is given."""
 
     url: str
     plan: DayPlan
     parts: tuple[tuple[GroupPart, ...], ...]
-    since: Mapping[str, int]
     has_histories: bool
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -729,8 +733,10 @@ class Replay:
         """Yield the queries of a group, each with the rank of its rows: some versions at once, up to the last ones."""
         within = f"at >= '{around(self.plan, -1)}' and at < '{around(self.plan, 1)}'"
         first = {RECORD: one.begin, GENERATION: one.first - 1}
-        if one.group in self.since:
-            first[TRACE] = self.since[one.group]
+        sql = _SINCE.format(group=quoted(one.group), first=one.first, last=one.last)
+        ((since,),) = rows(self.url, sql) if one.last >= one.first else [(None,)]
+        if since is not None:
+            first[TRACE] = since
         if self.has_histories:
             first[HISTORY] = one.first - 1
         if one.base and one.known:
@@ -768,42 +774,18 @@ def _rows_of(replayed: GroupReplay) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=REPLAYED)
 
 
-# The last trace at or before the day that was started from nothing: the chain of what was heard begins there.
-_CHAINS: Final = """
-    with days(group_id, first, last) as (values {values})
-    select d.group_id, coalesce(
-        (select max(t.version) from traces t where t.group_id = d.group_id and t.version < d.first
-            and t.payload -> 'soft' ->> 'from_empty' = 'true'),
-        (select min(t.version) from traces t where t.group_id = d.group_id and t.version between d.first - 1 and d.last)) as since
-      from days d
-"""
-BUNDLE: Final = 500
-
-
-def chains(rows: Rows, plan: DayPlan) -> dict[str, int]:
-    """Return, for each group that has traces of the day, the version from which on they are read."""
-    found: dict[str, int] = {}
-    groups = [one for one in plan.groups if one.last >= one.first]
-    for begin in range(0, len(groups), BUNDLE):
-        values = ", ".join(f"({quoted(one.group)}, {one.first}, {one.last})" for one in groups[begin : begin + BUNDLE])
-        found |= {
-            str(group): int(version) for group, version in rows(_CHAINS.format(values=values)) if version is not None
-        }
-    return found
-
-
 def replayed(tables: DayTables, cores: int) -> DataFrame:
     """Return what comes of deciding the day again (``REPLAYED``)."""
     plan = tables.plan
     parts = tuple(map(tuple, bundles(plan.groups, part_count(plan.records, len(plan.groups), cores, tables.chunk))))
-    step = Replay(tables.url, plan, parts, chains(tables.rows, plan), has_histories(tables.rows, plan))
+    step = Replay(tables.url, plan, parts, has_histories(tables.rows, plan))
     numbers = tables.spark.range(0, len(parts), 1, max(1, len(parts)))
     return numbers.mapInArrow(step, from_arrow_schema(REPLAYED))
 
 
-def has_histories(rows: Rows, plan: DayPlan) -> bool:
+def has_histories(ask: Rows, plan: DayPlan) -> bool:
     """Say whether histories of tasks are kept of the day; where retention has taken them, it took all."""
     within = f"at >= '{around(plan, -1)}' and at < '{around(plan, 1)}'"
     asked = [f"exists (select from {name} where {within})" for name in ("assignment_events", "fresh_changes")]
-    ((found,),) = rows(f"select {' or '.join(asked)} as found")
+    ((found,),) = ask(f"select {' or '.join(asked)} as found")
     return bool(found)

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from batonpass.audit.database import fetch, rows
 from batonpass.audit.flatten import flatten_generations, flatten_lags, flatten_records, flatten_snapshots
-from batonpass.audit.plan import CHUNK, DayPlan, GroupPart, quoted
+from batonpass.audit.plan import CHUNK, DayPlan, GroupPart, batched, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,8 +148,7 @@ class DayTables:
     def generations(self, most: int) -> list[tuple[Any, ...]]:
         """Return the generations of the day that moved most: group, number, when, moves, lower bound."""
         found: list[tuple[Any, ...]] = []
-        for begin in range(0, len(self.plan.groups), GROUPS_PER_PART):
-            some = self.plan.groups[begin : begin + GROUPS_PER_PART]
+        for some in batched(self.plan.groups):
             where = _any("version", ((one, one.first - 1, one.last - 1) for one in some))
             if where:
                 select = select_of("generations", where)
