@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from batonpass import logs
-from batonpass.terminal import Screen, aside, log_aside, say, shown
+from batonpass.terminal import Screen, log_to_stderr, say, say_on_stderr, shown
 
 ROOT = Path(__file__).resolve().parent.parent
 STEERS = "\x1b]0;PWNED\x07\x1b[31m\x9b2J\u202eadmin"
@@ -41,7 +41,7 @@ def fail() -> None:
 def test_a_printed_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """On either channel; JSON is what it was."""
     say(f"{STEERS}\nforged", '{"a": "\\u001b"}')
-    aside(f"{STEERS}\nforged")
+    say_on_stderr(f"{STEERS}\nforged")
     line = f"{SEEN}\u240aforged\n"
     assert tuple(capsys.readouterr()) == (line + '{"a": "\\u001b"}\n', line)
 
@@ -96,7 +96,7 @@ def test_a_workers_log_steers_no_terminal(capsys: pytest.CaptureFixture[str]) ->
     root = logging.getLogger()
     handlers, level, root.handlers = root.handlers, root.level, []
     try:
-        log_aside("WARNING", "%(message)s")
+        log_to_stderr("WARNING", "%(message)s")
         try:
             fail()
         except ValueError:

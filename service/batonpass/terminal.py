@@ -46,7 +46,7 @@ def say(*lines: str) -> None:
     sys.stdout.flush()
 
 
-def aside(*lines: str) -> None:
+def say_on_stderr(*lines: str) -> None:
     """Print lines on standard error: what is no part of the answer."""
     sys.stderr.write("".join(f"{printable(line)}\n" for line in lines))
     sys.stderr.flush()
@@ -94,7 +94,7 @@ class _Printable(logging.Formatter):
         return printable_lines(super().formatException(ei))  # type: ignore[arg-type]
 
 
-def log_aside(level: str, form: str) -> None:
+def log_to_stderr(level: str, form: str) -> None:
     """Have what libraries log written to standard error, from this level on."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Printable(form))

@@ -157,7 +157,7 @@ def test_what_would_steer_a_terminal_is_shown(capsys: pytest.CaptureFixture[str]
     """Control characters of workers are seen, in sentences, tables, events, failures; styles stay in place."""
     context = ClientContext(cast("CoordinatorClient", None), as_json=False)
     context.say(STEERS)
-    context.aside("note", STEERS)
+    context.note("note", STEERS)
     context.table("reason", "styled", rows=[[STEERS, Text(STEERS, style="red")], [{"zone": STEERS}, None]])
     context.console.say(event_line({"type": "joined", "member": STEERS, "body": {"reason": STEERS}}))
     problem = {"errors": [{"path": STEERS, "reason": STEERS}]}

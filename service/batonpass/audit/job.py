@@ -43,7 +43,7 @@ from batonpass.audit.replay import replayed
 from batonpass.audit.session import followed, opened
 from batonpass.audit.tables import DayTables
 from batonpass.codec.code import code_version
-from batonpass.terminal import aside, say
+from batonpass.terminal import say, say_on_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -281,7 +281,7 @@ def main(arguments: Sequence[str]) -> int:
     if not given["database_url"]:
         parser.error("name the database: --database-url, or BATONPASS_DATABASE_URL")
     try:
-        result = run(Audit(**given), aside)
+        result = run(Audit(**given), say_on_stderr)
     except MissingDay as error:
         parser.error(str(error))
     say(f"{named(result)}: {summary(result)}")

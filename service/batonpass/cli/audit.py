@@ -19,7 +19,7 @@ from rich.text import Text
 from batonpass.cli.client_context import failing_well, table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, running_here
-from batonpass.terminal import aside, say, screen
+from batonpass.terminal import say, say_on_stderr, screen
 
 if TYPE_CHECKING:
     from batonpass.audit.findings import AuditResult
@@ -154,7 +154,7 @@ def _audit(given: dict[str, Any], *, as_json: bool) -> None:
     try:
         result = _carried_out(wanted, lambda found: _show(found, wanted, as_json=as_json))
     except DayTaken as taken:
-        aside(f"batonpass: {taken}; it is left alone.")
+        say_on_stderr(f"batonpass: {taken}; it is left alone.")
         return
     if result.fatal:
         raise typer.Exit(Exit.REFUSED)
@@ -186,7 +186,7 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
     except MissingDay as error:
         raise Failure(Exit.BAD_INPUT, str(error), todo="--day names another day.") from None
     except Stopped as stopped:
-        aside(f"batonpass: {stopped.reason}; run it again to have a verdict.")
+        say_on_stderr(f"batonpass: {stopped.reason}; run it again to have a verdict.")
         raise
     except (ImportError, DayTaken):
         raise

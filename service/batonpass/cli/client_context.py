@@ -26,7 +26,7 @@ from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
 from batonpass.cli.spans import span, span_ms
 from batonpass.client import AGAIN_S, ApiError, CoordinatorClient, Refused, path, trusted_by_environment, urls_in
-from batonpass.terminal import aside, say, screen, shown
+from batonpass.terminal import say, say_on_stderr, screen, shown
 
 DEFAULT_URL = "http://127.0.0.1:8420"
 TO_REACH_ONE = (
@@ -105,9 +105,11 @@ class ClientContext:
         """Print a sentence for people, as it stands."""
         self.console.say(sentence)
 
-    def aside(self, kind: str, sentence: str, **said: Any) -> None:
+    def note(self, kind: str, sentence: str, **said: Any) -> None:
         """Tell on standard error what is no part of the answer, and no end of the command either."""
-        aside(json.dumps({"type": kind, "detail": sentence, **said}) if self.as_json else f"batonpass: {sentence}")
+        say_on_stderr(
+            json.dumps({"type": kind, "detail": sentence, **said}) if self.as_json else f"batonpass: {sentence}"
+        )
 
     def done(self, sentence: str, **said: Any) -> None:
         """Tell that a command was carried out."""

@@ -22,7 +22,7 @@ from batonpass.days.writing import GroupsThere
 from batonpass.runtime.ports import StoreUnavailable
 from batonpass.simulate.scenario.drawing import EVENTS_OF_A_DAY
 from batonpass.simulate.scenario.model import Scenario
-from batonpass.terminal import aside, say, screen
+from batonpass.terminal import say, say_on_stderr, screen
 
 __all__ = ["EVENTS_OF_A_DAY", "Wish", "fill", "parse_day", "parse_faults"]
 
@@ -130,7 +130,7 @@ def _progress(wish: Wish, done: Sum) -> Iterator[Hear]:
             if not console.is_terminal and now - told >= LINE_EVERY_S:
                 told = now
                 said = f"{events:,} of about {wish.events:,} events, {done.groups} of {wish.group_count} groups written"
-                aside(f"{now - started:5.0f} s  {said}")
+                say_on_stderr(f"{now - started:5.0f} s  {said}")
 
         yield hear
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
-from batonpass.terminal import aside
+from batonpass.terminal import say_on_stderr
 
 
 class Exit(IntEnum):
@@ -45,9 +45,11 @@ class Failure(Exception):
             body = {"type": "failed", "detail": self.sentence, **self.problem, "exit_code": int(self.code)}
             if self.todo:
                 body["todo"] = self.todo
-            aside(json.dumps(body))
+            say_on_stderr(json.dumps(body))
             return
-        aside(f"batonpass: {self.sentence}")
-        aside(*(f"  {fault.get('path', '')}: {fault.get('reason', '')}" for fault in self.problem.get("errors", [])))
+        say_on_stderr(f"batonpass: {self.sentence}")
+        say_on_stderr(
+            *(f"  {fault.get('path', '')}: {fault.get('reason', '')}" for fault in self.problem.get("errors", []))
+        )
         if self.todo:
-            aside(f"  {self.todo}")
+            say_on_stderr(f"  {self.todo}")

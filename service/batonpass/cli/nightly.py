@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from batonpass.audit.nights import Nights, keep_nights
 from batonpass.audit.runs import ENDS, stoppable
-from batonpass.terminal import aside
+from batonpass.terminal import say_on_stderr
 
 if TYPE_CHECKING:
     from batonpass.audit.job import Audit
@@ -75,4 +75,4 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def tell(sentence: str) -> None:
     """Say something, with the time in UTC."""
-    aside(f"batonpass: {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {sentence}")
+    say_on_stderr(f"batonpass: {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {sentence}")

@@ -19,7 +19,7 @@ from batonpass.codec.snapshots import read_snapshot, write_plan
 from batonpass.core.dry_run.plan import plan_snapshot
 from batonpass.core.errors import ProtocolError
 from batonpass.core.policy import Policy
-from batonpass.terminal import aside, say, screen
+from batonpass.terminal import say, say_on_stderr, screen
 
 _Line = tuple[int, bytes]
 
@@ -153,7 +153,7 @@ def _answer(number: int, text: bytes, *, as_json: bool) -> None:
 
 
 def _refuse(message: str) -> NoReturn:
-    aside(*message.split("\n"))
+    say_on_stderr(*message.split("\n"))
     raise typer.Exit(Exit.BAD_INPUT)
 
 

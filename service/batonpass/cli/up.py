@@ -33,7 +33,7 @@ from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.runtime.access import new_secret
 from batonpass.settings import OPEN_PATHS, Settings
 from batonpass.sockets import bind, free_port
-from batonpass.terminal import aside, say, screen
+from batonpass.terminal import say, say_on_stderr, screen
 
 LOOK_EVERY_S = 1.0
 DASHBOARD_NEEDS: Final = ("jinja2", "starlette", "uvicorn")
@@ -267,7 +267,7 @@ def _die_in_order() -> None:
 
 
 def _tell(sentence: str) -> None:
-    aside(f"batonpass: {sentence}")
+    say_on_stderr(f"batonpass: {sentence}")
 
 
 def port_for_dashboard(wanted: int | None) -> int:

@@ -109,10 +109,10 @@ async def _follow(context: ClientContext, group: str) -> None:
     async for heard in context.client.follow(path("groups", group, "events")):
         if isinstance(heard, ApiError):
             if outage.begun(heard):
-                context.aside("coordinator-lost", f"{heard} {TRYING}")
+                context.note("coordinator-lost", f"{heard} {TRYING}")
             continue
         if (gone_ms := outage.over()) is not None:
-            context.aside("coordinator-back", f"{back(gone_ms)} {GOING_ON}", away_ms=round(gone_ms))
+            context.note("coordinator-back", f"{back(gone_ms)} {GOING_ON}", away_ms=round(gone_ms))
         if heard is None:
             continue
         if context.as_json:

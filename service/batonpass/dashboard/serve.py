@@ -15,7 +15,7 @@ from batonpass.dashboard.app import make_app
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.request_context import Dashboard
 from batonpass.sockets import UNREAD_S, end_unread, url_of
-from batonpass.terminal import log_aside
+from batonpass.terminal import log_to_stderr
 
 STOP_S: Final = 3
 KEEP_ALIVE_S: Final = 65
@@ -59,7 +59,7 @@ def serve(
     Raises:
         OSError: when a file of the certificate cannot be read.
     """
-    log_aside("WARNING", "%(levelname)s %(message)s")
+    log_to_stderr("WARNING", "%(levelname)s %(message)s")
     app = make_app(config)
     settings = uvicorn.Config(
         app,

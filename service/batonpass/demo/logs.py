@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from batonpass.terminal import log_aside
+from batonpass.terminal import log_to_stderr
 
 AGAIN_S: Final = 30.0
 """How often one message of a Kafka client is written down at most, whatever it is about."""
@@ -47,6 +47,6 @@ class NotAgain(logging.Filter):
 
 def configure() -> None:
     """Write down what this process and its clients say, from warnings on, to standard error."""
-    log_aside("WARNING", "%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr("WARNING", "%(asctime)s %(levelname)s %(message)s")
     for handler in logging.getLogger().handlers:
         handler.addFilter(NotAgain())

@@ -238,7 +238,7 @@ def main() -> int:
         with sole_user_of(Path(order.folder)):
             return asyncio.run(work(order))
     except BlockingIOError:
-        terminal.aside(f"batonpass: another process works in {order.folder}")
+        terminal.say_on_stderr(f"batonpass: another process works in {order.folder}")
         return EXIT_REFUSED
 
 

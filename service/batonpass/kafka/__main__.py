@@ -8,12 +8,12 @@ from pathlib import Path
 
 from batonpass.kafka.broker import GIVEN, LocalBroker
 from batonpass.kafka.broker_parts import BrokerUnavailable, broker_version
-from batonpass.terminal import aside, say
+from batonpass.terminal import say, say_on_stderr
 
 
 def tell(words: str) -> None:
     """Tell the one who waits."""
-    aside(*f"batonpass: {words}".splitlines())
+    say_on_stderr(*f"batonpass: {words}".splitlines())
 
 
 def end(*_: object) -> None:

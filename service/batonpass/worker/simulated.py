@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from batonpass.terminal import aside, log_aside, say
+from batonpass.terminal import log_to_stderr, say, say_on_stderr
 from batonpass.worker.member import Member
 from batonpass.worker.options import Exit, fresh_member_id
 from batonpass.worker.protocol import Offsets, OnLeaseLost, Problem, Progress, RequestKind, Role, Status
@@ -237,7 +237,7 @@ async def work(asked: argparse.Namespace, saved: Saved) -> int:
     try:
         await asyncio.wait((going, ending), return_when=asyncio.FIRST_COMPLETED)
         if ending.done() and (refusal := ending.exception()) is not None:
-            aside(f"batonpass: {refusal}")
+            say_on_stderr(f"batonpass: {refusal}")
             return EXIT_REFUSED
         how = going.result() if going.done() else member.options.exit
         await member.exit(how)
@@ -304,12 +304,12 @@ def sole_user_of(folder: Path) -> Any:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one simulated worker; return the exit code."""
     asked = parse(arguments)
-    log_aside(os.environ.get("BATONPASS_WORKER_LOG", "WARNING"), "%(levelname)s %(message)s")
+    log_to_stderr(os.environ.get("BATONPASS_WORKER_LOG", "WARNING"), "%(levelname)s %(message)s")
     try:
         with sole_user_of(asked.folder):
             return asyncio.run(work(asked, Saved.read(asked.folder)))
     except BlockingIOError:
-        aside(f"batonpass: another process works in {asked.folder}")
+        say_on_stderr(f"batonpass: another process works in {asked.folder}")
         return EXIT_REFUSED
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from batonpass.terminal import aside, say
+from batonpass.terminal import say, say_on_stderr
 from batonpass.worker.testing.coordinator import LocalCoordinator
 from batonpass.worker.testing.http import HttpServer
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(serve(asked.port))
     except OSError as error:
-        aside(f"batonpass: cannot listen on port {asked.port}: {error.strerror}")
+        say_on_stderr(f"batonpass: cannot listen on port {asked.port}: {error.strerror}")
         return 1
     return 0
 

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from batonpass.terminal import aside, say
+from batonpass.terminal import say, say_on_stderr
 from batonpass.worker.testing.conformance import runner
 from batonpass.worker.testing.conformance.cases import CASES
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     unknown = {*(asked.only or ()), *asked.skip} - set(CASES)
     if unknown or not asked.command:
-        aside(f"no such case: {', '.join(sorted(unknown))}" if unknown else parser.format_usage().strip())
+        say_on_stderr(f"no such case: {', '.join(sorted(unknown))}" if unknown else parser.format_usage().strip())
         return EXIT_USAGE
     names = [name for name in CASES if name not in asked.skip and name in (asked.only or CASES)]
     heard = (lambda _result: None) if asked.json else runner.show
