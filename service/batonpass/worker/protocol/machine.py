@@ -10,23 +10,27 @@ what the member says or does stands in this file, but for three things that can 
 (until when the member may believe in its tasks), `holdings` (what it has of each task, and what has to stop or start so
 that it has what its assignment says) and `messages` (how answers are read).
 
-At most one member runs an active task (law L1). The coordinator keeps one half of that law, this machine the other:
+At most one member runs an active task (law L1). The coordinator keeps one half of that law, this machine the other
+(docs/protocol.md has the rules in brackets):
 
 1. An active starts only from an assignment that grants it, and only while the lease holds. A long-poll's answer starts
-   nothing while the lease is over, and never renews it.
+   nothing while the lease is over, and never renews it (protocol 7.4, protocol 6.2).
 2. The lease runs `session_timeout_ms` from when the member first sent the highest `seq` that was answered 200: never
    from a retry, never from receipt, never from a refusal. With `on_lease_lost` "stop" every active is told to stop
    without a commit the moment that it is over, those included that were stopping with one. A task so stopped starts
-   again only after a heartbeat sent since then is answered 200 with the task still in the assignment.
+   again only after a heartbeat sent since then is answered 200 with the task still in the assignment (protocol 7.1 and
+   protocol 7.3).
 3. A task is reported as given up only after the worker said that it has stopped. Until then each report calls it
-   active. Where its owner stopped stands in each report until one is answered 200 that could confirm the revocation.
-4. `seq` grows with every new heartbeat. A retry says word for word what it said before.
+   active. Where its owner stopped stands in each report until one is answered 200 that could confirm the revocation
+   (protocol 4.6).
+4. `seq` grows with every new heartbeat. A retry says word for word what it said before (protocol 10.1).
 5. The epoch sent never falls within a run, and no epoch is echoed whose assignment was not taken. An answer of a lower
-   epoch changes nothing but the lease. So late, lost, doubled and reordered answers cost nothing.
-6. A join with `replaces` is sent only when every active of the old run has stopped. Each run has an id of its own.
+   epoch changes nothing but the lease. So late, lost, doubled and reordered answers cost nothing (protocol 4.3).
+6. A join with `replaces` is sent only when every active of the old run has stopped. Each run has an id of its own
+   (protocol 3.6).
 7. Stops come before starts. What still stops does not start again before it has stopped, and a newer token for a
-   running task stops it first.
-8. Refused for good (a newer run of the same instance), it stops everything and sends nothing more.
+   running task stops it first (protocol 5.3, protocol 5.4).
+8. Refused for good (a newer run of the same instance), it stops everything and sends nothing more (protocol 9.5).
 
 A process goes through one *run* after another. A run has a member id that was never used before, and everything that
 the coordinator counts belongs to it: the epoch, the assignment, the lease, `seq`. A run ends when its id is refused;
