@@ -301,6 +301,7 @@ SOFT = Soft(
     wake_ms=8,
     target_is_provisional=False,
     left_before_joining=PMap({MemberId("m2"): 9}),
+    other_assignor="Kafka's",
 )
 
 

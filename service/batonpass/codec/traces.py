@@ -43,6 +43,7 @@ class SoftDelta(msgspec.Struct, frozen=True):
     end_offsets: tuple[tuple[str, int, EndOffset | None], ...] = ()
     begin_offsets: tuple[tuple[str, int, int | None], ...] = ()
     left_before_joining: Mapping[MemberId, int | None] = {}
+    other_assignor: str = ""
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -75,6 +76,7 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
         end_offsets=tuple((topic, partition, end) for (topic, partition), end in sorted(ends.items())),
         begin_offsets=tuple((topic, partition, begin) for (topic, partition), begin in sorted(begins.items())),
         left_before_joining=soft.left_before_joining.changed_since(base.left_before_joining),
+        other_assignor=soft.other_assignor,
     )
 
 
@@ -90,6 +92,7 @@ def soft_after(older: Soft, delta: SoftDelta) -> Soft:
         wake_ms=delta.wake_ms,
         target_is_provisional=delta.bound_target,
         left_before_joining=base.left_before_joining.updated(delta.left_before_joining),
+        other_assignor=delta.other_assignor,
     )
 
 
