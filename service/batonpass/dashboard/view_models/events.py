@@ -177,7 +177,7 @@ def _rare(event: Json, body: Json, task: str, member: str) -> str:
             return f"{member} warms {task} up no more: it is not needed."
         case "tasks-adopted":
             why = (
-                "Kafka gave it to it"
+                "it came by a rebalance of Kafka"
                 if body.get("cause") == "rebalance"
                 else "after lost commits, what it reported is its own"
             )
