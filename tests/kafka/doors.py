@@ -1,10 +1,11 @@
 """A broker whose doors ask who is there, each in its own way.
 
-One listener is open, as that of any test. The others speak TLS, and let in who knows a password (PLAIN), who shows a
-certificate of the right authority (mutual TLS), or who has a token that a token server signed (OAUTHBEARER), for as
-long as that lasts.
+One listener is open, as that of any test. The others speak TLS, and let in who knows a password (PLAIN or SCRAM), who
+shows a certificate of the right authority (mutual TLS), or who has a token that a token server signed (OAUTHBEARER),
+for as long as that lasts.
 """
 
+import subprocess
 from pathlib import Path
 
 import trustme
@@ -18,10 +19,13 @@ from tests.token_server import AUDIENCE, TokenServer
 
 from batonpass.child_server import ServerCommand
 from batonpass.kafka.broker import LocalBroker
+from batonpass.kafka.broker_parts import find_jars, find_java
 from batonpass.sockets import free_port
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "SCRAM-SHA-512"
+SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
 USER, PASSWORD = "batonpass", "secret"
 
 
@@ -47,8 +51,9 @@ class GuardedBroker(LocalBroker):
             "ssl.keystore.location": str(store),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(trusted),
-            "listener.name.passwords.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.passwords.sasl.enabled.mechanisms": f"PLAIN,{SCRAM}",
             "listener.name.passwords.plain.sasl.jaas.config": f'{PLAIN} required user_{USER}="{PASSWORD}";',
+            f"listener.name.passwords.{SCRAM.lower()}.sasl.jaas.config": f"{SCRAM_LOGIN} required;",
             "listener.name.certificates.ssl.client.auth": "required",
             f"{named}.sasl.enabled.mechanisms": "OAUTHBEARER",
             f"{named}.oauthbearer.sasl.jaas.config": f"{OAUTH}.OAuthBearerLoginModule required;",
@@ -64,6 +69,15 @@ class GuardedBroker(LocalBroker):
     def _order(self, java: tuple[str, ...], port: int) -> ServerCommand:
         # Kafka asks nobody for keys who is not named here.
         return super()._order((*java, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._url}/keys"), port)
+
+    def start(self) -> str:
+        """Start the broker, and have it store the password for SCRAM, which no setting of a broker can hold."""
+        found = super().start()
+        java = find_java()
+        tool = (*java, "-cp", f"{find_jars(java, print)}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", found)
+        user = ("--alter", "--entity-type", "users", "--entity-name", USER)
+        subprocess.run([*tool, *user, "--add-config", f"{SCRAM}=[password={PASSWORD}]"], check=True)
+        return found
 
     def _write_properties(self, port: int, controller_port: int) -> Path:
         written = super()._write_properties(port, controller_port)

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from tests.kafka.cluster import known_to_broker
-from tests.kafka.doors import PASSWORD, USER, GuardedBroker
+from tests.kafka.doors import PASSWORD, SCRAM, USER, GuardedBroker
 from tests.kafka.totals import Job, Owner, check_exactly_once, until, write
 from tests.token_server import CLIENT, SECRET, TokenServer
 
@@ -56,10 +56,12 @@ class Place:
 
     def variables(self, login: str) -> dict[str, str]:
         """Return the variables that let a process in, without ``BATONPASS_KAFKA_``, by the name of the door."""
-        door = {"BOOTSTRAP": self.broker.doors[login], "CA_FILE": str(self.folder / "ca.pem")}
+        door = {"BOOTSTRAP": self.broker.doors.get(login, ""), "CA_FILE": str(self.folder / "ca.pem")}
         match login:
             case "passwords":
                 return door | {"SASL_MECHANISM": "PLAIN", "USERNAME": USER, "PASSWORD": PASSWORD}
+            case "scram":
+                return self.variables("passwords") | {"SASL_MECHANISM": SCRAM}
             case "certificates":
                 files = {"CERT_FILE": str(self.folder / "client.pem"), "KEY_FILE": str(self.folder / "client.key")}
                 return door | files | {"KEY_PASSWORD": "of the key"}
@@ -123,7 +125,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.mark.needs("kafka")
-@pytest.mark.parametrize("login", ["passwords", "certificates", "tokens"])
+@pytest.mark.parametrize("login", ["passwords", "scram", "certificates", "tokens"])
 async def test_a_coordinator_reads_by_each_login(login: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables are all that it needs to count partitions and to know ends."""
     job = await place.job(place.connection(login))
@@ -143,7 +145,7 @@ async def test_a_coordinator_reads_by_each_login(login: str, place: Place, monke
 
 
 @pytest.mark.needs("kafka")
-@pytest.mark.parametrize("login", ["passwords", "certificates", "tokens", "tokens of its own"])
+@pytest.mark.parametrize("login", ["passwords", "scram", "certificates", "tokens", "tokens of its own"])
 async def test_a_worker_restores_and_processes_by_each_login(
     login: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +204,7 @@ async def test_connections_outlive_their_tokens(place: Place, tmp_path: Path) ->
 
 REFUSED: list[tuple[str, Callable[[Place], dict[str, str | None]], str]] = [
     ("passwords", lambda _: {"PASSWORD": "wrong"}, "Invalid username or password"),
+    ("scram", lambda _: {"PASSWORD": "wrong"}, "invalid credentials"),
     ("passwords", lambda _: {"CA_FILE": None, "TLS": "true"}, "its certificate is not believed"),
     ("passwords", lambda _: {"CA_FILE": None}, "over SASL_PLAINTEXT"),
     ("passwords", lambda place: {"BOOTSTRAP": place.broker.doors["tokens"]}, "nobody logs in by PLAIN"),
