@@ -22,6 +22,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.proof.crew import Crew
 from tests.proof.groups import DECLARATION, GROUP
 from tests.proof.witness import Witness
@@ -95,8 +97,21 @@ async def soak(folder: Path, seconds: float, seed: int) -> tuple[Mapping[str, Se
             await asyncio.gather(*at_work, return_exceptions=True)
             say(f"came and went: {dict(job.done)}, {len(crew.left)} members left; called: {dict(visitors.calls)}")
             await crew.go()
+            still = [f"{group} did not move a task any more: little was soaked" for group in await idle(engine, there)]
             await engine.dispose()
-    return samples.series, [*witness.faults, *(f"{times} times {what}" for what, times in visitors.faults.items())]
+    return samples.series, [
+        *witness.faults,
+        *still,
+        *(f"{times} times {what}" for what, times in visitors.faults.items()),
+    ]
+
+
+async def idle(engine: AsyncEngine, there: Place) -> Words:
+    """Return the groups without a generation that moved anything, among those that are still kept."""
+    moved = "select distinct group_id from generations where moves > 0"
+    async with engine.connect() as connection:
+        lively = set((await connection.execute(text(moved))).scalars())
+    return [group for group in (GROUP, there.job.group) if group not in lively]
 
 
 async def declare(visitors: Visitors, there: Place) -> None:

@@ -68,7 +68,13 @@ async def test_whoever_comes_and_goes_is_served_and_measured(own_url: str, tmp_p
             visitors = Visitors(there, client, seed=1, freeze_every_s=1)
             samples = Samples(there, engine, client)
             assert (await visitors.call("PUT", f"/v1/groups/{GROUP}", json=DECLARATION)).status_code == 201
-            acts = [visitors.looks, visitors.commands, visitors.lets_a_group_pass, visitors.lends_a_token]
+            acts = [
+                visitors.looks,
+                visitors.commands,
+                visitors.releases,
+                visitors.lets_a_group_pass,
+                visitors.lends_a_token,
+            ]
             acts += [visitors.asks_for_ghosts, visitors.makes_tokens_up, visitors.breaks_a_connection]
             await asyncio.gather(*(act() for act in [*acts, visitors.drops_a_poll]))
             await forget(engine, keep_s=0)

@@ -73,6 +73,7 @@ class Visitors:
             (self.breaks_a_connection, 2),
             (self.drops_a_poll, 2),
             (self.commands, 10),
+            (self.releases, 10),
             (self.follows_events, 5),
             (self.opens_the_dashboard, 10),
             (self.lets_a_group_pass, 15),
@@ -97,6 +98,9 @@ class Visitors:
             self.faults[f"{method} {path}: {answer.status_code} {answer.text[:200]}"] += 1
         return answer
 
+    def _groups(self) -> tuple[str, str]:
+        return GROUP, self._place.job.group
+
     def _new(self, kind: str) -> str:
         self._count += 1
         return f"{kind}-{self._count}"
@@ -109,7 +113,7 @@ class Visitors:
 
     async def looks(self) -> None:
         """Read something, as an operator or a script does."""
-        await self.call("GET", f"/v1/groups/{self._fate.choice((GROUP, 'totals'))}{self._fate.choice(LOOKS)}")
+        await self.call("GET", f"/v1/groups/{self._fate.choice(self._groups())}{self._fate.choice(LOOKS)}")
 
     async def commands(self) -> None:
         """Pause and resume, drain and take it back, pin and unpin, ask what would be."""
@@ -127,6 +131,14 @@ class Visitors:
         await self.call(do[0], f"/v1/groups/{GROUP}{do[1]}", json=body)
         await asyncio.sleep(self._fate.uniform(1, 5))
         await self.call(undo[0], f"/v1/groups/{GROUP}{undo[1]}")
+
+    async def releases(self) -> None:
+        """Release the tasks that are parked: members vanish so often that within minutes all would be, for good."""
+        for group in self._groups():
+            shown = await self.call("GET", f"/v1/groups/{group}")
+            for held in shown.json().get("held_back", ()) if shown.is_success else ():
+                if held["reason"] == "parked":
+                    await self.call("POST", f"/v1/groups/{group}/tasks/{held['task']}/release")
 
     async def follows_events(self) -> None:
         """Follow the events of a group, or of all, for a while, and go without a word."""
