@@ -59,7 +59,7 @@ bench-audit: ## time the nightly audit, and a part of it in Spark's own SQL (ARG
 	.venv/bin/python -m tests.benchmarks.audit $(ARGS)
 
 .PHONY: compare-streams
-compare-streams: ## a Kafka Streams job under Kafka's assignor and under Batonpass (two hours; ARGS=--quick: eight minutes)
+compare-streams: ## a Kafka Streams job under Kafka's assignor and under Batonpass (an hour and a half; ARGS=--quick: eight minutes)
 	$(ENVIRONMENT) streams
 	.venv/bin/python -m tests.benchmarks.streams $(ARGS)
 

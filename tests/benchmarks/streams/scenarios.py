@@ -48,15 +48,13 @@ class Arm:
     by_broker: bool = False
 
 
+TUNED: Settings = {"max.warmup.replicas": PARTITIONS, "heartbeat.interval.ms": 500, "session.timeout.ms": 10_000}
+TUNED_WORDS = "all warm-ups at once, a heartbeat every 500 ms, a session of 10 s, and who is closed leaves"
 ARMS = (
     Arm("kafka", "Kafka's assignor, its defaults but for the probing interval"),
-    Arm(
-        "kafka-tuned",
-        "Kafka's assignor, all warm-ups at once, a heartbeat every 500 ms, a session of 10 s, and who is closed leaves",
-        {"max.warmup.replicas": PARTITIONS, "heartbeat.interval.ms": 500, "session.timeout.ms": 10_000},
-        leaves=True,
-    ),
+    Arm("kafka-tuned", f"Kafka's assignor, {TUNED_WORDS}", TUNED, leaves=True),
     Arm("batonpass", "Batonpass by the plug-in, Kafka's defaults otherwise", assignor="batonpass"),
+    Arm("batonpass-tuned", f"Batonpass by the plug-in, {TUNED_WORDS}", TUNED, assignor="batonpass", leaves=True),
     Arm("streams", "the broker (group.protocol=streams)", {"group.protocol": "streams"}, by_broker=True),
 )
 

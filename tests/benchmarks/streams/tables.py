@@ -18,6 +18,7 @@ RESULTS: Final = ROOT / "service" / "batonpass" / "demo" / "kafka_streams.json"
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "compare.md")
 ARM_NAMES = {
     "batonpass": "Kafka Streams with Batonpass",
+    "batonpass-tuned": "Kafka Streams with Batonpass, tuned",
     "kafka": "Kafka Streams, its defaults",
     "kafka-tuned": "Kafka Streams, tuned",
     "streams": "Kafka Streams, `group.protocol=streams`",
@@ -154,7 +155,7 @@ def _demo(found: Results, scenario: str) -> Run | None:
 
 def _short(found: Results) -> list[str]:
     """Return the table of the README: the demonstration beside Kafka Streams, in the three scenarios that tell most."""
-    arms = ("batonpass", "kafka", "kafka-tuned", "streams")
+    arms = ("batonpass", "kafka", "batonpass-tuned", "kafka-tuned", "streams")
     head = ["12 tasks with state on a real broker", "Batonpass (`make demo`)", *(ARM_NAMES[each] for each in arms)]
     rows = []
     for scenario, title, of in (
