@@ -55,7 +55,6 @@ async def test_a_process_that_joins_a_large_application_gets_its_share_and_nothi
     assert await asyncio.to_thread(play) == 9
 
 
-@pytest.mark.long
 @pytest.mark.needs("kafka")
 async def test_an_application_goes_on_whatever_its_coordinator_does(
     java: tuple[str, ...], bootstrap: str, coordinator: StubCoordinator, tmp_path: Path
