@@ -30,7 +30,7 @@ STEPS = 50_000
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("first_seed", [1, 1_001])
+@pytest.mark.parametrize("first_seed", [1, 101])
 def test_a_hundred_thousand_steps_keep_every_law(first_seed: int) -> None:
     """Seeded worlds with every kind of fault are safe under faults, and come to rest when the faults stop."""
     seen: set[str] = set()
