@@ -10,7 +10,7 @@ import pytest
 from batonpass.core import budget, lag, liveness
 from batonpass.core.decide import Decision, decide
 from batonpass.core.decision_draft import DecisionDraft
-from batonpass.core.inputs import Input, Started
+from batonpass.core.inputs import Input, Started, Tick
 from batonpass.core.invariants import Violation
 from batonpass.core.model import Group
 from batonpass.core.policy import Policy
@@ -42,6 +42,21 @@ def test_a_hundred_thousand_steps_keep_every_law(first_seed: int) -> None:
         handovers += outcome.handovers
     assert len(seen) > len(FAULTS) // 2
     assert handovers > 25
+
+
+def test_a_coordinator_is_woken_by_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer that was set sooner takes the place of the one before; a store that is out sets no more of them."""
+    ticks = 0
+    decided = Coordinator.decide
+
+    def counted(self: Coordinator, item: Input) -> object:
+        nonlocal ticks
+        ticks += isinstance(item, Tick)
+        return decided(self, item)
+
+    monkeypatch.setattr(Coordinator, "decide", counted)
+    outcome = run_world(draw(17), most_steps=2_000)
+    assert 0 < ticks < outcome.steps / 10
 
 
 def test_one_owner_is_judged_again_a_session_after_a_loss_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
