@@ -1,7 +1,10 @@
-"""What all tests share: the parts outside Python that a run may leave out, by name and never in silence."""
+"""What all tests share: the parts outside Python that a run may leave out, and who runs what in a parallel run."""
+
+from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,40 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Parts that some machines lack. A test that needs one says so by `@pytest.mark.needs("kafka")` and fails where it
 # is missing; BATONPASS_TEST_WITHOUT=kafka,spark leaves out the tests that need these, and the run says so at its end.
 PARTS = frozenset({"chromium", "kafka", "maven", "promtool", "spark"})
+
+# A parallel run with `--dist loadfile` gives each file to one of its processes. What stands in one lane here goes to
+# the same process: files that wait for minutes, so that they do not disturb one another, and files that share a
+# fixture that takes seconds to make. Lanes come first, so that the end of the run does not wait for one of them.
+LANES = {
+    "long": (
+        "tests/demo/test_demo.py",
+        "tests/proof/test_kills.py",
+        "tests/clients/test_kafka_streams.py",
+        "tests/proof/test_two_coordinators.py",
+    ),
+    "spark": (
+        "tests/audit/test_audit.py",
+        "tests/audit/test_audit_command.py",
+        "tests/audit/test_in_spark_sql.py",
+        "tests/audit/test_parquet.py",
+        "tests/audit/test_plants.py",
+        "tests/audit/test_session.py",
+        "tests/audit/test_spread.py",
+        "tests/audit/test_whatif.py",
+    ),
+    "up": (
+        "tests/e2e/test_api_page.py",
+        "tests/e2e/test_demo.py",
+        "tests/e2e/test_handover_by_curl.py",
+        "tests/e2e/test_suspicion.py",
+        "tests/e2e/test_up.py",
+        "tests/e2e/test_workers.py",
+    ),
+    "fleet": ("tests/deploy/test_prometheus.py", "tests/deploy/test_runbooks.py"),
+}
+LANE_OF = {file: lane for lane, files in LANES.items() for file in files}
+# Folders of tests that start real processes, or simulate for long; they come before those that take no time.
+SLOW = frozenset({"audit", "clients", "dashboard", "demo", "e2e", "kafka", "postgres", "proof", "simulate", "worker"})
 
 
 def left_out() -> frozenset[str]:
@@ -33,14 +70,42 @@ def needed(item: pytest.Item) -> frozenset[str]:
     return parts
 
 
+def lane_of(nodeid: str) -> str:
+    """Return the lane of a test: one of those above, or its own file."""
+    file = nodeid.partition("::")[0]
+    return LANE_OF.get(file, file)
+
+
+def turn_of(item: pytest.Item) -> int:
+    """Return when it is a test's turn: the lanes in their order, then what may take long, then all else."""
+    lane = lane_of(item.nodeid)
+    if lane in LANES:
+        return list(LANES).index(lane)
+    return len(LANES) + (item.path.parent.name not in SLOW)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests that need a part which is left out; begin with the long ones, so that none is left alone."""
+    """Deselect the tests that need a part which is left out; a parallel run begins with what takes long."""
     without = left_out()
     dropped = [item for item in items if needed(item) & without]
     if dropped:
         items[:] = [item for item in items if not needed(item) & without]
         config.hook.pytest_deselected(items=dropped)
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=turn_of)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out whole lanes, in the order of the tests, where tests are handed out by files."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - only a parallel run has it
+
+    config.option.loadscopereorder = False
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = lane_of
+    return scheduler
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

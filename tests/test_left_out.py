@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.conftest import LANE_OF
+
 CONFTEST = Path(__file__).resolve().parent / "conftest.py"
 SUITE = """
 import pytest
@@ -54,3 +56,8 @@ def test_an_unknown_part_is_refused(tmp_path: Path) -> None:
     done = suite(tmp_path, "kafak")
     assert done.returncode == 4
     assert "kafak" in done.stderr
+
+
+def test_lanes_name_files_that_are_there() -> None:
+    """A file that was renamed would leave its lane without a word."""
+    assert [file for file in LANE_OF if not (CONFTEST.parent.parent / file).is_file()] == []

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.api.conftest import Api, serving
 
@@ -33,6 +33,7 @@ class Watch:
         return self.at_s
 
 
+@settings(deadline=None)
 @given(
     per_s=st.floats(0.5, 50),
     burst=st.integers(1, 20),

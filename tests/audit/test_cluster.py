@@ -19,12 +19,16 @@ pytestmark = [pytest.mark.needs("spark"), pytest.mark.timeout(1000)]
 CLUSTER = "local-cluster[1,2,1024]"
 """A master, and a worker whose executor is a process of its own with its own folder, to which files are sent."""
 
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 def test_a_cluster_finds_what_one_machine_finds(planted_url: str, tmp_path: Path) -> None:
     """Executors read, follow and decide again with the program that was sent; the verdict is the planted one."""
     home = Path(pyspark.__file__).parent
     env = os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     settings = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "700m", "spark.ui.enabled": "false"}
+    # What runs for seconds is not worth compiling well.
+    settings |= dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), QUICK)
     asked = [str(home / "bin/spark-submit"), "--master", CLUSTER]
     asked += [f"--conf={name}={value}" for name, value in settings.items()]
     asked += ["--py-files", str(packed(tmp_path)), job.__file__, "--day", str(planted.DAY)]

@@ -9,21 +9,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
+
+from batonpass.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE = {"tasks": [{"id": "0_0"}], "members": [{"id": "m1", "tasks": {"0_0": {"role": "active"}}}]}
 
 
-def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run ``batonpass plan`` as a process of its own."""
-    command = [sys.executable, "-m", "batonpass", "plan", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+def run(*arguments: str, stdin: str = "") -> Result:
+    """Run ``batonpass plan`` in this process; the example of the page runs as a process of its own."""
+    return CliRunner().invoke(app, ["plan", *arguments], input=stdin)
 
 
 def test_the_answer_has_exactly_the_fields_of_the_protocol() -> None:
     """One snapshot in, one JSON object out, with every member and role present in target and assignment."""
     found = run("--snapshot", "-", "--json", stdin=json.dumps(ONE))
-    assert found.returncode == 0, found.stderr
+    assert found.exit_code == 0, found.stderr
     answer = json.loads(found.stdout)
     assert answer.pop("decide_ms") > 0
     assert answer == {
@@ -86,14 +88,14 @@ def test_json_lines_get_an_answer_a_line(tmp_path: Path) -> None:
 def test_a_bad_file_is_refused_by_line_path_and_reason(text: str, message: str) -> None:
     """Exit code 2, and the fault on standard error; nothing is guessed."""
     found = run("--snapshot", "-", "--json", stdin=text)
-    assert found.returncode == 2
+    assert found.exit_code == 2
     assert message in found.stderr
 
 
 def test_a_file_that_is_not_there_is_refused() -> None:
     """A wrong name says so and what to give, with exit code 2."""
     found = run("--snapshot", "nowhere.json")
-    assert (found.returncode, "nowhere.json: No such file" in found.stderr) == (2, True)
+    assert (found.exit_code, "nowhere.json: No such file" in found.stderr) == (2, True)
 
 
 def test_people_get_a_table() -> None:
@@ -101,7 +103,7 @@ def test_people_get_a_table() -> None:
     busy = {"id": "m1", "tasks": {f"0_{n}": {"role": "active"} for n in range(6)}}
     snapshot = {"tasks": [{"id": f"0_{n}"} for n in range(6)], "members": [busy, {"id": "m2"}]}
     found = run("--snapshot", "-", stdin=json.dumps(snapshot))
-    assert found.returncode == 0, found.stderr
+    assert found.exit_code == 0, found.stderr
     assert "3 moves (lower bound 3), more to come" in found.stdout
     assert "waits to go to m2: warmup-budget" in found.stdout
 

@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from batonpass.demo.job import Output
+from batonpass.demo.ledger import Account, Ledger
 
 MODULE = Path(__file__).resolve().parents[2] / "clients" / "kafka-streams"
 PACKAGE = "io.batonpass.streams"
@@ -171,56 +173,29 @@ def until(holds: Callable[[], bool], otherwise: Callable[[], str], within_s: flo
         time.sleep(0.05)
 
 
-class Output(NamedTuple):
-    """A record of the job's output: who wrote it, for which input, and when the broker had it."""
-
-    writer: str
-    offset: int
-    at_ms: int
-
-
-async def outputs(bootstrap: str, application: str) -> dict[int, list[Output]]:
-    """Return all that was committed, by partition, once every order has its output.
-
-    Outputs that do not come are an error that says how many there are.
-    """
+async def read(bootstrap: str, application: str) -> tuple[Ledger, Account]:
+    """Read what was committed until every order has its output, or too much time has passed."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         isolation_level="read_committed",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        max_poll_records=5000,
+        max_poll_records=5_000,
     )
     await consumer.start()
     try:
         orders = [TopicPartition(f"{application}-orders", each) for each in range(PARTITIONS)]
-        ends = {each.partition: end for each, end in (await consumer.end_offsets(orders)).items()}
-        read: dict[int, list[Output]] = {each: [] for each in range(PARTITIONS)}
+        ends = await consumer.end_offsets(orders)
+        taken = [ends[each] for each in orders]
         consumer.assign([TopicPartition(f"{application}-totals", each) for each in range(PARTITIONS)])
+        ledger = Ledger(PARTITIONS, stateful=True)
         ends_at = time.monotonic() + PATIENCE_S
-        while lacking := {each: end - len(read[each]) for each, end in ends.items() if end > len(read[each])}:
-            assert time.monotonic() < ends_at, f"outputs are missing, by partition: {lacking}"
+        while not ledger.is_done(taken) and time.monotonic() < ends_at:
             for found, records in (await consumer.getmany(timeout_ms=500)).items():
                 for record in records:
-                    writer, offset, _, _ = record.value.decode().split()
-                    read[found.partition].append(Output(writer, int(offset), record.timestamp))
-        return read
+                    writer, offset, total, count = record.value.decode().split()
+                    output = Output(int(offset), int(count), int(total), writer)
+                    ledger.note(found.partition, record.key, output, record.timestamp)
+        return ledger, ledger.account(taken)
     finally:
         await consumer.stop()
-
-
-def writers(read: list[Output]) -> list[str]:
-    """Return who wrote a partition, one after the other."""
-    return [each.writer for at, each in enumerate(read) if at == 0 or read[at - 1].writer != each.writer]
-
-
-def silence_ms(read: list[Output], since_ms: int) -> int:
-    """Return the longest time without an output since a moment."""
-    times = [since_ms, *(each.at_ms for each in read if each.at_ms >= since_ms)]
-    return max((later - earlier for earlier, later in pairwise(times)), default=0)
-
-
-def assert_exactly_once(read: dict[int, list[Output]]) -> None:
-    """Every order has one output, and they stand in their order."""
-    for partition, found in read.items():
-        assert [each.offset for each in found] == list(range(len(found))), f"partition {partition}"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.streams_job import MODULE, assert_exactly_once, command, outputs, running, until, writers
+from tests.clients.streams_job import MODULE, command, read, running, until
 from tests.clients.stub_coordinator import StubCoordinator
 from tests.e2e.serving import SECRET, serving
 
@@ -55,7 +55,6 @@ async def test_a_process_that_joins_a_large_application_gets_its_share_and_nothi
     assert await asyncio.to_thread(play) == 9
 
 
-@pytest.mark.long
 @pytest.mark.needs("kafka")
 async def test_an_application_goes_on_whatever_its_coordinator_does(
     java: tuple[str, ...], bootstrap: str, coordinator: StubCoordinator, tmp_path: Path
@@ -100,6 +99,7 @@ async def test_an_application_goes_on_whatever_its_coordinator_does(
             assert said in logs
         assert [each.last("failed") for each in job.instances.values()] == [None] * 4
         load.stop()
-        read = await outputs(bootstrap, application)
-    assert_exactly_once(read)
-    assert len([each for each in read.values() if "D" in writers(each)]) >= 4
+        ledger, account = await read(bootstrap, application)
+    assert account.is_clean, account
+    assert account.put_out == account.taken_in
+    assert len([task for task in ledger.tasks if "D" in ledger.writers_of(task)]) >= 4

@@ -19,7 +19,6 @@ KEYS = {
 
 
 @pytest.mark.needs("kafka")
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_short_form_loses_nothing_and_moves_no_more_than_it_must(open_folder: Path) -> None:
     """Every record exactly once, exactly the moves that are needed, and the report beside it.

@@ -1,7 +1,7 @@
 """The account of a job's outputs: what is missing, doubled or forgotten shows, and silences are the records' own."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batonpass.demo.job import Output
@@ -45,6 +45,7 @@ def test_what_is_missing_or_doubled_is_counted(offsets: list[int], missing: int,
     assert account.is_clean == (not missing and not doubled)
 
 
+@settings(deadline=None)
 @given(st.permutations(list(range(12))), st.lists(st.integers(0, 11), max_size=5))
 def test_the_account_does_not_depend_on_the_order(offsets: list[int], again: list[int]) -> None:
     """Late is not lost: in whatever order outputs come, only those that come again are counted as doubled."""

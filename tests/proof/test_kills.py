@@ -18,7 +18,6 @@ KILLS = int(os.environ.get("BATONPASS_KILLS", "30"))
 """`make soak` asks for 500."""
 
 
-@pytest.mark.long
 @pytest.mark.timeout(60 + 30 * KILLS)
 async def test_killed_at_random_points_under_load(coordinator: CoordinatorProcess, own_url: str) -> None:
     """Whatever it was about to do: no law broken, no generation lost or doubled, nobody expired for its silence."""

@@ -30,7 +30,6 @@ async def pair(own_url: str, tmp_path: Path) -> AsyncIterator[list[CoordinatorPr
         await one.kill()
 
 
-@pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_either_may_die_or_freeze(pair: list[CoordinatorProcess], own_url: str) -> None:
     """Workers that know both go on while one is killed, ended in good order, or frozen past its lease."""

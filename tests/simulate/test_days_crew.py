@@ -110,7 +110,7 @@ async def test_ctrl_c_ends_at_once_and_leaves_whole_groups(own_url: str, kill: C
     """
     await asyncio.to_thread(upgraded, own_url)
     engine = connect(own_url)
-    command = started("--into-database", own_url, "--events", "40000", "--groups", "10", "--sample-every", "0")
+    command = started("--into-database", own_url, "--events", "10000", "--groups", "10", "--sample-every", "0")
     try:
         while not await records_in(engine):
             await asyncio.sleep(0.05)
@@ -126,7 +126,7 @@ async def test_ctrl_c_ends_at_once_and_leaves_whole_groups(own_url: str, kill: C
     assert re.fullmatch(
         r"batonpass: interrupted: \d of 10 groups were written whole, and nothing of the others\.", last
     )
-    assert all(" of about 40,000 events, " in line for line in shown)
+    assert all(" of about 10,000 events, " in line for line in shown)
     async with engine.connect() as connection:
         question = "select h.group_id, h.version, count(*) from group_heads h left join record_log r using (group_id)"
         heads = (await connection.execute(text(question + " group by 1, 2"))).all()

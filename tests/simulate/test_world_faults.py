@@ -10,7 +10,7 @@ import pytest
 from batonpass.core import budget, lag, liveness
 from batonpass.core.decide import Decision, decide
 from batonpass.core.decision_draft import DecisionDraft
-from batonpass.core.inputs import Input, Started
+from batonpass.core.inputs import Input, Started, Tick
 from batonpass.core.invariants import Violation
 from batonpass.core.model import Group
 from batonpass.core.policy import Policy
@@ -26,21 +26,37 @@ from batonpass.simulate.seeds import draw
 from batonpass.simulate.shrink import Narrowing, replay_command, shrink
 from batonpass.worker.protocol.lease import Lease
 
-STEPS = 100_000
+STEPS = 50_000
 
 
 @pytest.mark.timeout(600)
-def test_a_hundred_thousand_steps_keep_every_law() -> None:
+@pytest.mark.parametrize("first_seed", [1, 101])
+def test_a_hundred_thousand_steps_keep_every_law(first_seed: int) -> None:
     """Seeded worlds with every kind of fault are safe under faults, and come to rest when the faults stop."""
     seen: set[str] = set()
     handovers = 0
-    for outcome in run_many(1, steps=STEPS, worlds=None):
+    for outcome in run_many(first_seed, steps=STEPS, worlds=None):
         assert not outcome.failed, (replay_command(outcome.scenario.seed, Narrowing()), outcome.violations[0])
         assert outcome.rested_ms is not None
         seen.update(event.kind for event in outcome.scenario.events)
         handovers += outcome.handovers
     assert len(seen) > len(FAULTS) // 2
-    assert handovers > 50
+    assert handovers > 25
+
+
+def test_a_coordinator_is_woken_by_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer that was set sooner takes the place of the one before; a store that is out sets no more of them."""
+    ticks = 0
+    decided = Coordinator.decide
+
+    def counted(self: Coordinator, item: Input) -> object:
+        nonlocal ticks
+        ticks += isinstance(item, Tick)
+        return decided(self, item)
+
+    monkeypatch.setattr(Coordinator, "decide", counted)
+    outcome = run_world(draw(17), most_steps=2_000)
+    assert 0 < ticks < outcome.steps / 10
 
 
 def test_one_owner_is_judged_again_a_session_after_a_loss_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,9 +103,9 @@ def first_broken(seeds: range) -> Outcome | None:
     return next((one for one in map(run_world, map(draw, seeds)) if one.failed), None)
 
 
-def broken_laws(seeds: range) -> set[str]:
-    """Return the law that breaks first in each of these worlds."""
-    return {one.violations[0].law for one in map(run_world, map(draw, seeds)) if one.failed}
+def breaks_first(seeds: range, *laws: str) -> bool:
+    """Whether one of these laws is the first to break in some of these worlds."""
+    return any(one.failed and one.violations[0].law in laws for one in map(run_world, map(draw, seeds)))
 
 
 def test_a_worker_that_forgets_its_lease_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,25 +116,25 @@ def test_a_worker_that_forgets_its_lease_is_caught(monkeypatch: pytest.MonkeyPat
         real(self, seq, first_sent_ms, 20 * session_timeout_ms)
 
     monkeypatch.setattr(Lease, "answered", generous)
-    assert any("L1" in broken_laws(range(seed, seed + 1)) for seed in range(100))
+    assert breaks_first(range(100), "L1")
 
 
 def test_a_core_that_frees_tasks_too_soon_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """L1 and L5: leases that the coordinator counts too short are found before anything is appended."""
     monkeypatch.setattr(DecisionDraft, "lease_end_ms", lambda self, _member: self.now_ms)
-    assert broken_laws(range(10)) & {"L1", "L5"}
+    assert breaks_first(range(10), "L1", "L5")
 
 
 def test_a_core_that_hands_over_to_the_unready_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """L7: a copy that is called caught up and is not takes over, and is found."""
     monkeypatch.setattr(lag.Copy, "is_caught_up", property(lambda _self: True))
-    assert "L7" in broken_laws(range(20))
+    assert breaks_first(range(20), "L7")
 
 
 def test_a_core_that_ignores_its_budgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """L8: copies beyond every budget are found."""
     monkeypatch.setattr(budget.Slots, "why_not", lambda _self, _ask: None)
-    assert "L8" in broken_laws(range(30))
+    assert breaks_first(range(30), "L8")
 
 
 def test_a_coordinator_that_judges_at_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +147,7 @@ def test_a_coordinator_that_judges_at_once_is_caught(monkeypatch: pytest.MonkeyP
         return reply
 
     monkeypatch.setattr(liveness, "started", hasty)
-    assert "L3" in broken_laws(range(5))
+    assert breaks_first(range(5), "L3")
 
 
 def test_a_store_without_guards_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +186,7 @@ def test_a_decision_that_depends_on_order_is_caught(monkeypatch: pytest.MonkeyPa
 
     for module in (coordinator, checks):
         monkeypatch.setattr(module, "decide", deciding(first_come))
-    assert "L10" in broken_laws(range(10))
+    assert breaks_first(range(10), "L10")
 
 
 def test_a_record_that_is_kept_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,14 +196,15 @@ def test_a_record_that_is_kept_back_is_caught(monkeypatch: pytest.MonkeyPatch) -
         return replace(decision, records=decision.records[:-1]) if len(decision.records) > 1 else decision
 
     monkeypatch.setattr(coordinator, "decide", deciding(secretive))
-    assert broken_laws(range(3)) <= {"L2", "L4"}
-    assert first_broken(range(3)) is not None
+    found = {one.violations[0].law for one in map(run_world, map(draw, range(3))) if one.failed}
+    assert found
+    assert found <= {"L2", "L4"}
 
 
 def test_a_coordinator_that_never_wakes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """L9: a group that nobody looks at again does not come to rest, and that is found."""
     monkeypatch.setattr(Coordinator, "_arm", lambda _self, _wake_at_ms: None)
-    assert "L9" in broken_laws(range(6))
+    assert breaks_first(range(6), "L9")
 
 
 def test_an_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,12 @@ def test_the_command_lists_its_cases_and_knows_no_others(capsys: pytest.CaptureF
     assert main([]) == 2
 
 
+def test_a_client_brings_no_coordinator_along() -> None:
+    """The kit starts a client for each case, and none of them decides anything."""
+    asked = "import sys, batonpass.worker.testing.conformance.sample; print('batonpass.core.decide' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True).stdout == b"False\n"
+
+
 def test_it_runs_as_a_module() -> None:
     """`python -m` finds it, with nothing but the worker's own package."""
     command = [sys.executable, "-m", "batonpass.worker.testing.conformance", "--list"]

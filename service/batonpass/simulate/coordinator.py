@@ -27,6 +27,8 @@ POLICY = Policy()
 LEASE_MS = POLICY.coordinator_lease_ms
 RENEWAL_MS = LEASE_MS * 3 // 10
 KEPT = 40
+RETRY_MS = 300
+"""When a coordinator asks the store again that did not take its records."""
 
 Respond = Callable[[int, Body | None], None]
 
@@ -138,6 +140,7 @@ class Coordinator:
         self._opened = 0
         self._broken_polls: set[str] = set()
         self._wake_ms: int | None = None
+        self._armed = 0
 
     @property
     def clock_ms(self) -> int:
@@ -251,7 +254,7 @@ class Coordinator:
         if not self.is_cut_from_store:
             fate = self._store.append(self.epoch, self.group.version, decision.records, decision.after)
         if fate is Fate.UNAVAILABLE:
-            self._clock.after(300, self._tick)
+            self._arm(self.clock_ms + RETRY_MS)
             return False
         if fate is Fate.DEPOSED:
             self._watcher.noted(f"{self.name} is refused by the store and steps down")
@@ -268,14 +271,18 @@ class Coordinator:
     def _arm(self, wake_at_ms: int | None) -> None:
         if wake_at_ms is not None and (self._wake_ms is None or wake_at_ms < self._wake_ms):
             self._wake_ms = wake_at_ms
-            self._clock.after(wake_at_ms - self.clock_ms, self._tick)
+            self._armed += 1
+            self._clock.after(wake_at_ms - self.clock_ms, self._tick, self._armed)
 
-    def _tick(self) -> None:
+    def _tick(self, armed: int) -> None:
+        # A timer that an earlier one took the place of does nothing: else each would set one more, for ever.
+        if armed != self._armed:
+            return
         if self.is_awake:
             self._wake_ms = None
             self.decide(Tick())
         elif self.is_up:
-            self._clock.after(self.stalled_until_ms - self._clock.now_ms, self._tick)
+            self._clock.after(self.stalled_until_ms - self._clock.now_ms, self._tick, armed)
 
     # --- long-polls ---------------------------------------------------------------------------------------------
 

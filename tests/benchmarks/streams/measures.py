@@ -1,19 +1,15 @@
-"""What a run came to: who ran which task, for how long nobody did, and whether every order has its output once."""
+"""What a run came to: who ran which task, and for how long nobody did."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from tests.clients.streams_job import PARTITIONS, Event
 
 from batonpass.demo.figures import Spread
-from batonpass.demo.job import Output
-from batonpass.demo.ledger import Account, Ledger, needed
+from batonpass.demo.ledger import Ledger, needed
 
-READ_PATIENCE_S = 120
 Figures = dict[str, Any]
 """The figures of one run, as the results have them."""
 
@@ -76,31 +72,3 @@ def _restored(events: Iterable[Sequence[Event]], window: Window) -> dict[str, in
                 beside += each["read"] - read if is_within else 0
                 read = each["read"]
     return {"waited_for": waited_for, "beside": beside}
-
-
-async def read(bootstrap: str, application: str) -> tuple[Ledger, Account]:
-    """Read what was committed until every order has its output, or too much time has passed."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        max_poll_records=5_000,
-    )
-    await consumer.start()
-    try:
-        orders = [TopicPartition(f"{application}-orders", each) for each in range(PARTITIONS)]
-        ends = await consumer.end_offsets(orders)
-        taken = [ends[each] for each in orders]
-        consumer.assign([TopicPartition(f"{application}-totals", each) for each in range(PARTITIONS)])
-        ledger = Ledger(PARTITIONS, stateful=True)
-        ends_at = time.monotonic() + READ_PATIENCE_S
-        while not ledger.is_done(taken) and time.monotonic() < ends_at:
-            for found, records in (await consumer.getmany(timeout_ms=500)).items():
-                for record in records:
-                    writer, offset, total, count = record.value.decode().split()
-                    output = Output(int(offset), int(count), int(total), writer)
-                    ledger.note(found.partition, record.key, output, record.timestamp)
-        return ledger, ledger.account(taken)
-    finally:
-        await consumer.stop()

@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tests.benchmarks.streams.measures import Figures, Window, figures_of, read
+from tests.benchmarks.streams.measures import Figures, Window, figures_of
 from tests.benchmarks.streams.stage import CAUGHT_UP, Application, Stage
-from tests.clients.streams_job import PARTITIONS, Program, until
+from tests.clients.streams_job import PARTITIONS, Program, read, until
 from tests.e2e.serving import SECRET
 
 NAMES = "ABCD"

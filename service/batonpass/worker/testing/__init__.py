@@ -3,11 +3,29 @@
 `LocalCoordinator` makes the real decisions on a record log in memory. `run` runs a test on virtual time, so that a
 session timeout costs nothing. `Line` is what lies between a member and the coordinator, and can fail. The conformance
 kit (`python -m batonpass.worker.testing.conformance`) puts a client in any language through the protocol's hard cases.
+
+The coordinator brings the core and its solver along, so it is imported when it is first used: the kit starts a client
+for each case, and a client needs neither.
 """
 
-from batonpass.worker.testing.coordinator import LocalCoordinator
+from typing import TYPE_CHECKING
+
 from batonpass.worker.testing.http import HttpServer
 from batonpass.worker.testing.line import Line, LocalTransport
 from batonpass.worker.testing.virtual_time import VirtualClock, VirtualTimeLoop, run
 
+if TYPE_CHECKING:
+    from batonpass.worker.testing.coordinator import LocalCoordinator
+
 __all__ = ["HttpServer", "Line", "LocalCoordinator", "LocalTransport", "VirtualClock", "VirtualTimeLoop", "run"]
+
+
+if not TYPE_CHECKING:
+    # Hidden from type checkers, for which it would make every name a name of this package.
+    def __getattr__(name: str) -> object:
+        """Import the coordinator."""
+        if name == "LocalCoordinator":
+            from batonpass.worker.testing.coordinator import LocalCoordinator  # noqa: PLC0415 - see above
+
+            return LocalCoordinator
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ from batonpass.core.topology import build_table
 from batonpass.simulate import coordinator
 from batonpass.simulate.run import run_many
 
-FIXTURES = Path(__file__).parent / "fixtures" / "groups-v1.json"
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "groups-v1.json"
 STEPS = 6_000
 
 

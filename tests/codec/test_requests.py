@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from batonpass.codec.answers import answer_body, assignment_body, positions_body, problem_body, rfc3339
@@ -74,6 +74,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("reader", sorted(READERS))
+@settings(deadline=None)
 @given(body=JSON.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=40))
 @example(b'{"seq": 1, "seq": []}')
 @example(b'{"a": ' * 5_000)

@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batonpass.codec import records as codec
@@ -35,7 +35,7 @@ from batonpass.core.records import (
     TopologyChanged,
 )
 
-FIXTURES = Path(__file__).parent / "fixtures" / "records-v1.jsonl"
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "records-v1.jsonl"
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     int: st.integers(-(2**63), 2**63 - 1),
@@ -67,6 +67,7 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("kind", sorted(RECORD_TYPES))
+@settings(deadline=None)
 @given(data=st.data())
 def test_every_record_survives_its_stored_form(kind: str, data: st.DataObject) -> None:
     """What is read back equals what was written, for every kind and any values."""
