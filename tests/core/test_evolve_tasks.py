@@ -126,11 +126,12 @@ def test_a_member_away_keeps_its_place_and_nothing_else() -> None:
         active(M1),
         r.DrainStarted(M1, 11, None, 99),
         r.MemberSuspected(M1),
-        r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), "")}),
+        r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), ""), T1: (M2, (M1,), "")}),
         r.MemberAway(M1, 90, 20),
     )
     assert group.members[M1] == Member(M1, 1, InstanceId("i1"), epoch=2, away_until_ms=90)
     assert group.tasks[T0] == Task(T0, since_ms=20, token=1, target=M1, target_standbys=(M2,), away_owner=M1)
+    assert group.tasks[T1] == Task(T1, target=M2, target_standbys=(M1,))
     assert group.instances == {"i1": M1}
 
 

@@ -9,6 +9,7 @@ SEEDS = int(os.environ.get("BATONPASS_LUCK", "10"))
 """How many seeds are played; ``make soak`` plays more."""
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_bad_luck_breaks_a_law_or_keeps_a_group_from_its_rest(seed: int, *, together: bool) -> None:

@@ -387,3 +387,17 @@ def test_standbys_rest_through_every_change(replicas: int) -> None:
         group = group.settle(placed)
         again = group.place()
         assert (again.owner, again.standbys) == (placed.owner, placed.standbys)
+
+
+def test_a_second_copy_on_the_owner_goes_where_the_task_is_bound_to_one_that_drains() -> None:
+    """Nobody is left to compare by tags, and the standby is placed on the only other member."""
+    group = Group(
+        tasks(1),
+        (seat("a", open=False), seat("b")),
+        home=("a",),
+        standbys=(frozenset({"a"}),),
+        bound={0: "a"},
+        replicas=1,
+    )
+    placed = group.place()
+    assert (placed.owner, placed.standbys, placed.short) == ([0], [(1,)], {})

@@ -252,6 +252,7 @@ def test_what_has_no_room_yet_stays_where_it_runs() -> None:
     assert held(plan)[TaskId("0_0")] == "no-capacity"
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(300))
 def test_any_group_keeps_the_laws_and_comes_to_rest(seed: int) -> None:
     """Played step by step from any state, reachable or not, a group breaks no law, rests, and stays at rest."""
@@ -317,3 +318,16 @@ def test_a_full_member_gives_up_only_what_is_not_wanted_of_it() -> None:
     plan = plan_of(member("m1", runs("0_0", "0_2")), crowded, count=3, config=config)
     assert plan.assignment[M2]["active"] == ("0_1",)
     assert len(plan.assignment[M2]["standby"]) == 1
+
+
+def test_who_has_just_run_a_task_stands_by_until_a_wanted_standby_is_there() -> None:
+    """Owner and standby both drain: of the two, the owner's copy is the warmest, and one is enough."""
+    going = (
+        member("m2", runs("0_0"), draining=True),
+        member("m1", {"0_0": SnapshotCopy("standby", lag=0)}, draining=True),
+    )
+    taker = member("m3", {"0_0": SnapshotCopy("warmup", lag=0)})
+    plan = plan_of(*going, taker, member("m4"), count=1, config=replace(CONFIG, num_standby_replicas=1))
+    assert plan.assignment[M3]["active"] == ("0_0",)
+    assert plan.assignment[M2]["standby"] == ("0_0",)
+    assert plan.assignment[M1]["standby"] == ()

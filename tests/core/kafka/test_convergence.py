@@ -81,6 +81,7 @@ def test_dropping_one_client_after_the_other_needs_no_warm_ups() -> None:
 happenings = st.lists(st.tuples(st.sampled_from(["drop", "add", "return"]), st.integers(0, 9)), min_size=1, max_size=10)
 
 
+@pytest.mark.no_cover
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(st.integers(1, 10), st.integers(1, 10), st.integers(1, 10), st.data(), happenings)
 def test_random_perturbations_converge_within_our_bound(
