@@ -29,7 +29,8 @@ class Generation(NamedTuple):
     """A committed version of the target assignment, and how it came about.
 
     ``score`` is the difference between the highest and the lowest active stateful load per capacity, before and after.
-    ``warmups`` is how many warmups run after the decision. Durations are milliseconds.
+    ``moves`` counts what is still to come, also where an earlier generation asked for it. ``warmups`` is how many
+    warmups run after the decision. Durations are milliseconds.
     """
 
     number: int
@@ -76,7 +77,7 @@ def generation_of(
         number=placed.generation,
         group_epoch=placed.group_epoch,
         at_ms=at[0],
-        triggers=_triggers(before, records),
+        triggers=triggers_of(before, records),
         members=len(after.members),
         tasks=len(after.table.ids),
         moves=placed.moves,
@@ -90,9 +91,10 @@ def generation_of(
     )
 
 
-def _triggers(before: Group, records: Iterable[Record]) -> tuple[str, ...]:
+def triggers_of(before: Group, records: Iterable[Record]) -> tuple[str, ...]:
+    """Return why a target was placed: what had scheduled it, or ``probe`` if nothing had and a look found it better."""
     new = [one.trigger for one in records if isinstance(one, RebalanceScheduled)]
-    return tuple(dict.fromkeys((*before.triggers, *new)))
+    return tuple(dict.fromkeys((*before.triggers, *new))) or ("probe",)
 
 
 def _score(group: Group, present: Group) -> float:
