@@ -6,12 +6,15 @@ It follows from the records, the group and the reasons of the decision, for who 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Group
 from batonpass.core.reasons import Reason
 from batonpass.core.records import RebalanceScheduled, Record, TargetPlaced
+
+PROBE: Final = "probe"
+"""The trigger of a target that nothing had scheduled: a look at the group found it better."""
 
 
 class Moved(NamedTuple):
@@ -92,9 +95,9 @@ def generation_of(
 
 
 def triggers_of(before: Group, records: Iterable[Record]) -> tuple[str, ...]:
-    """Return why a target was placed: what had scheduled it, or ``probe`` if nothing had and a look found it better."""
+    """Return why a target was placed: what had scheduled it, or ``PROBE`` if nothing had."""
     new = [one.trigger for one in records if isinstance(one, RebalanceScheduled)]
-    return tuple(dict.fromkeys((*before.triggers, *new))) or ("probe",)
+    return tuple(dict.fromkeys((*before.triggers, *new))) or (PROBE,)
 
 
 def _score(group: Group, present: Group) -> float:
