@@ -133,7 +133,7 @@ def _alone(found: Results) -> list[str]:
         [
             ARM_NAMES[each["arm"]],
             str(each["standbys"]),
-            *(_range(each[name]) for name in ("moved", "handovers", "looks")),
+            *(_range(each[name]) if name in each else "-" for name in ("moved", "handovers", "looks")),
         ]
         for each in found.get("alone", ())
     ]
