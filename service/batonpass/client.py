@@ -419,10 +419,14 @@ def is_uuid(text: str) -> bool:
     return len(text) == 36 and [len(part) for part in text.split("-")] == [8, 4, 4, 4, 12]
 
 
-def name_of(member: Mapping[str, Any]) -> str:
-    """Return what people call a member: its instance id, unless there is none or it is a UUID; then its own id.
+def readable_name(instance_id: str | None) -> str | None:
+    """Return an instance id if people can read it, else None.
 
     The processes of a Kafka Streams application have UUIDs for instance ids, and names for their members.
     """
-    instance_id = member.get("instance_id")
-    return instance_id if instance_id and not is_uuid(instance_id) else str(member["member_id"])
+    return instance_id if instance_id and not is_uuid(instance_id) else None
+
+
+def name_of(member: Mapping[str, Any]) -> str:
+    """Return what people call a member: its instance id if people can read it, else its own id."""
+    return readable_name(member.get("instance_id")) or str(member["member_id"])

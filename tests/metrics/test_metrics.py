@@ -108,6 +108,21 @@ async def test_the_list_for_people_is_whole(counted: Api) -> None:
     assert shown == served | {(f"batonpass_{name}", "gauge") for name in OF_PROCESS}
 
 
+async def test_a_move_that_is_still_to_come_counts_once(counted: Api) -> None:
+    """Three tasks are to go to m2; the target for m3 has them to come, too, and adds two."""
+    await counted.declare(partitions=6)
+    epoch = (await counted.join("m1")).json()["member_epoch"]
+    await counted.beat("m1", 1, epoch, {f"0_{number}": {"role": "active", "state": "running"} for number in range(6)})
+    await counted.join("m2")
+    seen = await scrape(counted)
+    assert seen["batonpass_moves_total{group=orders}"] == 6 + 3
+    await counted.join("m3")
+    seen = await scrape(counted)
+    assert seen["batonpass_generations_total{group=orders}"] == 3
+    assert seen["batonpass_moves_total{group=orders}"] == 6 + 3 + 2
+    assert seen["batonpass_moves_lower_bound_total{group=orders}"] == 6 + 3 + 2
+
+
 async def test_what_happens_is_counted(counted: Api) -> None:
     """Decisions, heartbeats, generations, moves, the handover with its gap, and calls, each as often as it happened."""
     await counted.declare()

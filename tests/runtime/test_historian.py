@@ -21,6 +21,7 @@ from batonpass.codec.traces import (
     soft_after,
     soft_delta,
 )
+from batonpass.core import retarget
 from batonpass.core.decide import decide
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
@@ -33,17 +34,20 @@ from batonpass.core.inputs import (
     Join,
     Leave,
     PauseRequest,
+    ProbeRequest,
     ResumeRequest,
     Started,
     Tick,
 )
 from batonpass.core.invariants import check_repeated
 from batonpass.core.model import Group
+from batonpass.core.placement import PlacementError
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import Policy
 from batonpass.core.records import Record
 from batonpass.core.replies import Done, Reply
 from batonpass.core.soft import EndOffset, MemberSoft, Soft
+from batonpass.runtime.events import EventType
 from batonpass.runtime.history import NOBODY_ASKED, Historian, History
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces-v1.jsonl"
@@ -212,6 +216,25 @@ def test_generations_say_what_moved_and_how_even_it_became() -> None:
     assert (last.score_before, last.score, last.moves, last.lower_bound) == (6.0, 0.0, 4, 4)
     assert {moved.owner for moved in last.moved if moved.owner != moved.owner_before} == {"m3"}
     assert all(moved.why for moved in last.moved if moved.owner != moved.owner_before)
+
+
+def test_a_generation_that_nothing_scheduled_came_of_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row says so, and its event too: here the placement for the join failed, and a probe makes up for it."""
+
+    def fail(*_: object) -> None:
+        raise PlacementError("no flow")
+
+    scene = Chronicle()
+    scene.declare(topology(4))
+    with monkeypatch.context() as broken:
+        broken.setattr(retarget, "place", fail)
+        scene.join("a")
+        scene.tick(100)
+    scene.do(ProbeRequest())
+    (one,) = [one.history for one in scene.written if one.history.generation is not None]
+    assert one.generation is not None
+    assert one.generation.triggers == ("probe",)
+    assert [event.body["triggers"] for event in one.events if event.type == EventType.GENERATION] == [["probe"]]
 
 
 def test_a_trace_names_only_who_was_heard_since_the_one_before() -> None:

@@ -9,21 +9,20 @@ import asyncio
 from functools import partial
 
 from fastapi import APIRouter
-from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.service import asked_of, group_of, json_response, member_of, order, query, service_of
-from batonpass.codec.answers import answer_body, drain_body
+from batonpass.codec.answers import status_and_body
 from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody, ReasonQuery
-from batonpass.codec.requests import naming_query, read_join
+from batonpass.codec.requests import drain_of, eviction_of, leave_of, naming_query, read_join
 from batonpass.codec.views import member_body, next_owners_of
 from batonpass.core.answers import refusal
 from batonpass.core.errors import NotSafeToStop
 from batonpass.core.ids import MemberId
-from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Leave
+from batonpass.core.inputs import DrainRequest, DrainReversal
 from batonpass.core.model import Group, Member
 from batonpass.core.replies import Answer, DrainProgress
 from batonpass.core.safe_to_stop import reasons_to_stay
@@ -49,14 +48,14 @@ async def join(request: Request) -> Response:
     limit = service.coordinator.policy.max_tasks_per_heartbeat
     wanted = naming_query(read_join(member_id, body, tasks_max=limit), request.query_params, known=("reason",))
     answer = await service.ask(group_id, wanted, Answer, asked_of(request))
-    return json_response(answer_body(answer), 201 if answer.created else 200)
+    return _answered(answer)
 
 
 @route(router, "DELETE", MEMBER, body=ReasonBody, query=LeaveQuery, answers={204: "Left."})
 async def leave(request: Request) -> Response:
     """Leave for good, or to restart under the same instance id; after the actives have been stopped."""
     asked = query(request, LeaveQuery)
-    return await order(request, Leave(member_of(request), restart=asked.mode == "restart"), asked.reason)
+    return await order(request, leave_of(member_of(request), asked), asked.reason)
 
 
 @route(
@@ -73,9 +72,8 @@ async def drain(request: Request) -> Response:
     service = service_of(request)
     asked = query(request, DrainQuery)
     end = asyncio.get_running_loop().time() + asked.wait_ms / 1_000
-    deadline_ms = None if asked.deadline_ms is UNSET else asked.deadline_ms
     reason = await service.reason(request, asked.reason)
-    wanted = DrainRequest(member_of(request), deadline_ms)
+    wanted = drain_of(member_of(request), asked)
     progress = await service.command(request, wanted, DrainProgress, reason=reason)
     while progress.remaining:
         left_s = end - asyncio.get_running_loop().time()
@@ -84,7 +82,7 @@ async def drain(request: Request) -> Response:
         # Asking again changes nothing: the first deadline stands, and the reply says how far it has come.
         again = DrainRequest(wanted.member_id)
         progress = await service.ask(group_of(request), again, DrainProgress, asked_of(request))
-    return json_response(drain_body(progress), 202 if progress.remaining else 200)
+    return _answered(progress)
 
 
 @route(router, "DELETE", MEMBER + "/drain", body=ReasonBody, query=ReasonQuery, answers={204: "The member stays."})
@@ -97,7 +95,7 @@ async def undrain(request: Request) -> Response:
 async def evict(request: Request) -> Response:
     """Remove a member; its tasks are free when its lease is over, or at once if the caller vouches for its death."""
     asked = query(request, EvictQuery)
-    return await order(request, Eviction(member_of(request), dead=asked.dead), asked.reason)
+    return await order(request, eviction_of(member_of(request), asked), asked.reason)
 
 
 @route(
@@ -148,6 +146,11 @@ async def safe_to_stop(request: Request) -> Response:
         detail = f"stopping member {member.id} now would interrupt {len(reasons)} tasks; drain it first, or wait"
         raise NotSafeToStop(detail, errors=reasons)
     return json_response({"member_id": member.id, "safe_to_stop": True})
+
+
+def _answered(reply: Answer | DrainProgress) -> Response:
+    status, body = status_and_body(reply)
+    return json_response(body, status)
 
 
 def _present(group: Group, member_id: MemberId) -> Member:

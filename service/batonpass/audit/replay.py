@@ -33,7 +33,7 @@ from batonpass.audit.spread import bundles, part_count
 from batonpass.audit.tables import SELECTS
 from batonpass.codec.changes import Change, changes_of
 from batonpass.codec.code import code_version
-from batonpass.codec.generations import Generation, Moved, generation_of, why_of
+from batonpass.codec.generations import PROBE, Generation, Moved, generation_of, why_of
 from batonpass.codec.records import RECORD_TYPES, StoredRecord
 from batonpass.codec.traces import Trace, UnreadableTrace, decode_trace, replay, soft_after
 from batonpass.core.decide import Decision
@@ -189,6 +189,8 @@ class GroupReplay:
             self._wrong(f"a generation at version {version} cannot be read: {error}", (version + 1,), at_ms)
             self._unread.add(version)
         else:
+            # Programs before this one named no trigger for what a probe had found.
+            shown = shown._replace(triggers=shown.triggers or (PROBE,))
             self._shown[shown.number] = ShownGeneration(version, shown)
 
     def record(self, seq: int, stored: StoredRecord, at_ms: int) -> None:

@@ -24,6 +24,7 @@ from batonpass.audit.plan import DAY_MS, DayPlan, GroupPart, quoted
 from batonpass.audit.tables import COPIES, SELECTS, WHOLE_LAG
 from batonpass.codec.records import StoredRecord
 from batonpass.core import records as r
+from batonpass.core.durations import duration
 from batonpass.core.errors import InvalidConfig
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
@@ -784,8 +785,8 @@ def _sentences(story: Story, now: Trial, best: Trial) -> list[str]:
     day = "the day so far" if story.so_far else "the day"
     told = [
         (
-            f"Simulated with the present settings, {day} has {seconds(now.downtime_ms)} of downtime and {amount(now.moves, 'move')}; "
-            f"in truth it had {seconds(lived.downtime_ms)} and {lived.moves}."
+            f"Simulated with the present settings, {day} has {duration(now.downtime_ms)} of downtime and {amount(now.moves, 'move')}; "
+            f"in truth it had {duration(lived.downtime_ms)} and {lived.moves}."
         ),
         _how_sure(story, now, best),
     ]
@@ -793,11 +794,11 @@ def _sentences(story: Story, now: Trial, best: Trial) -> list[str]:
         told.append("No setting that was tried is enough better to change anything.")
     if _is_sooner(best, now):
         told.append(
-            f"Tasks run elsewhere than where they belong for {seconds(best.waiting_ms)} in all instead of {seconds(now.waiting_ms)}."
+            f"Tasks run elsewhere than where they belong for {duration(best.waiting_ms)} in all instead of {duration(now.waiting_ms)}."
         )
     if best.silence_ms >= BETTER_MS and best.silence_ms > SILENCE_SHARE * best.downtime_ms:
         told.append(
-            f"Of the downtime that is left, {seconds(best.silence_ms)} is waiting for members that had died: "
+            f"Of the downtime that is left, {duration(best.silence_ms)} is waiting for members that had died: "
             "session_timeout_ms says how long, suspect_timeout_ms where outputs are fenced; neither is tried here."
         )
     extra = _standbys(best) - _standbys(now)
@@ -839,15 +840,8 @@ def _why_apart(story: Story, now: Trial) -> str:
         return "What is not known of it, or left out, may be why, and is said below."
     lasted_ms = story.scenario.until_ms or 0
     if lasted_ms < SHORT_MS:
-        return f"It lasted {seconds(lasted_ms)}, in which a few seconds decide: a longer one says more."
+        return f"It lasted {duration(lasted_ms)}, in which a few seconds decide: a longer one says more."
     return "Its processes may have been slower to start and to stop, or failed otherwise, than simulated ones do."
-
-
-def seconds(ms: float) -> str:
-    """Write a span of time as people do."""
-    if ms < 120_000:
-        return f"{ms / 1_000:.1f} s"
-    return f"{ms / 60_000:.1f} min" if ms < 7_200_000 else f"{ms / 3_600_000:.1f} h"
 
 
 GROUPS_MOST: Final = 12

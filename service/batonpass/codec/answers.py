@@ -11,7 +11,7 @@ import msgspec
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import TaskId, task_sort_key
 from batonpass.core.model import Grant, Role
-from batonpass.core.replies import Answer, DrainProgress
+from batonpass.core.replies import Answer, DrainProgress, Reply
 from batonpass.core.soft import Positions
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -30,6 +30,19 @@ def rfc3339(at_ms: int) -> str:
 def time_of(at_ms: int | None) -> str | None:
     """Return an instant as the wire has it, None where there is none."""
     return None if at_ms is None else rfc3339(at_ms)
+
+
+def status_and_body(reply: Reply) -> tuple[int, dict[str, Any] | None]:
+    """Return the status and the body of the reply to a member's call."""
+    match reply:
+        case Answer():
+            return (201 if reply.created else 200), answer_body(reply)
+        case DrainProgress():
+            return (202 if reply.remaining else 200), drain_body(reply)
+        case ProtocolError():
+            return reply.status, problem_body(reply)
+        case _:
+            return 204, None
 
 
 def answer_body(answer: Answer) -> dict[str, Any]:

@@ -6,12 +6,15 @@ It follows from the records, the group and the reasons of the decision, for who 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Group
 from batonpass.core.reasons import Reason
 from batonpass.core.records import RebalanceScheduled, Record, TargetPlaced
+
+PROBE: Final = "probe"
+"""The trigger of a target that nothing had scheduled: a look at the group found it better."""
 
 
 class Moved(NamedTuple):
@@ -29,7 +32,8 @@ class Generation(NamedTuple):
     """A committed version of the target assignment, and how it came about.
 
     ``score`` is the difference between the highest and the lowest active stateful load per capacity, before and after.
-    ``warmups`` is how many warmups run after the decision. Durations are milliseconds.
+    ``moves`` counts what is still to come, also where an earlier generation asked for it. ``warmups`` is how many
+    warmups run after the decision. Durations are milliseconds.
     """
 
     number: int
@@ -76,7 +80,7 @@ def generation_of(
         number=placed.generation,
         group_epoch=placed.group_epoch,
         at_ms=at[0],
-        triggers=_triggers(before, records),
+        triggers=triggers_of(before, records),
         members=len(after.members),
         tasks=len(after.table.ids),
         moves=placed.moves,
@@ -90,9 +94,10 @@ def generation_of(
     )
 
 
-def _triggers(before: Group, records: Iterable[Record]) -> tuple[str, ...]:
+def triggers_of(before: Group, records: Iterable[Record]) -> tuple[str, ...]:
+    """Return why a target was placed: what had scheduled it, or ``PROBE`` if nothing had."""
     new = [one.trigger for one in records if isinstance(one, RebalanceScheduled)]
-    return tuple(dict.fromkeys((*before.triggers, *new)))
+    return tuple(dict.fromkeys((*before.triggers, *new))) or (PROBE,)
 
 
 def _score(group: Group, present: Group) -> float:

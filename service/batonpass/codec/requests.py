@@ -11,9 +11,12 @@ from msgspec import UNSET, Struct, UnsetType
 
 from batonpass.codec.bodies import (
     NAME_CHARS_MAX,
+    DrainQuery,
+    EvictQuery,
     GroupBody,
     HeartbeatBody,
     JoinBody,
+    LeaveQuery,
     PauseBody,
     ReportBody,
     TopologyBody,
@@ -23,13 +26,26 @@ from batonpass.codec.shape import UNKNOWN_MAX, Shape, refusal
 from batonpass.core.dry_run.whatif import Newcomers, WhatIf
 from batonpass.core.errors import InvalidConfig, InvalidRequest, InvalidTopology, ProtocolError, TooLarge
 from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import GroupDeclaration, Heartbeat, Join, PauseRequest
+from batonpass.core.inputs import (
+    DrainRequest,
+    DrainReversal,
+    Eviction,
+    GroupDeclaration,
+    Heartbeat,
+    Input,
+    Join,
+    Leave,
+    PauseRequest,
+)
 from batonpass.core.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
 from batonpass.core.soft import Positions, TaskReport
 
 # Workers of another version may know fields that this program does not, so these two are lenient (protocol 1.3).
 _JOIN: Final = Shape(JoinBody, lenient=True)
 _HEARTBEAT: Final = Shape(HeartbeatBody, lenient=True)
+_LEAVE: Final = Shape(LeaveQuery)
+_DRAIN: Final = Shape(DrainQuery)
+_EVICT: Final = Shape(EvictQuery)
 _GROUP: Final = Shape(GroupBody)
 _PAUSE: Final = Shape(PauseBody)
 _WHAT_IF: Final = Shape(WhatIfBody)
@@ -95,6 +111,42 @@ def read_heartbeat(member_id: MemberId, body: bytes, *, tasks_max: int) -> Heart
     if not isinstance(said.tasks, UnsetType):
         fields["tasks"] = _reports(said.tasks, tasks_max)
     return Heartbeat(member_id, **fields)
+
+
+def leave_of(member_id: MemberId, said: LeaveQuery) -> Leave:
+    return Leave(member_id, restart=said.mode == "restart")
+
+
+def drain_of(member_id: MemberId, said: DrainQuery) -> DrainRequest:
+    return DrainRequest(member_id, None if isinstance(said.deadline_ms, UnsetType) else said.deadline_ms)
+
+
+def eviction_of(member_id: MemberId, said: EvictQuery) -> Eviction:
+    return Eviction(member_id, dead=said.dead)
+
+
+def read_call(kind: str, member_id: MemberId, query: Mapping[str, str], body: bytes, *, tasks_max: int) -> Input:
+    """Return what a call for a member asks for. Its ``kind`` is the name that it has over Kafka, or ``evict``.
+
+    Raises:
+        InvalidRequest: naming every fault by path and reason.
+        TooLarge: when it reports more than ``tasks_max`` tasks (413).
+    """
+    match kind:
+        case "join":
+            return read_join(member_id, body, tasks_max=tasks_max)
+        case "heartbeat":
+            return read_heartbeat(member_id, body, tasks_max=tasks_max)
+        case "leave":
+            return leave_of(member_id, _LEAVE.read(query, prefix="query"))
+        case "drain":
+            return drain_of(member_id, _DRAIN.read(query, prefix="query"))
+        case "undrain":
+            return DrainReversal(member_id)
+        case "evict":
+            return eviction_of(member_id, _EVICT.read(query, prefix="query"))
+        case _:
+            raise refusal([("kind", f"{kind!r} is no call for a member")])
 
 
 def _given(said: Struct) -> dict[str, Any]:

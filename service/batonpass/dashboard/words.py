@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from batonpass.client import is_uuid
+from batonpass.client import is_uuid, readable_name
 from batonpass.core.durations import duration
 from batonpass.core.reasons import meaning_of  # noqa: F401 - templates ask for it here
 
@@ -134,12 +134,10 @@ class Names:
         self._known: dict[str, str] = dict(known or {})
 
     def learn(self, member_id: str, name: str | None) -> None:
-        """Remember the instance id of a member, after it has gone too: the past speaks of it.
-
-        The processes of a Kafka Streams application have UUIDs for instance ids; their members have names.
-        """
-        if name and not is_uuid(name):
-            self._known[member_id] = name
+        """Remember the instance id of a member, also after the member has gone: the past speaks of it."""
+        known = readable_name(name)
+        if known:
+            self._known[member_id] = known
 
     def __call__(self, member_id: str | None) -> str:
         """Return the name of a member; a dash for None."""

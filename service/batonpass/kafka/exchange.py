@@ -38,12 +38,12 @@ from aiokafka.errors import KafkaError
 
 from batonpass.codec.answers import answer_body, problem_body, to_json
 from batonpass.codec.bodies import DurationMs, LeaveQuery, ReasonBody
-from batonpass.codec.requests import checked_name, read_heartbeat, read_join
+from batonpass.codec.requests import checked_name, leave_of, read_heartbeat, read_join
 from batonpass.codec.shape import Shape, refusal
 from batonpass.core.answers import answer_to_poll
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import DrainRequest, DrainReversal, Heartbeat, Input, Leave
+from batonpass.core.inputs import DrainRequest, DrainReversal, Heartbeat, Input
 from batonpass.core.replies import Answer
 from batonpass.kafka.topics import make_topics
 from batonpass.kafka.watch import Groups
@@ -177,7 +177,7 @@ def read_item(member_id: MemberId, kind: str, said: dict[str, Any], *, tasks_max
             return read_heartbeat(member_id, body, tasks_max=tasks_max), ""
         case "leave":
             leave = _LEAVE.parse(body).value
-            return Leave(member_id, restart=leave.mode == "restart"), leave.reason
+            return leave_of(member_id, leave), leave.reason
         case "drain":
             drain = _DRAIN.parse(body).value
             return DrainRequest(member_id, drain.deadline_ms), drain.reason

@@ -15,6 +15,7 @@ from prometheus_client.process_collector import ProcessCollector
 from batonpass import __version__
 from batonpass.core.errors import ProtocolError
 from batonpass.core.inputs import Heartbeat
+from batonpass.core.records import TargetPlaced
 from batonpass.runtime.events import EventType
 from batonpass.runtime.ports import Observer
 
@@ -74,8 +75,12 @@ class Counts(Observer):
         self._decision_seconds = cache(seconds.labels)
         self._heartbeats = self._counter("heartbeats", "Heartbeats processed.", "group")
         self._generations = self._counter("generations", "Target assignments committed.", "group")
-        self._moves = self._counter("moves", "Stateful tasks that a new target moves.", "group")
-        self._bound = self._counter("moves_lower_bound", "The least that any balanced target would move.", "group")
+        self._moves = self._counter(
+            "moves", "Moves of stateful tasks, each counted when a target first asks for it.", "group"
+        )
+        self._bound = self._counter(
+            "moves_lower_bound", "The fewest moves of any balanced target, counted as moves are.", "group"
+        )
         meaning = "Target load per capacity, highest less lowest member."
         self._imbalance = Gauge("batonpass_group_imbalance", meaning, ("group",), registry=self.registry)
         self._laws = self._counter("laws_broken", "Decisions dropped because they would break a law.", "law")
@@ -122,6 +127,20 @@ class Counts(Observer):
             self._decisions(type(item).__name__, outcome).inc()
             if isinstance(item, Heartbeat):
                 self._of(self._heartbeats, before.id).inc()
+        for record in decision.records:
+            if isinstance(record, TargetPlaced):
+                self._target_placed(before, decision.after, record)
+
+    def _target_placed(self, before: Group, after: Group, record: TargetPlaced) -> None:
+        """Count the moves that a target adds. The record also has those to come that an earlier target asked for."""
+        new = 0
+        for task_id, (target, _, _) in record.changes.items():
+            task, index = before.tasks.get(task_id), after.table.index_of.get(task_id)
+            present = (None, task.target, task.owner) if task is not None else (None,)
+            new += index is not None and after.table.stateful[index] and target not in present
+        new = min(new, record.moves)
+        self._of(self._moves, after.id).inc(new)
+        self._of(self._bound, after.id).inc(max(0, record.lower_bound - (record.moves - new)))
 
     def committed(self, commit: Commit, append_ms: float) -> None:
         """Count a commit, and what it tells."""
@@ -131,8 +150,6 @@ class Counts(Observer):
         made = history.generation
         if made is not None:
             self._of(self._generations, group).inc()
-            self._of(self._moves, group).inc(made.moves)
-            self._of(self._bound, group).inc(made.lower_bound)
             self._of(self._imbalance, group).set(made.score)
         for event in history.events:
             self._told(group, event)

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from batonpass.codec.answers import rfc3339, time_of
+from batonpass.codec.generations import triggers_of
 from batonpass.core import records as r
 from batonpass.core.answers import why_drain_is_blocked
 from batonpass.core.ids import task_sort_key
@@ -424,7 +425,7 @@ class _Teller:
             EventType.GENERATION,
             number=record.generation,
             group_epoch=record.group_epoch,
-            triggers=list(triggers_of(self._before, self._inputs, self._decision)),
+            triggers=list(triggers_of(self._before, self._decision.records)),
             changed=len(record.changes),
             moves=record.moves,
             lower_bound=record.lower_bound,
@@ -481,15 +482,6 @@ class _Teller:
             if before is None or before.drain is None or _has_actives(before):
                 took_ms = self._now_ms - after.drain.since_ms
                 self._add(EventType.DRAIN_DONE, member=member_id, took_ms=took_ms)
-
-
-def triggers_of(before: Group, inputs: Sequence[Input], decision: Decision) -> tuple[str, ...]:
-    """Return why a placement was made: what had scheduled it, or the look that found it better."""
-    new = [one.trigger for one in decision.records if isinstance(one, r.RebalanceScheduled)]
-    found = tuple(dict.fromkeys((*before.triggers, *new)))
-    if found:
-        return found
-    return tuple(dict.fromkeys("probe" if isinstance(one, Tick) else type(one).__name__.lower() for one in inputs))
 
 
 def _unreleased_left(before: Task, after: Task, released: MemberId) -> bool:

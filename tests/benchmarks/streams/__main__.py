@@ -118,7 +118,7 @@ def _alone(here: Stage, say: Say) -> list[dict[str, Any]]:
                     "arm": arm,
                     **{
                         name: [fold(each[name] for each in played) for fold in (min, max)]
-                        for name in ("moved", "looks")
+                        for name in ("moved", "handovers", "looks")
                     },
                 }
             )

@@ -129,9 +129,13 @@ def _or_dash(value: int | None) -> str:
 
 
 def _alone(found: Results) -> list[str]:
-    head = ["10 processes become 11, 100 tasks", "standbys", "moved, for 9 needed", "rounds until rest"]
+    head = ["10 processes become 11, 100 tasks", "standbys", "moved, for 9 needed", "handovers", "rounds until rest"]
     rows = [
-        [ARM_NAMES[each["arm"]], str(each["standbys"]), _range(each["moved"]), _range(each["looks"])]
+        [
+            ARM_NAMES[each["arm"]],
+            str(each["standbys"]),
+            *(_range(each[name]) if name in each else "-" for name in ("moved", "handovers", "looks")),
+        ]
         for each in found.get("alone", ())
     ]
     return _table(head, rows)

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-import msgspec
-
-from batonpass.codec.answers import answer_body, drain_body, problem_body, to_json
-from batonpass.codec.bodies import DrainQuery, EvictQuery, LeaveQuery, PollQuery
-from batonpass.codec.requests import checked_name, read_declaration, read_heartbeat, read_join
+from batonpass.codec.answers import problem_body, status_and_body, to_json
+from batonpass.codec.bodies import PollQuery
+from batonpass.codec.requests import checked_name, read_call, read_declaration
 from batonpass.codec.shape import Shape
 from batonpass.codec.views import assignments_body, group_summary
 from batonpass.core.answers import answer_to_poll
@@ -24,10 +22,11 @@ from batonpass.core.errors import InvalidRequest, ProtocolError
 from batonpass.core.evolve import evolve
 from batonpass.core.explain.status import describe_assignments, describe_group
 from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Input, Leave, ProbeRequest
+from batonpass.core.inputs import Eviction, Input, ProbeRequest
 from batonpass.core.invariants import check_step
 from batonpass.core.policy import Policy
-from batonpass.core.replies import Answer, Declared, Done, DrainProgress
+from batonpass.core.replies import Declared, Done
+from batonpass.core.replies import Reply as CoreReply
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_store import Alone, MemoryRecordLog
 from batonpass.runtime.ports import Defect, Observer, Ports, RecordLog
@@ -49,11 +48,16 @@ EPOCH_MS = 1_800_000_000_000
 TASKS_MAX = 20_000
 
 _POLL = Shape(PollQuery)
-_LEAVE = Shape(LeaveQuery)
-_DRAIN = Shape(DrainQuery)
-_EVICT = Shape(EvictQuery)
+_KINDS = {
+    ("PUT",): "join",
+    ("DELETE",): "leave",
+    ("POST", "heartbeat"): "heartbeat",
+    ("POST", "drain"): "drain",
+    ("DELETE", "drain"): "undrain",
+    ("POST", "evict"): "evict",
+}
 
-R = TypeVar("R", Answer, Declared, Done, DrainProgress)
+R = TypeVar("R", Declared, Done)
 
 
 class _Observer(Observer):
@@ -219,60 +223,32 @@ class LocalCoordinator:
                 return Reply(201 if declared.created else 200, to_json(await self.describe(group)))
             case ("GET", "v1", "groups", group):
                 return Reply(200, to_json(await self.describe(group)))
-            case (verb, "v1", "groups", group, "members", member, *rest):
-                call = self._calls.get((verb, *rest))
-                if call is not None:
-                    names = GroupId(checked_name("group", group)), MemberId(checked_name("member", member))
-                    return await call(self, *names, query, body)
+            case ("GET", "v1", "groups", group, "members", member, "assignment"):
+                return await self._assignment(*_named(group, member), query)
+            case (verb, "v1", "groups", group, "members", member, *rest) if (verb, *rest) in _KINDS:
+                group_id, member_id = _named(group, member)
+                asked = read_call(_KINDS[verb, *rest], member_id, query, body, tasks_max=TASKS_MAX)
+                return _reply(await self.coordinator.ask(group_id, asked))
             case _:
                 pass
         raise InvalidRequest(f"{method} {'/'.join(parts)} is not served by a coordinator for tests")
 
-    async def _join(self, group: GroupId, member: MemberId, _query: Mapping[str, str], body: bytes) -> Reply:
-        joined = await self._ask(group, read_join(member, body or b"{}", tasks_max=TASKS_MAX), Answer)
-        return Reply(201 if joined.created else 200, to_json(answer_body(joined)))
-
-    async def _heartbeat(self, group: GroupId, member: MemberId, _query: Mapping[str, str], body: bytes) -> Reply:
-        answer = await self._ask(group, read_heartbeat(member, body, tasks_max=TASKS_MAX), Answer)
-        return Reply(200, to_json(answer_body(answer)))
-
-    async def _assignment(self, group: GroupId, member: MemberId, query: Mapping[str, str], _body: bytes) -> Reply:
+    async def _assignment(self, group: GroupId, member: MemberId, query: Mapping[str, str]) -> Reply:
         asked = _POLL.read(query, prefix="query")
         found = await self.coordinator.poll(group, member, after=asked.after, wait_ms=asked.wait_ms)
-        if isinstance(found, ProtocolError):
-            raise found
-        return Reply(204) if found is None else Reply(200, to_json(answer_body(found)))
-
-    async def _leave(self, group: GroupId, member: MemberId, query: Mapping[str, str], _body: bytes) -> Reply:
-        await self._ask(group, Leave(member, restart=_LEAVE.read(query, prefix="query").mode == "restart"), Done)
-        return Reply(204)
-
-    async def _drain(self, group: GroupId, member: MemberId, query: Mapping[str, str], _body: bytes) -> Reply:
-        asked = _DRAIN.read(query, prefix="query")
-        deadline_ms = None if asked.deadline_ms is msgspec.UNSET else asked.deadline_ms
-        progress = await self._ask(group, DrainRequest(member, deadline_ms), DrainProgress)
-        return Reply(202 if progress.remaining else 200, to_json(drain_body(progress)))
-
-    async def _undrain(self, group: GroupId, member: MemberId, _query: Mapping[str, str], _body: bytes) -> Reply:
-        await self._ask(group, DrainReversal(member), Done)
-        return Reply(204)
-
-    async def _evict(self, group: GroupId, member: MemberId, query: Mapping[str, str], _body: bytes) -> Reply:
-        await self._ask(group, Eviction(member, dead=_EVICT.read(query, prefix="query").dead), Done)
-        return Reply(204)
-
-    _calls: Mapping[tuple[str, ...], Callable[..., Awaitable[Reply]]] = {
-        ("PUT",): _join,
-        ("DELETE",): _leave,
-        ("POST", "heartbeat"): _heartbeat,
-        ("GET", "assignment"): _assignment,
-        ("POST", "drain"): _drain,
-        ("DELETE", "drain"): _undrain,
-        ("POST", "evict"): _evict,
-    }
+        return Reply(204) if found is None else _reply(found)
 
     async def _ask(self, group: GroupId, item: Input, kind: type[R]) -> R:
         reply = await self.coordinator.ask(group, item)
         if isinstance(reply, kind):
             return reply
         raise reply if isinstance(reply, ProtocolError) else Defect(f"the reply is of an unexpected kind: {reply!r}")
+
+
+def _named(group: str, member: str) -> tuple[GroupId, MemberId]:
+    return GroupId(checked_name("group", group)), MemberId(checked_name("member", member))
+
+
+def _reply(reply: CoreReply) -> Reply:
+    status, body = status_and_body(reply)
+    return Reply(status) if body is None else Reply(status, to_json(body))

@@ -17,7 +17,7 @@ import org.apache.kafka.streams.processor.assignment.TaskAssignor.TaskAssignment
  *
  * <p>What Kafka Streams does with each answer is played here: an active that goes to another process is taken from its
  * owner in one rebalance and granted in the next, which follows at once. A copy is caught up when it is looked at next.
- * Ten processes are let come to rest, then one more joins. A line of JSON says what that came to.
+ * Ten processes come to rest with all copies caught up, then one more joins. A line of JSON says what that came to.
  *
  * <pre>
  * java -cp ... io.batonpass.streams.Rounds --mode off|assign [--standbys 0] [--seed 0] [--url URL] [--token TOKEN]
@@ -33,7 +33,9 @@ public final class Rounds {
     private final Set<Integer> processes = new HashSet<>();
     private final Map<TaskId, ProcessId> owners = new TreeMap<>();
     private final Map<ProcessId, Map<TaskId, Boolean>> copies = new HashMap<>();
+    private final Map<TaskId, ProcessId> lastOwners = new HashMap<>();
     private int looks;
+    private int handovers;
 
     private Rounds(Map<String, ?> configs, int standbys) {
         assignor.configure(configs);
@@ -59,12 +61,14 @@ public final class Rounds {
             rounds.processes.add(random.nextInt(Integer.MAX_VALUE));
         }
         rounds.play();
+        rounds.catchUp();
         Map<TaskId, ProcessId> before = Map.copyOf(rounds.owners);
         rounds.looks = 0;
+        rounds.handovers = 0;
         rounds.processes.add(random.nextInt(Integer.MAX_VALUE));
         rounds.play();
         long moved = before.keySet().stream().filter(task -> !before.get(task).equals(rounds.owners.get(task))).count();
-        System.out.println("{\"moved\": " + moved + ", \"looks\": " + rounds.looks + "}");
+        System.out.println("{\"moved\": " + moved + ", \"handovers\": " + rounds.handovers + ", \"looks\": " + rounds.looks + "}");
         long unanswered = Counters.of(String.valueOf(configs.get("application.id"))).getNoAnswers();
         if (unanswered > 0) {
             throw new IllegalStateException(unanswered + " questions were not answered");
@@ -82,9 +86,13 @@ public final class Rounds {
                 return;
             }
             looks++;
-            copies.values().forEach(each -> each.replaceAll((task, caughtUp) -> true));
+            catchUp();
         }
         throw new IllegalStateException("it did not come to rest");
+    }
+
+    private void catchUp() {
+        copies.values().forEach(each -> each.replaceAll((task, caughtUp) -> true));
     }
 
     private Applications application() {
@@ -123,6 +131,9 @@ public final class Rounds {
                         }
                     } else {
                         owners.put(task.id(), each.processId());
+                        if (!each.processId().equals(lastOwners.put(task.id(), each.processId()))) {
+                            handovers++;
+                        }
                     }
                 }
             }
