@@ -360,6 +360,19 @@ def test_in_shadow_kafka_decides_and_what_would_be_done_is_shown() -> None:
     assert roles(advice, "b")["active"] == ["0_0", "0_3"]
 
 
+def test_a_warmup_that_runs_when_the_application_goes_into_the_shadow_is_no_reason_to_refuse_it() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    leader.ask(process("a", ALL), process("b"))
+    # Kafka keeps everything where it is: the warmups of b are no use, and only a step would end them.
+    a = tuple(TaskId(task) for task in ALL)
+    kept = OtherAssignment("HighAvailabilityTaskAssignor", {InstanceId("a"): a})
+    for task in a:
+        leader.scene.do(PinRequest(task, MemberId("a")))
+    advice = leader.ask(process("a", ALL), process("b", {"0_0": 0, "0_1": 0}), other=kept)
+    assert (advice.at_rest, advice.follow_up_ms) == (False, 600_000)
+
+
 def test_a_topology_may_grow_and_settings_follow_the_application() -> None:
     leader = Leader()
     leader.ask(process("a", ALL))

@@ -361,7 +361,7 @@ def _follow_up(view: View) -> tuple[int | None, bool]:
         ]
     if waits:
         return min(*waits, interval_ms), False
-    is_to_move = any(task.target not in (None, task.owner) or task.next_owner is not None for task in tasks)
+    is_to_move = any(task.warmups or task.next_owner or task.target not in (None, task.owner) for task in tasks)
     return (interval_ms if is_to_move else None), False
 
 

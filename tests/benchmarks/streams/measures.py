@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tests.clients.streams_job import PARTITIONS, Event
@@ -72,3 +72,45 @@ def _restored(events: Iterable[Sequence[Event]], window: Window) -> dict[str, in
                 beside += each["read"] - read if is_within else 0
                 read = each["read"]
     return {"waited_for": waited_for, "beside": beside}
+
+
+def parts_of(
+    ledger: Ledger, window: Window, events: Iterable[Sequence[Event]], decided: Iterable[int]
+) -> list[dict[str, Any]]:
+    """Return what each handover's silence was made of: when each part of it ended, in ms since the last output before.
+
+    ``closed``: the old owner has given the task up. ``decided``: the leader gives it to the new one. ``restoring`` and
+    ``restored``: the new owner reads what its copy lacks, so many ``records``. ``opened``: it may process. ``output``:
+    the first one. None: nobody said so, as when the old owner has died.
+    """
+    told = sorted((each for said in events for each in said if "partition" in each), key=lambda each: int(each["at"]))
+    parts: list[dict[str, Any]] = []
+    for handover in ledger.handovers((window.begun_ms, window.ended_ms)):
+        last_ms = handover.at_ms - handover.gap_ms
+        within = [
+            each for each in told if each["partition"] == handover.task and last_ms <= each["at"] <= handover.at_ms
+        ]
+        # The last of each kind: what came before was another attempt.
+        at = {each["event"]: each["at"] - last_ms for each in within}
+        records = [each["records"] for each in within if each["event"] == "restored"]
+        grants = [each - last_ms for each in decided if last_ms + at.get("closed", 0) <= each <= handover.at_ms]
+        parts.append(
+            {
+                "task": handover.task,
+                "from": handover.giver,
+                "to": handover.taker,
+                "closed": at.get("closed"),
+                "decided": min(grants, default=None),
+                **{event: at.get(event) for event in ("restoring", "restored", "opened")},
+                "output": handover.gap_ms,
+                "records": sum(records),
+            }
+        )
+    return parts
+
+
+def part_words(part: Mapping[str, Any]) -> str:
+    """Return what one silence was made of, in a line."""
+    names = ("closed", "decided", "restoring", "restored", "opened", "output")
+    times = ", ".join(f"{name} {'-' if part[name] is None else part[name]}" for name in names)
+    return f"task {part['task']}, {part['from']} to {part['to']}, ms: {times}; {part['records']} records restored"

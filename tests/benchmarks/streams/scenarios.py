@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tests.benchmarks.streams.measures import Figures, Window, figures_of
+from tests.benchmarks.streams.measures import Figures, Window, figures_of, part_words, parts_of
 from tests.benchmarks.streams.stage import CAUGHT_UP, Application, Stage
 from tests.clients.streams_job import PARTITIONS, Program, read, until
 from tests.e2e.serving import SECRET
@@ -214,15 +214,20 @@ def perform(stage: Stage, scenario: Scenario, arm: Arm, size: Size, say: Say) ->
         load.stop()
         say("counting")
         ledger, account = asyncio.run(read(application.bootstrap, application.name))
+        window = Window((quiet_ms, quiet_ms + (QUIET_S - 1) * 1_000), begun, rest_ms, ended)
         figures = figures_of(
             ledger,
-            Window((quiet_ms, quiet_ms + (QUIET_S - 1) * 1_000), begun, rest_ms, ended),
+            window,
             lost=frozenset(run.lost),
             alive=application.alive,
             events=application.said,
         )
         decided = [at for at, _ in application.decisions() if begun < at <= ended]
+        parts = parts_of(ledger, window, application.said, decided)
+        for part in parts:
+            say(part_words(part))
         return figures | {
+            "parts": parts,
             "rebalances": None if arm.by_broker else len(decided),
             "errors": [each["error"] for said in application.said for each in said if each["event"] == "failed"],
             "orders": account.taken_in,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.benchmarks.streams.measures import Figures, Window, figures_of
+from tests.benchmarks.streams.measures import Figures, Window, figures_of, part_words, parts_of
 from tests.benchmarks.streams.scenarios import ARMS, EVERY_JOB, SCENARIOS
 from tests.benchmarks.streams.tables import DOCUMENTS, RESULTS, bars, filled, shortfalls
 from tests.clients.streams_job import PARTITIONS
@@ -65,6 +65,32 @@ def test_lost_moved_and_unmoved_tasks_are_told_apart() -> None:
     assert silence["moved"] == {"tasks": 2, "p50": 500, "max": 500}
     assert silence["unmoved"]["tasks"] == 6
     assert silence["quiet"] == {"tasks": 12, "p50": 100, "max": 100}
+
+
+def test_a_silence_is_told_in_its_parts() -> None:
+    """A gives task 0 up and B restores 7 records of it; of task 1's old owner nothing is heard any more."""
+    ledger = Ledger(2, stateful=False)
+    for task in (0, 1):
+        for offset, (writer, at_ms) in enumerate([("A", 1_000), ("B", 1_900)]):
+            ledger.note(task, b"k", Output(offset, 0, 1, writer), at_ms)
+    said = [
+        [{"at": 1_010, "event": "closed", "partition": 0}, {"at": 1_500, "event": "progress", "read": 0}],
+        [
+            {"at": 300, "event": "opened", "partition": 0},
+            {"at": 1_300, "event": "restoring", "partition": 0},
+            {"at": 1_700, "event": "restored", "partition": 0, "records": 7},
+            {"at": 1_710, "event": "opened", "partition": 0},
+            {"at": 1_800, "event": "opened", "partition": 1},
+        ],
+    ]
+    first, second = parts_of(ledger, Window((0, 500), 500, None, 2_000), said, [1_005, 1_200])
+    assert part_words(first) == (
+        "task 0, A to B, ms: closed 10, decided 200, restoring 300, restored 700, opened 710, output 900;"
+        " 7 records restored"
+    )
+    assert part_words(second) == (
+        "task 1, A to B, ms: closed -, decided 5, restoring -, restored -, opened 800, output 900; 0 records restored"
+    )
 
 
 def run(**figures: object) -> Figures:

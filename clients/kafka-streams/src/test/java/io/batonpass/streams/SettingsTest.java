@@ -53,6 +53,8 @@ class SettingsTest {
     void valuesNeedNotBeText() {
         Settings settings = with("batonpass.timeout.ms", 700);
         assertEquals(Duration.ofMillis(700), settings.timeout());
+        assertEquals(Duration.ofSeconds(10),
+            Settings.of(Map.of("batonpass.mode", "shadow", "batonpass.timeout.ms", 700)).timeout());
         assertEquals("other", with("batonpass.group", "other").group());
     }
 

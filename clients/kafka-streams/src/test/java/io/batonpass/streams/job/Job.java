@@ -41,7 +41,8 @@ import org.apache.kafka.streams.state.Stores;
  * task. Each says who wrote it and for which input: {@code INSTANCE OFFSET TOTAL COUNT}.
  *
  * <p>What happens goes to standard output, a JSON object a line: {@code state}, {@code has}, {@code restoring}, {@code
- * restored}, {@code failed}, and every second {@code progress}: how many tasks have processed anything since the last one, how
+ * restored}, {@code opened} and {@code closed} (a task can process from then on, and no longer), {@code failed}, and every second
+ * {@code progress}: how many tasks have processed anything since the last one, how
  * many records the worst copy lacks, and how many copies have read so far to be caught up. SIGTERM closes the instance, with {@code --leave yes} out of its group.
  *
  * <pre>
@@ -162,6 +163,12 @@ public final class Job {
         public void init(ProcessorContext<String, String> given) {
             context = given;
             store = given.getStateStore("store");
+            say("opened", "\"partition\": " + context.taskId().partition() + ", \"instance\": \"" + instance + "\"");
+        }
+
+        @Override
+        public void close() {
+            say("closed", "\"partition\": " + context.taskId().partition() + ", \"instance\": \"" + instance + "\"");
         }
 
         @Override
