@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from tests.simulate.worlds import run_many
 
 from batonpass.codec import groups as codec
 from batonpass.codec.groups import FIELDS, GROUP_VERSION, UnreadableGroup, decode_group, encode_group
@@ -17,7 +18,6 @@ from batonpass.core.policy import Policy
 from batonpass.core.soft import Soft
 from batonpass.core.topology import build_table
 from batonpass.simulate import coordinator
-from batonpass.simulate.run import run_many
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "groups-v1.json"
 STEPS = 6_000

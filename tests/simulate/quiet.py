@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batonpass.core.model import Subtopology, Topology
-from batonpass.simulate.plan import Scenario, WorkerPlan
+from batonpass.simulate.plan import WorkerPlan, WorldPlan
 from batonpass.simulate.run import why_not_at_rest
 from batonpass.simulate.worker import Worker
 from batonpass.simulate.world import World
@@ -30,7 +30,7 @@ def quiet(*, workers: int, tasks: int, **config: object) -> World:
     """Return a world of equal workers over a wire without faults, before it begins."""
     topology = Topology(1, (Subtopology("0", tasks, changelog_topics=("store-0",), epoch=1),))
     plans = tuple(plan(number) for number in range(workers))
-    return World(Scenario(1, topology, {**CONFIG, **config}, plans))
+    return World(WorldPlan(1, topology, {**CONFIG, **config}, plans))
 
 
 def rest(world: World, *, within_ms: int = 120_000) -> int:

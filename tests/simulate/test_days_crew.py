@@ -17,7 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from typer.testing import CliRunner
 
-from batonpass.cli.database import upgraded
+from batonpass.cli.database import upgrade_schema
 from batonpass.cli.simulate import app
 from batonpass.days.generate import Drawing, Wish, Written, generate
 from batonpass.days.rows import COLUMNS
@@ -51,7 +51,7 @@ async def content(url: str) -> dict[str, list[str]]:
 
 async def test_a_day_is_the_same_in_however_many_processes(database_url: str, own_url: str) -> None:
     """Two processes write the rows that one writes, and tell of the same groups."""
-    await asyncio.to_thread(upgraded, own_url)
+    await asyncio.to_thread(upgrade_schema, own_url)
     wish = Wish(date(2026, 11, 20), events=600, groups=3, seed=11, sample_every=30)
     alone = await written(database_url, wish, workers=1)
     together = await written(own_url, wish, workers=2)
@@ -108,7 +108,7 @@ async def test_ctrl_c_ends_at_once_and_leaves_whole_groups(own_url: str, kill: C
 
     A terminal sends the signal to every process of the command; a supervisor to the first one alone.
     """
-    await asyncio.to_thread(upgraded, own_url)
+    await asyncio.to_thread(upgrade_schema, own_url)
     engine = connect(own_url)
     command = started("--into-database", own_url, "--events", "10000", "--groups", "10", "--sample-every", "0")
     try:

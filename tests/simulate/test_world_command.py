@@ -10,7 +10,7 @@ from batonpass.cli import simulate as command
 from batonpass.cli.simulate import parse_only
 from batonpass.core import budget
 from batonpass.core.invariants import Violation
-from batonpass.simulate.plan import Scenario
+from batonpass.simulate.plan import WorldPlan
 from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.seeds import draw
 
@@ -67,7 +67,7 @@ def test_a_failure_shows_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_people_are_told_of_a_failure_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without --json the law, the detail and the replay stand at the end."""
 
-    def failing(scenario: Scenario, *, trace: object = None) -> Outcome:
+    def failing(scenario: WorldPlan, *, trace: object = None) -> Outcome:
         assert trace is None
         outcome = run_world(replace(scenario, events=()), most_steps=50)
         return replace(outcome, violations=(Violation("L1", "planted"),), tail=("a line",))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.simulate.worlds import run_many
 
 from batonpass.core import budget, lag, liveness
 from batonpass.core.decide import Decision, decide
@@ -21,7 +22,7 @@ from batonpass.simulate import checks, coordinator
 from batonpass.simulate.coordinator import Coordinator, Fate, Store
 from batonpass.simulate.faults import FAULTS
 from batonpass.simulate.plan import Event, narrowed
-from batonpass.simulate.run import Outcome, run_many, run_world
+from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.seeds import draw
 from batonpass.simulate.shrink import Narrowing, replay_command, shrink
 from batonpass.worker.protocol.lease import Lease

@@ -1,4 +1,4 @@
-"""What an audit comes to: findings with their evidence, measures of each group, samples for pictures, a verdict.
+"""Results of an audit: findings with their evidence, measures of each group, samples for pictures, a verdict.
 
 All of it is small: it grows with groups and with what is wrong, never with the events of the day.
 """
@@ -70,7 +70,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class GroupDay:
-    """What a group's day came to.
+    """Results of a group's day.
 
     Attributes:
         measures: flat, by name; None where nothing is known (docs/audit.md lists them).

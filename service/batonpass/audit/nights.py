@@ -72,7 +72,7 @@ class Nights:
         return next((day for day in self._open(now) if self._may_be_tried(day, now) and self._has_records(day)), None)
 
     def tried(self, day: date, now: datetime) -> datetime | None:
-        """Hear that a day was tried; return when it is tried again if it has no verdict, None: with the next night."""
+        """Called when a day was tried; return when it is tried again without a verdict, None: with the next night."""
         self._tries.setdefault(day, []).append(now)
         return now + self.schedule.pause if len(self._of_this_night(day, now)) < self.schedule.tries else None
 

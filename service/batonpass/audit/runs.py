@@ -1,4 +1,4 @@
-"""The runs of the audit, as Postgres has them: that one is at work, how it ended, and what it came to.
+"""The runs of the audit, as Postgres has them: that one is at work, how it ended, and its results.
 
 A signal to stop becomes an exception where the audit is, so that everything that is open is closed and the run's row
 says how it ended. A process that is killed outright can say nothing: that is seen by its silence. What is written here

@@ -100,7 +100,7 @@ OUTCOME: Final = pa.schema(
 def outcome(
     rows: Iterable[pa.RecordBatch], begin_ms: int, end_ms: int, limits: Limits = DEFAULT_LIMITS, *, frames: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what a part of the day comes to (``OUTCOME``), from all rows of its groups (``flatten.CHANGES``).
+    """Yield the results of a part of the day (``OUTCOME``), from all rows of its groups (``flatten.CHANGES``).
 
     Without ``frames`` only what grows with groups and with what is wrong.
     """
@@ -157,7 +157,7 @@ class Look:
 
 
 def looked(tables: DayTables, slots: Slots, *, frames: bool) -> DataFrame:
-    """Return what the day comes to, one row for each finding, measure and, with ``frames``, gap, warmup and interval.
+    """Return the results of the day, one row for each finding, measure and, with ``frames``, gap, warmup and interval.
 
     Nothing is read before an action asks for it.
     """

@@ -155,6 +155,8 @@ def client_command(command: Callable[..., Awaitable[None]]) -> Callable[..., Non
         common = {name: given.pop(name) for name in COMMON}
         run(lambda context: command(context, **given), **common)
 
+    # Typer builds its options from the signature, so the common options are appended to it here; at run time they are
+    # split off and passed to `run`.
     signature = inspect.signature(command, eval_str=True)
     own = [
         one.replace(kind=inspect.Parameter.KEYWORD_ONLY)

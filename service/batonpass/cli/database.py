@@ -1,4 +1,4 @@
-"""What `up`, `serve` and `db` do with a database before anything runs on it."""
+"""What `up`, `serve`, `db` and `days` do with a database before anything runs on it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from batonpass.runtime.ports import StoreUnavailable
 T = TypeVar("T")
 
 
-def shown(url: str) -> str:
+def without_password(url: str) -> str:
     """Return a URL of a database without its password."""
     return make_url(url).render_as_string(hide_password=True)
 
 
-def asked(work: Coroutine[Any, Any, T], url: str) -> T:
-    """Do something with a database and return what comes of it.
+def run_on_database(work: Coroutine[Any, Any, T], url: str) -> T:
+    """Run something on a database and return its result.
 
     Raises:
         Failure: when it cannot be reached, or refuses.
@@ -31,40 +31,42 @@ def asked(work: Coroutine[Any, Any, T], url: str) -> T:
         return asyncio.run(work)
     except StoreUnavailable as error:
         raise Failure(
-            Exit.UNREACHABLE, f"the database {shown(url)} is not to be had: {error.detail}.", todo="Look that it runs."
+            Exit.UNREACHABLE,
+            f"the database {without_password(url)} is not to be had: {error.detail}.",
+            todo="Look that it runs.",
         ) from None
     except ValueError as error:
         raise Failure(Exit.BAD_INPUT, f"BATONPASS_DATABASE_URL: {error}.") from None
     except SchemaBusy as error:
         raise Failure(Exit.UNREACHABLE, str(error)) from None
     except DBAPIError as error:
-        raise Failure(Exit.REFUSED, f"the database {shown(url)} refused: {error.orig}.") from None
+        raise Failure(Exit.REFUSED, f"the database {without_password(url)} refused: {error.orig}.") from None
 
 
-def upgraded(url: str) -> tuple[Standing, Standing]:
+def upgrade_schema(url: str) -> tuple[Standing, Standing]:
     """Bring the schema to what this version needs; return how it stood, and how it stands.
 
     Raises:
         Failure: when that is not possible.
     """
-    before = asked(standing_of(url), url)
+    before = run_on_database(standing_of(url), url)
     match before.fit:
         case Fit.CURRENT | Fit.NEWER:
             return before, before
         case Fit.TOO_NEW:
             raise Failure(Exit.REFUSED, before.sentence())
         case Fit.EMPTY | Fit.TOO_OLD:
-            asked(upgrade(url), url)
-            return before, asked(standing_of(url), url)
+            run_on_database(upgrade(url), url)
+            return before, run_on_database(standing_of(url), url)
 
 
-def fit(url: str) -> Standing:
+def require_fit(url: str) -> Standing:
     """Return how the schema stands.
 
     Raises:
         Failure: when this version cannot work on it; what to run is said.
     """
-    found = asked(standing_of(url), url)
+    found = run_on_database(standing_of(url), url)
     if not found.is_fit:
         raise Failure(Exit.REFUSED, found.sentence())
     return found

@@ -14,7 +14,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy.exc import DBAPIError
 
-from batonpass.cli.database import shown, upgraded
+from batonpass.cli.database import upgrade_schema, without_password
 from batonpass.cli.exits import Exit, Failure
 from batonpass.days.generate import Drawing, Hear, Wish, Written, generate, generate_scenario
 from batonpass.days.plant import Fault
@@ -94,7 +94,7 @@ def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> N
     Raises:
         Failure: when the database cannot take them; what to do is said.
     """
-    upgraded(url)
+    upgrade_schema(url)
     done, started = Sum(), time.monotonic()
     try:
         with _progress(wish, done) as hear:
@@ -110,7 +110,7 @@ def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> N
         f"wrote {done.groups} group{'s' * (done.groups != 1)} on {wish.day}: {done.events:,} changes of assignments, "
         f"{done.records:,} records, {done.traces:,} decisions in {seconds} s"
     )
-    say(f"look at it: batonpass audit --day {wish.day} --database-url {shown(url)}")
+    say(f"look at it: batonpass audit --day {wish.day} --database-url {without_password(url)}")
 
 
 @contextmanager
@@ -149,15 +149,17 @@ def _carefully(url: str, work: Callable[[], None]) -> None:
         some = ", ".join(error.groups[:5]) + (f" and {len(error.groups) - 5} more" if len(error.groups) > 5 else "")
         raise Failure(
             Exit.REFUSED,
-            f"{shown(url)} has groups of these names: {some}. Nothing was written over them.",
+            f"{without_password(url)} has groups of these names: {some}. Nothing was written over them.",
             todo="Choose other names with --prefix, or an empty database.",
         ) from None
     except StoreUnavailable as error:
         raise Failure(
-            Exit.UNREACHABLE, f"the database {shown(url)} is not to be had: {error.detail}.", todo="Look that it runs."
+            Exit.UNREACHABLE,
+            f"the database {without_password(url)} is not to be had: {error.detail}.",
+            todo="Look that it runs.",
         ) from None
     except DBAPIError as error:
-        raise Failure(Exit.REFUSED, f"the database {shown(url)} refused: {error.orig}.") from None
+        raise Failure(Exit.REFUSED, f"the database {without_password(url)} refused: {error.orig}.") from None
     except BrokenExecutor:
         raise Failure(
             Exit.REFUSED,

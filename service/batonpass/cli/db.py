@@ -14,7 +14,7 @@ import typer
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.cli.client_context import failing_well, table
-from batonpass.cli.database import asked, fit, shown, upgraded
+from batonpass.cli.database import require_fit, run_on_database, upgrade_schema, without_password
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import span
 from batonpass.postgres.connect import connect
@@ -39,10 +39,10 @@ def db() -> None:
 
 
 @app.command("upgrade")
-def upgrade_schema(database: Database = None, as_json: AsJson = False) -> None:
+def upgrade(database: Database = None, as_json: AsJson = False) -> None:
     """Bring the schema to what this version needs. Coordinators may go on running meanwhile."""
     with failing_well(as_json=as_json):
-        before, after = upgraded(_url(database))
+        before, after = upgrade_schema(_url(database))
         changed = before.present != after.present
         way = f"Upgraded from {before.present or 'nothing'} to {after.present}." if changed else after.sentence()
         _tell(way, _body(after) | {"before": before.present}, as_json=as_json)
@@ -53,11 +53,11 @@ def status(database: Database = None, as_json: AsJson = False) -> None:
     """Say how the schema stands, and which coordinators live; exit code 1 if this version cannot work on it."""
     with failing_well(as_json=as_json):
         url = _url(database)
-        found = asked(standing_of(url), url)
-        living, owners = asked(_fleet(url), url) if found.is_fit else ([], {})
+        found = run_on_database(standing_of(url), url)
+        living, owners = run_on_database(_fleet(url), url) if found.is_fit else ([], {})
         coordinators = [one._asdict() | {"reads": dict(one.reads)} for one in living]
         body = _body(found) | {"coordinators": coordinators, "owners": owners}
-        _tell(f"{shown(url)}: {found.sentence()}", body, as_json=as_json)
+        _tell(f"{without_password(url)}: {found.sentence()}", body, as_json=as_json)
         if not as_json:
             _show(living, owners)
         if not found.is_fit:
@@ -73,8 +73,8 @@ def commits_lost(database: Database = None, as_json: AsJson = False) -> None:
     """
     with failing_well(as_json=as_json):
         url = _url(database)
-        fit(url)
-        done = asked(_recover(url), url)
+        require_fit(url)
+        done = run_on_database(_recover(url), url)
         _tell(
             f"{done.groups} groups will hear that commits were lost; {done.coordinators} coordinators begin anew. "
             f"`batonpass watch GROUP` shows what their members report.",

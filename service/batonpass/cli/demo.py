@@ -22,7 +22,7 @@ from batonpass.demo.demo_run import DemoRun
 from batonpass.demo.experiment import NoRest
 from batonpass.demo.infrastructure import CoordinatorNotStarted
 from batonpass.demo.report import write_report
-from batonpass.demo.sizes import LONG, QUICK, Policy
+from batonpass.demo.sizes import LONG, QUICK, HandoverMode
 from batonpass.demo.tables import bars, run_table
 from batonpass.demo.view import view_for
 from batonpass.demo.workers import WorkerLost
@@ -33,9 +33,9 @@ from batonpass.terminal import say, screen
 
 def demo(
     policy: Annotated[
-        Policy,
+        HandoverMode,
         typer.Option(help="warm: a task moves when its new owner has caught up; eager: at once, for comparison."),
-    ] = Policy.WARM,
+    ] = HandoverMode.WARM,
     quick: Annotated[bool, typer.Option("--quick", help="The short form, about two minutes instead of ten.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where figures, pictures and logs go; made if need be.")
@@ -80,7 +80,7 @@ def demo(
             _show(run, files)
         figures = run.figures
         needless = [one.name for one in figures.phases if one.moves != one.moves_needed]
-        if not figures.is_clean or (needless and policy is Policy.WARM):
+        if not figures.is_clean or (needless and policy is HandoverMode.WARM):
             raise typer.Exit(Exit.REFUSED)
 
 

@@ -1,4 +1,4 @@
-"""`batonpass simulate --scenario FILE`: play a scenario from a file, and show what it came to."""
+"""`batonpass simulate --scenario FILE`: play a scenario from a file, and show the result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read(path: Path) -> Scenario:
 
 
 def show(path: Path, *, drawn: Path | None, as_json: bool) -> None:
-    """Play a scenario and show what it came to, drawn into a file too where one is named.
+    """Play a scenario and show the result, drawn into a file too where one is named.
 
     Raises:
         Failure: when the file, or the name of the picture, cannot be understood.

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from batonpass.bootstrap import serve as run_server
 from batonpass.cli.client_context import failing_well
-from batonpass.cli.database import fit, shown
+from batonpass.cli.database import require_fit, without_password
 from batonpass.cli.exits import Exit, Failure
 from batonpass.settings import Settings
 from batonpass.terminal import say
@@ -35,8 +35,8 @@ def serve(
                 "BATONPASS_DATABASE_URL is not set.",
                 todo="Set it to postgresql://user:password@host:port/database, or try `batonpass up`, which needs none.",
             )
-        fit(url)
-        listen(settings, listening=lambda at: _say(at, shown(url), as_json=as_json))
+        require_fit(url)
+        listen(settings, listening=lambda at: _say(at, without_password(url), as_json=as_json))
 
 
 def settings_of(given: dict[str, Any]) -> Settings:

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from rich.text import Text
 
 from batonpass.cli.client_context import failing_well, failure_of
-from batonpass.cli.database import upgraded
+from batonpass.cli.database import upgrade_schema
 from batonpass.cli.demo_job import DemoJob, NoKafka, SimulatedWorkers
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, default_folder, folder_named
@@ -152,7 +152,7 @@ class _UpRun:
         with ThreadPoolExecutor(1) as aside:
             broker = None if self._job is None else aside.submit(self._job.prepare)
             url = self._postgres.start()
-            upgraded(url)
+            upgrade_schema(url)
             self._folder.keep(self._folder.database_file, url)
             try:
                 return url, None if broker is None else broker.result()

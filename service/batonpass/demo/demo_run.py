@@ -1,4 +1,4 @@
-"""Leads through a whole demonstration, and returns what it came to."""
+"""Leads through a whole demonstration, and returns its results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from batonpass.demo.figures import RunFigures
 from batonpass.demo.infrastructure import Infrastructure
 from batonpass.demo.job import Job
 from batonpass.demo.phases import first_names, main_job, replaced_pod
-from batonpass.demo.sizes import Policy, Sizes
+from batonpass.demo.sizes import HandoverMode, Sizes
 from batonpass.demo.view import View
 from batonpass.worker import Exit
 
@@ -18,7 +18,7 @@ from batonpass.worker import Exit
 class DemoRun:
     """One run. ``experiments`` are there to be looked at while it goes on."""
 
-    def __init__(self, sizes: Sizes, policy: Policy, *, folder: Path, logs: Path, view: View) -> None:
+    def __init__(self, sizes: Sizes, policy: HandoverMode, *, folder: Path, logs: Path, view: View) -> None:
         """Name everything; nothing happens before ``run``."""
         self.sizes = sizes
         self.policy = policy

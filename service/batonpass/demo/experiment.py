@@ -18,7 +18,7 @@ from batonpass.demo.ledger import Account, Window, needed, quiet_for, silences
 from batonpass.demo.outputs import Outputs
 from batonpass.demo.processes import Child
 from batonpass.demo.reader import Reader, Reads
-from batonpass.demo.sizes import ACCEPTABLE_LAG, Policy, Sizes, config
+from batonpass.demo.sizes import ACCEPTABLE_LAG, HandoverMode, Sizes, config
 from batonpass.demo.topics import make_topics, preload, throttle
 from batonpass.demo.workers import Workers
 from batonpass.worker import Exit
@@ -60,7 +60,13 @@ class Experiment:
     """A job at work."""
 
     def __init__(
-        self, job: Job, infrastructure: Infrastructure, sizes: Sizes, policy: Policy, *, tell: Callable[[str], None]
+        self,
+        job: Job,
+        infrastructure: Infrastructure,
+        sizes: Sizes,
+        policy: HandoverMode,
+        *,
+        tell: Callable[[str], None],
     ) -> None:
         """Name everything; nothing happens before ``begun``."""
         self.job = job
@@ -186,7 +192,7 @@ class Experiment:
         if self.job.stateful:
             await throttle(self.job, names, times * self.sizes.restore_bytes_per_s)
 
-    async def configure(self, *, standbys: int | None = None, policy: Policy | None = None) -> None:
+    async def configure(self, *, standbys: int | None = None, policy: HandoverMode | None = None) -> None:
         """Give the group other settings."""
         self.standbys = self.standbys if standbys is None else standbys
         await self.group.declare(self.job, config(policy or self.policy, standbys=self.standbys))

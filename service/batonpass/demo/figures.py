@@ -37,7 +37,7 @@ def _rank(ranked: Sequence[int], share: float) -> int:
 
 @dataclass(slots=True)
 class PhaseFigures:
-    """What one phase came to.
+    """Results of one phase.
 
     ``moves`` are tasks with another owner at rest than before, summed over the phase's steps, and ``moves_needed`` the
     fewest that balance asks for. ``handovers`` are changes of writer in the output; ``handovers_needed`` are those that
@@ -94,7 +94,7 @@ class PhaseFigures:
 
 @dataclass(slots=True)
 class RunFigures:
-    """What a whole run came to."""
+    """Results of a whole run."""
 
     phases: list[PhaseFigures] = field(default_factory=list)
     accounts: list[Account] = field(default_factory=list)

@@ -6,7 +6,7 @@ import asyncio
 
 from batonpass.demo.experiment import Experiment, now_ms
 from batonpass.demo.figures import PhaseFigures
-from batonpass.demo.sizes import Policy
+from batonpass.demo.sizes import HandoverMode
 from batonpass.worker import Exit
 
 Figures = list[PhaseFigures]
@@ -39,7 +39,7 @@ async def main_job(experiment: Experiment, into: Figures) -> None:
     await drain(experiment, into, names, names[0])
     if sizes.warm_moves:
         await warm_handovers(experiment, into, names)
-    if sizes.with_extras and experiment.policy is not Policy.EAGER:
+    if sizes.with_extras and experiment.policy is not HandoverMode.EAGER:
         await eager(experiment, into, names)
 
 
@@ -139,7 +139,7 @@ async def warm_handovers(experiment: Experiment, into: Figures, names: list[str]
 
 async def eager(experiment: Experiment, into: Figures, names: list[str]) -> None:
     """Scale out once more, with every copy taken for caught up: what immediate reassignment costs."""
-    await experiment.configure(standbys=0, policy=Policy.EAGER)
+    await experiment.configure(standbys=0, policy=HandoverMode.EAGER)
     await experiment.rest(set(names))
     newcomer = name_of(experiment, 6)
     async with experiment.phase("scale-out-eager", into) as steps, experiment.step(steps, {*names, newcomer}):

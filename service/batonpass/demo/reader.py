@@ -1,4 +1,4 @@
-"""Somebody who asks for single totals all the time, wherever their tasks are just now."""
+"""A client that reads single totals continuously, wherever their tasks run."""
 
 from __future__ import annotations
 

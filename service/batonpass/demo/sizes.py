@@ -15,7 +15,7 @@ ACCEPTABLE_LAG: Final = 500
 SESSION_TIMEOUT_MS: Final = 6_000
 
 
-class Policy(StrEnum):
+class HandoverMode(StrEnum):
     """When a task moves: once its new owner has caught up, or at once."""
 
     WARM = "warm"
@@ -70,10 +70,10 @@ QUICK: Final = Sizes(
 """About two minutes in all."""
 
 
-def config(policy: Policy, *, standbys: int) -> dict[str, Any]:
+def config(policy: HandoverMode, *, standbys: int) -> dict[str, Any]:
     """Return a group's settings. Timeouts are short, so that what hangs on them can be watched."""
     return {
-        "acceptable_recovery_lag": LAG_UNBOUNDED if policy is Policy.EAGER else ACCEPTABLE_LAG,
+        "acceptable_recovery_lag": LAG_UNBOUNDED if policy is HandoverMode.EAGER else ACCEPTABLE_LAG,
         "num_standby_replicas": standbys,
         "max_warmup_replicas": 6,
         "max_warmups_per_member": 6,

@@ -42,7 +42,7 @@ class Bar:
 
 
 def phase_table(phase: PhaseFigures) -> Table:
-    """Return what one phase came to."""
+    """Return the results of one phase."""
     table = Table(box=box.SIMPLE_HEAD, title=f"{phase.name} ({phase.group})", title_justify="left", pad_edge=False)
     for column in ("", "needed", "seen"):
         table.add_column(column, justify="left" if not column else "right")
@@ -90,7 +90,7 @@ def rows(figures: RunFigures) -> list[list[str]]:
 
 
 def kafka_streams(phase: str) -> str:
-    """Return what Kafka's own assignor came to where a phase was measured with it: moves, silence in ms, rest."""
+    """Return the results of Kafka's own assignor where a phase was measured with it: moves, silence in ms, rest."""
     runs = json.loads(Path(__file__).with_name("kafka_streams.json").read_text())["runs"]
     for run in runs:
         if (run["scenario"], run["arm"]) == (SCENARIOS.get(phase), "kafka") and "failed" not in run:

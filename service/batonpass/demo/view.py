@@ -35,7 +35,7 @@ class View(Protocol):
         ...
 
     def phase_done(self, phase: PhaseFigures) -> None:
-        """Show what a phase came to."""
+        """Show the results of a phase."""
         ...
 
     def showing(self, experiment: Experiment) -> contextlib.AbstractAsyncContextManager[None]:

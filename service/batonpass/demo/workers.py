@@ -70,7 +70,7 @@ class Workers:
         await asyncio.gather(*(child.stop() for child in children))
 
     def check(self) -> None:
-        """Raise when a worker has ended that nobody has ended.
+        """Raise if a worker ended that was not asked to.
 
         Raises:
             WorkerLost: naming it and its log.

@@ -87,23 +87,23 @@ class Store:
         return evolve(base, [record for _, records in self.history for record in records])
 
 
-class Watcher:
-    """Hears what coordinators do; what is of no interest need not be taken."""
+class CoordinatorObserver:
+    """Receives what coordinators do. Methods do nothing by default."""
 
     def loaded(self, coordinator: Coordinator) -> None:
-        """Hear that a coordinator has started, with the group from the store and nothing known of members."""
+        """Called when a coordinator has started, with the group from the store and nothing known of members."""
 
     def decided(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
-        """Hear of a decision before it is appended; the coordinator still has the state that it was made on."""
+        """Called with a decision before it is appended; the coordinator still has the state that it was made on."""
 
     def committed(self, coordinator: Coordinator, decision: Decision) -> None:
-        """Hear that a decision's records were appended; the coordinator has not taken them yet."""
+        """Called when a decision's records were appended; the coordinator has not taken them yet."""
 
     def died(self, coordinator: Coordinator) -> None:
-        """Hear that a coordinator died between an append and its answer."""
+        """Called when a coordinator died between an append and its answer."""
 
     def noted(self, line: str) -> None:
-        """Hear of something worth a line in a trace."""
+        """Called with something worth a line in a trace."""
 
 
 @dataclass(slots=True)
@@ -118,7 +118,9 @@ class _Poll:
 class Coordinator:
     """One coordinator process that serves the group, or believes so."""
 
-    def __init__(self, name: str, clock: Clock, store: Store, watcher: Watcher, *, clock_offset_ms: int = 0) -> None:
+    def __init__(
+        self, name: str, clock: Clock, store: Store, watcher: CoordinatorObserver, *, clock_offset_ms: int = 0
+    ) -> None:
         self.name = name
         self.epoch = 0
         self.group = store.group

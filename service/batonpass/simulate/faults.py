@@ -432,7 +432,7 @@ def _create(world: World, topology: Topology) -> None:
 @fault(6)
 def coordinator_crash(world: World, chance: Random) -> None:
     """The coordinator dies; another one starts."""
-    world.coordinator_died(world.leader, chance.randint(50, 6_000))
+    world.died(world.leader, chance.randint(50, 6_000))
 
 
 @fault(6)
@@ -444,7 +444,7 @@ def crash_after_append(world: World, _chance: Random) -> None:
 @fault(4)
 def coordinator_handoff(world: World, chance: Random) -> None:
     """The group moves to another coordinator in good order."""
-    world.coordinator_died(world.leader, chance.randint(0, 20))
+    world.died(world.leader, chance.randint(0, 20))
 
 
 @fault(5)

@@ -19,18 +19,17 @@ Processes restore, and changelogs grow, exactly as in the other arms. State that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from batonpass.core.decide import Decision
 from batonpass.core.inputs import Input, Tick
 from batonpass.core.model import Group
 from batonpass.core.soft import Soft
-from batonpass.simulate.coordinator import Coordinator, Watcher
+from batonpass.simulate.coordinator import Coordinator, CoordinatorObserver
 from batonpass.simulate.copies import Rates
 from batonpass.simulate.ledger import Account, GroupOutcome, Ledger, Stint
-from batonpass.simulate.plan import Pace, Scenario, WorkerPlan
+from batonpass.simulate.plan import Pace, WorkerPlan, WorldPlan
 from batonpass.simulate.tasks import Task, TaskSet, task_of, topology_of
 from batonpass.simulate.worker import Worker
 from batonpass.simulate.world import World
@@ -78,20 +77,17 @@ BATONPASS_FENCED = BatonpassSettings(on_lease_lost=OnLeaseLost.CONTINUE)
 """The same with members that fence their outputs, so that a broken connection is enough to suspect them."""
 
 
-class Observer(Protocol):
-    """Hears of every decision that writes records."""
-
-    def __call__(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int, /) -> None:
-        """Hear of the group and what was heard of it before, the input, what was decided, and when."""
+Observe = Callable[[Group, Soft, Input, Decision, int], None]
+"""Called for each decision that writes records: the group and soft state before it, the input, the decision, now."""
 
 
-class BatonpassGroup(Watcher):
+class BatonpassGroup(CoordinatorObserver):
     """A group and its virtual clock; what happens, happens at `now_ms`, and `advance` lets time pass."""
 
     def __init__(
-        self, tasks: TaskSet, settings: BatonpassSettings, rates: Rates, *, observe: Observer | None = None
+        self, tasks: TaskSet, settings: BatonpassSettings, rates: Rates, *, observe: Observe | None = None
     ) -> None:
-        """Declare a group without members; `observe` hears of every decision that writes records."""
+        """Declare a group without members; `observe` is called for every decision that writes records."""
         self._everything = (*tasks.stateful, *tasks.stateless)
         self._stateful = frozenset(tasks.stateful)
         self._settings = settings
@@ -100,7 +96,7 @@ class BatonpassGroup(Watcher):
         self._generation_before = 0
         # Since when the group has been at rest; None while it is not.
         self._rest_at_ms: int | None = None
-        scenario = Scenario(
+        scenario = WorldPlan(
             seed=0,
             topology=topology_of(tasks),
             config=settings.config,

@@ -20,7 +20,7 @@ def seeded(*parts: object) -> Random:
     return Random(":".join(str(part) for part in parts))  # noqa: S311 - a world must be repeatable, not secret
 
 
-class Reports(StrEnum):
+class ReportStyle(StrEnum):
     """How a worker says how far a copy is."""
 
     LAG = "lag"
@@ -35,7 +35,7 @@ class WorkerPlan:
     name: str
     settings: MemberSettings = field(default_factory=MemberSettings)
     records_per_s: float = 1_000
-    reports: Reports = Reports.OFFSETS
+    reports: ReportStyle = ReportStyle.OFFSETS
     clock_offset_ms: int = 0
 
 
@@ -84,7 +84,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class WorldPlan:
     """A whole world, before it starts. ``chaos_ms`` is how long faults last, ``start_ms`` what time it is at first.
 
     Where the coordinator ``reads_ends`` of changelogs itself, workers go on saying how far a copy is once it is there.
@@ -123,24 +123,24 @@ def draw_worker(seed: int, number: int, *, fenced: str, tasks: int) -> WorkerPla
         name=f"w{number}",
         settings=settings,
         records_per_s=chance.choice((500, 1_000, 4_000)),
-        reports=chance.choice((Reports.LAG, Reports.OFFSETS, Reports.POSITION)),
+        reports=chance.choice((ReportStyle.LAG, ReportStyle.OFFSETS, ReportStyle.POSITION)),
         clock_offset_ms=chance.randint(-(10**9), 10**9),
     )
 
 
-def narrowed(scenario: Scenario, *, only: Sequence[int] | None = None, members: int | None = None) -> Scenario:
+def narrowed(scenario: WorldPlan, *, only: Sequence[int] | None = None, members: int | None = None) -> WorldPlan:
     """Return the scenario with only the events of these numbers and the first ``members`` workers."""
     events = scenario.events if only is None else tuple(event for event in scenario.events if event.number in only)
     workers = scenario.workers if members is None else scenario.workers[:members]
     return replace(scenario, events=events, workers=workers)
 
 
-def without_wire_faults(scenario: Scenario) -> Scenario:
+def without_wire_faults(scenario: WorldPlan) -> WorldPlan:
     """Return the scenario over a wire that loses, doubles and delays nothing."""
     return replace(scenario, wire=WireFaults())
 
 
-def with_partitions(scenario: Scenario, most: int) -> Scenario:
+def with_partitions(scenario: WorldPlan, most: int) -> WorldPlan:
     """Return the scenario with at most so many partitions a subtopology."""
     parts = tuple(replace(one, partitions=min(one.partitions or most, most)) for one in scenario.topology.subtopologies)
     return replace(scenario, topology=replace(scenario.topology, subtopologies=parts))

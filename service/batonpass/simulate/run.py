@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from batonpass.core.inputs import DrainReversal, ResumeRequest
 from batonpass.core.invariants import Violation, check_group
 from batonpass.simulate import faults
-from batonpass.simulate.plan import Scenario
-from batonpass.simulate.seeds import draw
+from batonpass.simulate.plan import WorldPlan
 from batonpass.simulate.tasks import task_of
 from batonpass.simulate.world import World
 
@@ -18,7 +17,7 @@ from batonpass.simulate.world import World
 class Outcome:
     """How one world went. ``rested_ms`` is how long after the faults it came to rest; None when it did not."""
 
-    scenario: Scenario
+    scenario: WorldPlan
     steps: int
     decisions: int
     handovers: int
@@ -35,7 +34,7 @@ class Outcome:
 
 
 def run_world(
-    scenario: Scenario, *, trace: Callable[[str], None] | None = None, most_steps: int | None = None
+    scenario: WorldPlan, *, trace: Callable[[str], None] | None = None, most_steps: int | None = None
 ) -> Outcome:
     """Run one world: faults for as long as the scenario says, then calm until it rests, then a while at rest.
 
@@ -190,13 +189,3 @@ def _stay_at_rest(world: World, is_spent: Callable[[], bool]) -> None:
     is_waiting = any(group.tasks[task].waiting_reason for task in group.unsettled)
     if not world.checks.broken and world.store.group.version != version and not is_waiting:
         world.checks.fail("L9", f"wrote {world.store.group.version - version} records at rest")
-
-
-def run_many(first_seed: int, *, steps: int | None, worlds: int | None) -> Iterator[Outcome]:
-    """Yield world after world from ``first_seed`` on, until so many steps or worlds are done."""
-    done, number = 0, 0
-    while (steps is None or done < steps) and (worlds is None or number < worlds):
-        outcome = run_world(draw(first_seed + number))
-        yield outcome
-        done += outcome.steps
-        number += 1

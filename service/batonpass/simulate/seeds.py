@@ -8,10 +8,10 @@ from random import Random
 from batonpass.core.model import Subtopology, Topology
 from batonpass.core.policy import RANGES, GroupConfig
 from batonpass.simulate.faults import FAULTS
-from batonpass.simulate.plan import Event, Scenario, WireFaults, draw_worker, seeded
+from batonpass.simulate.plan import Event, WireFaults, WorldPlan, draw_worker, seeded
 
 
-def draw(seed: int) -> Scenario:
+def draw(seed: int) -> WorldPlan:
     """Return the world that a seed stands for."""
     chance = seeded(seed, "group")
     topology = _topology(chance)
@@ -38,7 +38,7 @@ def draw(seed: int) -> Scenario:
         for _ in range(count)
     )
     numbered = tuple(Event(number, at_ms, kind, one) for number, (at_ms, kind, one) in enumerate(events))
-    return Scenario(
+    return WorldPlan(
         seed,
         topology,
         config,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from batonpass.simulate.plan import Scenario, narrowed, with_partitions, without_wire_faults
+from batonpass.simulate.plan import WorldPlan, narrowed, with_partitions, without_wire_faults
 from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.seeds import draw
 
@@ -26,7 +26,7 @@ class Narrowing:
     partitions: int | None = None
     whole_wire: bool = False
 
-    def of(self, seed: int) -> Scenario:
+    def of(self, seed: int) -> WorldPlan:
         """Return the world of the seed without what is left out."""
         scenario = narrowed(draw(seed), only=self.only, members=self.members)
         if self.partitions is not None:
@@ -52,7 +52,7 @@ def replay_command(seed: int, narrowing: Narrowing) -> str:
     return " ".join(part for part in (f"batonpass simulate --seed {seed}", narrowing.options(), "--trace") if part)
 
 
-def shrink(outcome: Outcome, *, run: Callable[[Scenario], Outcome] | None = None) -> tuple[Narrowing, Outcome]:
+def shrink(outcome: Outcome, *, run: Callable[[WorldPlan], Outcome] | None = None) -> tuple[Narrowing, Outcome]:
     """Return the smallest world found in which the same law breaks in the same way, and how it breaks there.
 
     Left out first is what says most by its absence: the faults of the wire, then events, then members and tasks.

@@ -15,7 +15,7 @@ from random import Random
 from batonpass.simulate.clock import Clock
 from batonpass.simulate.copies import Copies, Role
 from batonpass.simulate.ledger import Account
-from batonpass.simulate.plan import Pace, Reports, Span, WorkerPlan
+from batonpass.simulate.plan import Pace, ReportStyle, Span, WorkerPlan
 from batonpass.simulate.tasks import Task, name_of, task_of
 from batonpass.worker.protocol import (
     DemoteActive,
@@ -511,9 +511,9 @@ class Worker:
             return Progress()
         end = self._around.end_of(task)
         match self.plan.reports:
-            case Reports.LAG if self.is_up:
+            case ReportStyle.LAG if self.is_up:
                 return Progress(lag=max(0, end - position))
-            case Reports.POSITION:
+            case ReportStyle.POSITION:
                 return Progress(position=position)
             case _:
                 return Progress(position=position, end_offset=end)

@@ -17,9 +17,9 @@ from batonpass.core.model import Group, Topology
 from batonpass.core.replies import Reply
 from batonpass.simulate.checks import Checks
 from batonpass.simulate.clock import Clock
-from batonpass.simulate.coordinator import Coordinator, Store, Watcher
+from batonpass.simulate.coordinator import Coordinator, CoordinatorObserver, Store
 from batonpass.simulate.copies import Copies, Rates
-from batonpass.simulate.plan import Scenario, WireFaults, WorkerPlan, seeded
+from batonpass.simulate.plan import WireFaults, WorkerPlan, WorldPlan, seeded
 from batonpass.simulate.tasks import Task, name_of, task_of
 from batonpass.simulate.wire import Body, to_input, to_wait
 from batonpass.simulate.worker import Surroundings, Worker
@@ -28,7 +28,7 @@ from batonpass.worker.protocol import Request, RequestKind
 TRACE_LINES = 400
 
 
-class World(Watcher):
+class World(CoordinatorObserver):
     """Everything that there is, and the time.
 
     Without ``rates`` changelogs are as large and grow as fast as the scenario says, and workers restore as their plans
@@ -37,11 +37,11 @@ class World(Watcher):
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: WorldPlan,
         *,
         rates: Rates | None = None,
         check_laws: bool = True,
-        audience: Watcher | None = None,
+        audience: CoordinatorObserver | None = None,
         trace: Callable[[str], None] | None = None,
     ) -> None:
         self.scenario = scenario
@@ -62,7 +62,7 @@ class World(Watcher):
         self.named: dict[str, Worker] = {}
         self.checks = Checks(self.around, self.workers, self.store, self.noted)
         self._check_laws = check_laws
-        self._audience = audience or Watcher()
+        self._audience = audience or CoordinatorObserver()
         self._trace = trace
         self.recent: deque[str] = deque(maxlen=TRACE_LINES)
         self.coordinators: list[Coordinator] = []
@@ -175,11 +175,7 @@ class World(Watcher):
         self.coordinators.append(coordinator)
         return coordinator
 
-    def died(self, coordinator: Coordinator) -> None:
-        """Let another coordinator start after a while."""
-        self.coordinator_died(coordinator)
-
-    def coordinator_died(self, coordinator: Coordinator, back_in_ms: int | None = None) -> None:
+    def died(self, coordinator: Coordinator, back_in_ms: int | None = None) -> None:
         """End a coordinator; where it led, another one starts after a while."""
         if not coordinator.is_up:
             return

@@ -52,7 +52,7 @@ class Disk:
             await asyncio.sleep(min(LOOK_S, max(LEAST_LOOK_S, self._delay_ms / 1_000)))
 
     def used(self, task: str) -> None:
-        """Take it that a task begins or ends here: how long its state is unused counts from now."""
+        """Restart the clock for unused state: the task begins or ends here."""
         self._unused_since.pop(task, None)
 
     async def _look(self) -> None:

@@ -11,23 +11,23 @@ from batonpass.core.ids import split_task_id
 from batonpass.worker.protocol import Offsets, Problem, Progress, RequestKind, Role, Status
 
 
-class Reports(Protocol):
+class ReportSink(Protocol):
     """Where a task's news goes: the member that has it."""
 
     def progress(self, task: str, progress: Progress) -> None:
         """Hear how far a copy, or an active that restores, has come."""
 
     def running(self, task: str) -> None:
-        """Hear that an active processes."""
+        """Called when an active processes."""
 
     def failed(self, task: str, detail: str) -> None:
-        """Hear that an active cannot process."""
+        """Called when an active cannot process."""
 
     def lost(self, task: str) -> None:
-        """Hear that the state of a task is gone."""
+        """Called when the state of a task is gone."""
 
     def producer_fenced(self, task: str) -> None:
-        """Hear that an active's producer was fenced."""
+        """Called when an active's producer was fenced."""
 
     def input_lag(self, task: str, lag: int) -> None:
         """Hear how far an active is behind its input."""
@@ -60,7 +60,7 @@ class Task:
     before it processes; None where that is not known. ``fencing_token`` goes with every output of an active.
     """
 
-    def __init__(self, task_id: str, role: Role, reports: Reports, *, was: Role | None = None) -> None:
+    def __init__(self, task_id: str, role: Role, reports: ReportSink, *, was: Role | None = None) -> None:
         self.id = task_id
         self.role = role
         self.was = was
@@ -246,4 +246,4 @@ class Callbacks:
         """Hear what the coordinator says of this member's standing (draining, drained, ...). Must return at once."""
 
     def on_problem(self, kind: RequestKind, problem: Problem) -> None:
-        """Hear of a refusal that somebody may have to mend. Must return at once."""
+        """Called with a refusal that somebody may have to mend. Must return at once."""

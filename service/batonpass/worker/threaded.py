@@ -24,7 +24,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from batonpass.worker.member import Member
 from batonpass.worker.options import Exit, MemberOptions
 from batonpass.worker.protocol import Offsets, Phase, Problem, Progress, RequestKind, Role, Status
-from batonpass.worker.tasks import Callbacks, Reports, Revocation, Task
+from batonpass.worker.tasks import Callbacks, ReportSink, Revocation, Task
 
 log = logging.getLogger("batonpass.worker")
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 class ThreadTask(Task):
     """A `Task` for a thread. Everything it has may be called from any thread."""
 
-    def __init__(self, task_id: str, role: Role, reports: Reports, *, was: Role | None = None) -> None:
+    def __init__(self, task_id: str, role: Role, reports: ReportSink, *, was: Role | None = None) -> None:
         super().__init__(task_id, role, reports, was=was)
         self._loop = asyncio.get_running_loop()
         self._told_to_stop = threading.Event()
@@ -97,7 +97,7 @@ class ThreadCallbacks:
         """Hear what the coordinator says of this member's standing. Must return at once."""
 
     def on_problem(self, kind: RequestKind, problem: Problem) -> None:
-        """Hear of a refusal that somebody may have to mend. Must return at once."""
+        """Called with a refusal that somebody may have to mend. Must return at once."""
 
 
 class _InThreads(Callbacks):

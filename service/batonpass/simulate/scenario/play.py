@@ -1,4 +1,4 @@
-"""Plays a scenario over the real core, in virtual time, and says what it came to."""
+"""Plays a scenario over the real core, in virtual time, and returns the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ MINUTE_MS: Final = 60_000
 LEAD_MS: Final = 10 * MINUTE_MS
 """So long before its scenario begins a group is declared, joined, and at rest."""
 
-LOOK_MS: Final = 1_000
 """So often workers look how far their restores are; the end of each is seen at once."""
 
 LIMIT_MS: Final = 24 * 60 * MINUTE_MS
@@ -31,19 +30,19 @@ _STOPPING_MS: Final = 5_000
 _PAUSE_MS: Final = 250
 
 
-class Watcher(Protocol):
-    """Hears of all that a service would write down."""
+class ScenarioObserver(Protocol):
+    """Receives all that a service would write down."""
 
     def decided(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int) -> None:
-        """Hear of a decision that writes records: what it was made on, and what came of it."""
+        """Called with a decision that writes records: what it was made on, and what came of it."""
 
     def minute(self, group: Group, soft: Soft, now_ms: int) -> None:
-        """Hear that a minute is over."""
+        """Called when a minute is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a scenario came to. ``missed`` are the steps that could not be taken, as who they concern was not there.
+    """The result of a scenario. ``missed`` are the steps that could not be taken, as who they concern was not there.
 
     ``stints`` say who had which task as its active when; instants are those of the virtual clock, which showed
     ``start_ms`` when the scenario began and ``end_ms`` when it was over.
@@ -61,13 +60,13 @@ class Played:
 def play(
     scenario: Scenario,
     *,
-    watcher: Watcher | None = None,
+    watcher: ScenarioObserver | None = None,
     start_ms: int = LEAD_MS,
     passed: Callable[[int], None] | None = None,
 ) -> Played:
     """Play a scenario from its beginning at ``start_ms`` to its end; ``passed`` hears how far it has come.
 
-    The same scenario always comes to the same.
+    The same scenario always has the same result.
 
     Raises:
         RuntimeError: The group does not come to rest before anything happens to it.
@@ -85,7 +84,7 @@ def play(
 class _Stage:
     """One group on which a scenario is played."""
 
-    def __init__(self, scenario: Scenario, watcher: Watcher | None, start_ms: int) -> None:
+    def __init__(self, scenario: Scenario, watcher: ScenarioObserver | None, start_ms: int) -> None:
         self._scenario = scenario
         self._watcher = watcher
         self._start_ms = start_ms
@@ -182,7 +181,7 @@ class _Stage:
             self.go_to(group.now_ms + MINUTE_MS, passed)
 
     def played(self) -> Played:
-        """Return what it came to."""
+        """Return the result."""
         group = self._group
         return Played(
             scenario=self._scenario,

@@ -1,4 +1,4 @@
-"""What a scenario came to, as values for a table, for JSON and for a picture."""
+"""The result of a scenario, for tables, JSON and pictures."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Result:
 
 
 def result_of(played: Played, counted: Counted) -> Result:
-    """Return what a scenario came to; ``counted`` is what its records say."""
+    """Return the result of a scenario; ``counted`` is what its records say."""
     outcome, scenario = played.outcome, played.scenario
     downtimes = sorted(outcome.downtime_ms.values())
     worst = sorted(outcome.downtime_ms.items(), key=lambda item: (-item[1], item[0]))[:WORST]

@@ -104,7 +104,7 @@ class Tally:
         """Take no note of time."""
 
     def counted(self) -> Counted:
-        """Return what it came to by the end; a task that is still down counts until then."""
+        """Return the result at the end; a task that is still down counts until then."""
         still = sum(self._within(since, self._end_ms) for since in self._down_ms.values())
         waiting = sum(self._within(since, self._end_ms) for since in self._away_ms.values())
         return Counted(

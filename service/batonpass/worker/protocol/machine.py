@@ -514,7 +514,7 @@ class MemberProtocol:
         return self._close()
 
     def on_no_answer(self, request: Request, *, now_ms: int) -> list[Instruction]:
-        """Take it that a request got no answer (refused connection, broken socket, the caller's own timeout).
+        """Record that a request got no answer (refused connection, broken socket, the caller's own timeout).
 
         It need not be called: the machine gives a request up by itself after its `timeout_ms`.
         """
@@ -525,25 +525,25 @@ class MemberProtocol:
     # --- inputs: news of the work -----------------------------------------------------------------------------------
 
     def task_restoring(self, task: str, *, now_ms: int, progress: Progress | None = None) -> list[Instruction]:
-        """Take it that an active reads its changelog, and how far it has come."""
+        """Record that an active reads its changelog, and its position."""
         self._open(now_ms)
         self._holdings.staged(task, Stage.RESTORING, progress=progress)
         return self._close()
 
     def task_running(self, task: str, *, now_ms: int) -> list[Instruction]:
-        """Take it that an active processes."""
+        """Record that an active is running."""
         self._open(now_ms)
         self._is_urgent |= self._holdings.staged(task, Stage.RUNNING)
         return self._close()
 
     def task_failed(self, task: str, detail: str, *, now_ms: int) -> list[Instruction]:
-        """Take it that an active cannot process; it is still this member's until it is revoked."""
+        """Record that an active failed; the member keeps it until it is revoked."""
         self._open(now_ms)
         self._is_urgent |= self._holdings.staged(task, Stage.FAILED, detail=detail)
         return self._close()
 
     def task_stopped(self, task: str, *, now_ms: int, final_position: Offsets | None = None) -> list[Instruction]:
-        """Take it that nothing of the task runs here any more; an active's changelog ends at `final_position`.
+        """Record that a task has stopped; an active's changelog ends at `final_position`.
 
         That is by topic where it has several. Said unasked, the task starts again once a later heartbeat is answered
         with the task still in the assignment.
@@ -551,7 +551,7 @@ class MemberProtocol:
         return self._given_up(self._holdings.stopped, task, final_position, now_ms)
 
     def task_demoted(self, task: str, *, now_ms: int, final_position: Offsets | None = None) -> list[Instruction]:
-        """Take it that an active has stopped, with its last commit done, and goes on as a copy in place."""
+        """Record that an active stopped after its last commit and continues as a copy."""
         return self._given_up(self._holdings.demoted, task, final_position, now_ms)
 
     def _given_up(
@@ -566,7 +566,7 @@ class MemberProtocol:
         return self._close()
 
     def copy_progress(self, task: str, progress: Progress, *, now_ms: int) -> list[Instruction]:
-        """Take it that a copy, or an active that restores, has come so far."""
+        """Record the progress of a copy, or of an active that restores."""
         self._open(now_ms)
         self._holdings.progressed(task, progress)
         latest = self._run.latest
@@ -577,31 +577,31 @@ class MemberProtocol:
         return self._close()
 
     def input_lag(self, task: str, lag: int, *, now_ms: int) -> list[Instruction]:
-        """Take it that an active is so many records behind its input; shown to people, decides nothing."""
+        """Record an active's input lag. It is shown to people and decides nothing."""
         self._open(now_ms)
         self._holdings.input_lagged(task, lag)
         return self._close()
 
     def state_lost(self, task: str, *, now_ms: int) -> list[Instruction]:
-        """Take it that the state of a task is gone. An active must have ceased to process, and may restore anew."""
+        """Record that a task's state is lost. An active must have stopped processing; it may restore again."""
         self._open(now_ms)
         self._is_urgent |= self._holdings.lost(task)
         return self._close()
 
     def disk_bytes(self, sizes: Mapping[str, int], *, now_ms: int) -> list[Instruction]:
-        """Take it that the state of these tasks takes so many bytes on disk, whatever their roles."""
+        """Record the bytes on disk of each task's state, whatever its role."""
         self._open(now_ms)
         self._holdings.disk_measured(sizes)
         return self._close()
 
     def state_removed(self, task: str, *, now_ms: int) -> list[Instruction]:
-        """Take it that the state on disk of a task that is not held here is no longer to be counted on."""
+        """Record that the state on disk of a task that is not held is no longer usable."""
         self._open(now_ms)
         self._holdings.removed(task)
         return self._close()
 
     def producer_fenced(self, task: str, *, now_ms: int) -> list[Instruction]:
-        """Take it that an active's producer was fenced: somebody may have a newer token.
+        """Record that an active's producer was fenced: another member may have a newer token.
 
         The task stops, and starts again only if a later heartbeat is answered with the task still in the assignment.
         """

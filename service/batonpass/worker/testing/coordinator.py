@@ -37,10 +37,7 @@ from batonpass.worker.testing.virtual_time import VirtualTimeLoop
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from batonpass.core.decide import Decision
     from batonpass.core.invariants import Violation
-    from batonpass.core.model import Group
-    from batonpass.runtime.ports import Commit
 
 EPOCH_MS = 1_800_000_000_000
 """The instant at which a virtual clock begins."""
@@ -66,15 +63,6 @@ class _Observer(Observer):
     def __init__(self) -> None:
         self.faults: list[str] = []
 
-    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
-        """Hear of a decision."""
-
-    def committed(self, commit: Commit, append_ms: float) -> None:
-        """Hear of a commit."""
-
-    def store_failed(self, group_id: GroupId, reason: str) -> None:
-        """Hear of a log that failed."""
-
     def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
         """Keep a decision that would have broken a law."""
         self.faults += [f"{group_id}: {type(item).__name__} would break {violation}" for violation in violations]
@@ -82,9 +70,6 @@ class _Observer(Observer):
     def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
         """Keep an error of the program."""
         self.faults.append(f"{group_id}: {item!r} made the coordinator fail: {error!r}")
-
-    def stalled(self, gap_ms: float) -> None:
-        """Hear that the process stood still."""
 
 
 class _Clock:
