@@ -113,7 +113,7 @@ def test_a_member_has_the_same_colour_everywhere() -> None:
 
 
 def test_gaps_are_told_by_kind() -> None:
-    """A handover, a warm and a cold takeover, a recovery; everything else is none."""
+    """A warm and a cold handover, a warm and a cold takeover, a recovery; everything else is none."""
     events = [
         event(1, "handover-done", -9, member="m2", task="t_0", gap_ms=38, cause="revoked", warm=True, **{"from": "m1"}),
         event(
@@ -124,9 +124,13 @@ def test_gaps_are_told_by_kind() -> None:
         ),
         event(4, "task-recovered", -6, member="m2", task="t_2", gap_ms=None, cause="failed"),
         event(5, "at-rest", -5),
+        event(
+            6, "handover-done", -4, member="m2", task="t_3", gap_ms=7_000, cause="revoked", warm=False, **{"from": "m1"}
+        ),
     ]
     found = gaps_of(events)
     assert [(gap.kind, gap.tasks, gap.gap_ms, gap.cause) for gap in found] == [
+        ("cold", 1, 7_000, "it was asked to give it up"),
         ("recovered", 1, None, "it failed there"),
         ("cold", 120, 9_000, "its owner's lease ran out"),
         ("failover", 1, 200, "its owner fell silent"),
@@ -136,10 +140,10 @@ def test_gaps_are_told_by_kind() -> None:
     assert told == {
         "handover": (1, 38, 38),
         "failover": (1, 200, 200),
-        "cold": (120, 9_000, 9_000),
+        "cold": (121, 9_000, 9_000),
         "recovered": (1, None, None),
     }
-    assert len(dots(found, axis(NOW - timedelta(seconds=10), NOW))) == 3
+    assert len(dots(found, axis(NOW - timedelta(seconds=10), NOW))) == 4
 
 
 def test_longer_gaps_stand_higher() -> None:

@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from sqlalchemy import text
+
 from batonpass.cli.demo_job import real_worker
 from batonpass.demo.job import Job
 from batonpass.demo.processes import Child
 from batonpass.demo.topics import BROKER_SETTINGS, make_topics, preload
 from batonpass.kafka.broker import LocalBroker
+from batonpass.postgres.connect import connect
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade
 from batonpass.runtime.access import new_secret
@@ -27,7 +30,16 @@ KEPT: Final = {
     "log.retention.bytes": str(KEEP_BYTES),
     "log.retention.check.interval.ms": "30000",
     "log.segment.bytes": str(SEGMENT),
+    # A segment is compacted once it is full: with the default, 100 MB, what transactions leave would add up for days.
+    "transaction.state.log.segment.bytes": str(SEGMENT),
+    "offsets.topic.segment.bytes": str(SEGMENT),
 }
+LEAST_WRITE_AHEAD_LOG: Final = (
+    "alter system set min_wal_size = '32MB'",
+    "alter system set max_wal_size = '48MB'",
+    "select pg_reload_conf()",
+)
+"""By default Postgres keeps 80 MB of it to use again, which an hour does not fill."""
 
 
 @dataclass
@@ -85,6 +97,7 @@ async def place(folder: Path) -> AsyncIterator[Place]:
     try:
         bootstrap, url = await asyncio.gather(asyncio.to_thread(broker.start), asyncio.to_thread(postgres.start))
         await upgrade(url)
+        await _keep_little(url)
         job = Job(bootstrap=bootstrap, group="totals", tasks=TASKS, customers=CUSTOMERS, rate=RATE)
         await make_topics(job, keep_bytes=KEEP_BYTES)
         await preload(job)
@@ -95,6 +108,15 @@ async def place(folder: Path) -> AsyncIterator[Place]:
         if made is not None:
             await asyncio.gather(*(child.stop() for child in made.running.values()))
         await asyncio.gather(asyncio.to_thread(postgres.stop), asyncio.to_thread(broker.stop))
+
+
+async def _keep_little(database_url: str) -> None:
+    """Have the database's disk, too, be as full as it gets within minutes."""
+    engine = connect(database_url, connections_max=1)
+    async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        for order in LEAST_WRITE_AHEAD_LOG:
+            await connection.execute(text(order))
+    await engine.dispose()
 
 
 async def _begin(made: Place) -> None:

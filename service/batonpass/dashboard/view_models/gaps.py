@@ -15,7 +15,7 @@ Json = Mapping[str, Any]
 KINDS: Final[Mapping[str, str]] = {
     "handover": "Warm handover",
     "failover": "Failover to a warm copy",
-    "cold": "Cold start",
+    "cold": "Cold handover or start",
     "recovered": "Came back by itself",
 }
 CAUSES: Final[Mapping[str, str]] = {
@@ -84,7 +84,7 @@ def _gap(event: Json) -> Gap | None:
     body = event.get("body") or {}
     match event["type"]:
         case "handover-done":
-            kind = "handover"
+            kind = "handover" if body.get("warm") else "cold"
         case "takeover-done":
             kind = "failover" if body.get("warm") else "cold"
         case "task-recovered":
