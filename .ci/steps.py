@@ -47,16 +47,7 @@ TEST = (
     ),
     Step(
         "all else, hash seed 2",
-        (
-            "pytest",
-            "-n",
-            str(PROCESSES),
-            "--dist",
-            "loadgroup",
-            "--no-loadscope-reorder",
-            "--durations=20",
-            "--ignore=tests/core",
-        ),
+        ("pytest", "-n", str(PROCESSES), "--dist", "loadfile", "--durations=20", "--ignore=tests/core"),
         (("PYTHONHASHSEED", "2"),),
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # is missing; BATONPASS_TEST_WITHOUT=kafka,spark leaves out the tests that need these, and the run says so at its end.
 PARTS = frozenset({"chromium", "kafka", "maven", "promtool", "spark"})
 
-# A parallel run with `--dist loadgroup` gives each file to one of its processes. What stands in one lane here goes to
+# A parallel run with `--dist loadfile` gives each file to one of its processes. What stands in one lane here goes to
 # the same process: files that wait for minutes, so that they do not disturb one another, and files that share a
 # fixture that takes seconds to make. Lanes come first, so that the end of the run does not wait for one of them.
 LANES = {
@@ -83,7 +84,6 @@ def turn_of(item: pytest.Item) -> int:
     return len(LANES) + (item.path.parent.name not in SLOW)
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests that need a part which is left out; a parallel run begins with what takes long."""
     without = left_out()
@@ -93,8 +93,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=dropped)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=turn_of)
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(lane_of(item.nodeid)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out whole lanes, in the order of the tests, where tests are handed out by files."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - only a parallel run has it
+
+    config.option.loadscopereorder = False
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = lane_of
+    return scheduler
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
