@@ -21,8 +21,6 @@ MINUTE_MS: Final = 60_000
 LEAD_MS: Final = 10 * MINUTE_MS
 """So long before its scenario begins a group is declared, joined, and at rest."""
 
-"""So often workers look how far their restores are; the end of each is seen at once."""
-
 LIMIT_MS: Final = 24 * 60 * MINUTE_MS
 """A scenario without an end that is not at rest so long after its last step is called so."""
 
