@@ -119,7 +119,10 @@ async def accounted(job: Job, load: Load) -> dict[int, list[tuple[str, int]]]:
     for partition, count in enumerate(load.counts):
         records = await read(job, job.output, partition=partition)
         told = [json.loads(record.value) for record in records]
-        assert [each["offset"] for each in told] == list(range(count)), f"partition {partition}"
+        offsets = [each["offset"] for each in told]
+        wrong = [(at, offset) for at, offset in enumerate(offsets) if at != offset]
+        assert not wrong, f"partition {partition}: (place, offset) {wrong[:3]} of {len(offsets)}, of {count} written"
+        assert len(offsets) == count, f"partition {partition}: the last outputs are missing"
         found[partition] = [(each["owner"], record.timestamp) for each, record in zip(told, records, strict=True)]
     return found
 

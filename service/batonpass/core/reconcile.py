@@ -99,11 +99,11 @@ def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[Record]
     records: list[Record] = []
     if task.next_owner != active:
         records.append(NextOwnerChosen(task.id, active))
-    if task.owner is not None:
-        owner = view.members[task.owner]
-        if owner.suspected and owner.on_lease_lost is OnLeaseLost.CONTINUE:
+    for member_id in (*filter(None, [task.owner]), *(entry.member_id for entry in task.unreleased)):
+        member = view.members.get(member_id)
+        if member is not None and member.suspected and member.on_lease_lost is OnLeaseLost.CONTINUE:
             # The next owner's token fences its outputs, so there is no need to wait.
-            records.append(ReleaseWaived(task.id, owner.id))
+            records.append(ReleaseWaived(task.id, member_id))
     return records
 
 
