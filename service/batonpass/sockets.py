@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import resource
 import socket
 from ipaddress import ip_address
@@ -12,6 +13,10 @@ UNREAD_S: Final = 60.0
 
 SPARE_FILES: Final = 256
 """How many files and sockets a server may need beside its connections: of the database, of Kafka, of libraries."""
+
+
+SERVER_PORTS: Final = range(20_000, 32_000)
+"""Below the ports of outgoing connections: those begin at 32,768 on Linux, and at 49,152 elsewhere."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -91,9 +96,10 @@ def _url(host: str, port: int, *, is_tls: bool) -> str:
 def free_port(wanted: int = 0) -> int:
     """Return a port of this machine that nobody listens on now: the wanted one if it is free, else any.
 
-    Who is to have the same one again keeps its number.
+    It is none that an outgoing connection would be given: a client that looks for a server while that is away could get
+    the server's own port, connect to itself, and keep the server from coming back.
     """
-    for port in (wanted, 0):
+    for port in filter(None, (wanted, *random.SystemRandom().sample(SERVER_PORTS, 20))):
         with socket.socket() as probe:
             # As servers do: connections of the last one on a port that have not quite ended do not matter.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

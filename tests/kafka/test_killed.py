@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from tests.kafka.test_away import make_job
-from tests.kafka.test_group import ALL_TASKS, Load, accounted, actives_of, declare, processed, worker
+from tests.kafka.test_group import (
+    ALL_TASKS,
+    Load,
+    accounted,
+    actives_of,
+    declare,
+    lost_by_the_broker,
+    processed,
+    worker,
+)
 from tests.kafka.totals import Job, until
 
 from batonpass.core.ids import GroupId
@@ -54,9 +63,10 @@ async def owners(coordinator: LocalCoordinator, job: Job) -> dict[str, str | Non
 
 
 async def test_a_killed_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Killed twice, once for longer than a session: no owner loses a task, and each record counts once."""
+    """Killed twice, once for longer than a session: no owner loses a task; what the broker keeps counts once."""
     # Every client says so many times a second that the broker is away.
     caplog.set_level(logging.CRITICAL, "aiokafka")
+    caplog.set_level(logging.WARNING, "batonpass")
     with LocalBroker(tmp_path / "broker", port=free_port(), heap_mb=256) as broker:
         job = await make_job(broker.bootstrap_servers)
         async with LocalCoordinator() as coordinator, kafka_side(coordinator, job), Load(job, every_s=0.05) as load:
@@ -85,7 +95,7 @@ async def test_a_killed_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture)
                 await processed(job, load, [a, b])
                 assert await owners(coordinator, job) == before
                 assert (await coordinator.describe(job.group))["generation"] == generation
-        await accounted(job, load)
+        await accounted(job, load, lost=lost_by_the_broker(caplog.text, job))
 
 
 def has_grown(load: Load, before: list[int]) -> bool:

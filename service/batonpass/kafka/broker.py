@@ -52,9 +52,6 @@ SETTINGS = MappingProxyType(
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "1",
-        # Before it stops, a broker gives its leadership up, and takes partitions that have no leader for deleted ones:
-        # a transaction that is committed in that moment gets no markers, and is aborted at the next start (4.3.1).
-        "controlled.shutdown.enable": "false",
     }
 )
 
