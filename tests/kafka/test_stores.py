@@ -3,13 +3,14 @@
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from aiokafka import ConsumerRecord
 
-from batonpass.worker.kafka import Context, KafkaConnection, KafkaRuntime, Subtopology
+from batonpass.worker.kafka import Context, KafkaConnection, KafkaRuntime, RocksMemory, Subtopology
 from batonpass.worker.kafka.stores import KEEP_LEVEL_MS, MemoryStore, RocksStore, StateFolder, Store, progress
 from batonpass.worker.kafka.transaction import StoreInTransaction
 from batonpass.worker.protocol import Progress
@@ -182,3 +183,23 @@ def test_progress_is_known_only_with_every_changelog() -> None:
     assert progress({"a": 5}, {"a": 9, "b": 3}, ("a", "b")) == Progress()
     both = progress({"a": 5, "b": 1}, {"a": 9, "b": 3}, ("a", "b"))
     assert both.remaining() == 6
+
+
+def test_stores_share_a_limit_of_memory(tmp_path: Path) -> None:
+    """When the memory that stores share is full, what was written goes to files, and is found there."""
+    limit = 2 << 20
+    memory = RocksMemory(limit)
+    stores = [RocksStore(tmp_path / f"0_{number}" / "changelog", memory=memory) for number in range(8)]
+    value, position, most = os.urandom(10_000), 0, 0
+    # Files are written beside it, so memory is above the limit for a moment.
+    while position < 200 or memory.used_bytes > limit:
+        position += 1
+        for store in stores:
+            store.apply([(str(position).encode(), value if position < 200 else b"")], position)
+        most = max(most, memory.used_bytes)
+        assert position < 10_000
+        time.sleep(0.001 if position >= 200 else 0)
+    assert most > limit // 2
+    assert all(store.get(b"1") == value for store in stores)
+    for store in stores:
+        store.close()

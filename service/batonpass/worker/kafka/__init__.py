@@ -8,7 +8,15 @@ code sees, `connection` says how the cluster is reached.
 from batonpass.worker.kafka.connection import KafkaConnection
 from batonpass.worker.kafka.options import ActiveOptions, Step
 from batonpass.worker.kafka.runtime import KafkaRuntime
-from batonpass.worker.kafka.stores import MemoryStore, OpenStore, ReadableStore, RocksStore, Store, in_memory
+from batonpass.worker.kafka.stores import (
+    MemoryStore,
+    OpenStore,
+    ReadableStore,
+    RocksMemory,
+    RocksStore,
+    Store,
+    in_memory,
+)
 from batonpass.worker.kafka.transaction import Context, Process, StoreInTransaction, Subtopology
 
 __all__ = [
@@ -20,6 +28,7 @@ __all__ = [
     "OpenStore",
     "Process",
     "ReadableStore",
+    "RocksMemory",
     "RocksStore",
     "Step",
     "Store",

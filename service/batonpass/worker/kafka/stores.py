@@ -10,6 +10,7 @@ deletions after a while, and a store that slept for longer would never hear of t
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import struct
@@ -22,7 +23,7 @@ from batonpass.core.ids import split_task_id
 from batonpass.worker.protocol import Progress
 
 if TYPE_CHECKING:
-    from rocksdict import Rdict
+    from rocksdict import Options, Rdict
 
 Change = tuple[bytes, bytes | None]
 """A key with its new value; None takes the key away."""
@@ -128,14 +129,55 @@ class MemoryStore:
         """Do nothing: there are no files."""
 
 
+class RocksMemory:
+    """A limit on the memory of all the RocksDB stores that share it, however many they are.
+
+    It bounds what was written and is not in files yet, up to half of it, together with what is kept of the files that
+    were read. RocksDB exceeds it for a moment rather than keep a writer waiting. Without a limit that is shared, a
+    store alone may take 128 MB for writes.
+    """
+
+    def __init__(self, limit_bytes: int = 128 << 20) -> None:
+        """Share a limit, in bytes."""
+        from rocksdict import Cache, WriteBufferManager  # noqa: PLC0415 - a state in memory needs no RocksDB
+
+        self._cache = Cache(limit_bytes)
+        self._writes = WriteBufferManager.new_write_buffer_manager_with_cache(limit_bytes // 2, False, self._cache)
+
+    @property
+    def used_bytes(self) -> int:
+        """What the stores take now."""
+        return int(self._cache.get_usage())
+
+    def bound(self, options: Options) -> None:
+        """Let a store that is opened with these options share the limit."""
+        from rocksdict import BlockBasedOptions  # noqa: PLC0415 - a state in memory needs no RocksDB
+
+        files = BlockBasedOptions()
+        files.set_block_cache(self._cache)
+        files.set_cache_index_and_filter_blocks(True)
+        options.set_block_based_table_factory(files)
+        options.set_write_buffer_manager(self._writes)
+        # A store with hardly any writes takes one such block, by default of 1 MB.
+        options.set_arena_block_size(64 << 10)
+
+
+@functools.cache
+def _memory_of_this_process() -> RocksMemory:
+    return RocksMemory()
+
+
 class RocksStore:
     """State on disk in RocksDB, found again at the next start.
+
+    All stores of a process share 128 MB of memory, unless they are given another limit:
+    ``open_store=functools.partial(RocksStore, memory=RocksMemory(64 << 20))``.
 
     Nothing is forced to the disk: what the process wrote survives its death, and a machine that goes down loses some of
     the latest records together with their positions, so that they are read again.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, memory: RocksMemory | None = None) -> None:
         """Open the store in a folder, which is made if it is not there; one that is damaged is begun anew.
 
         Raises:
@@ -143,14 +185,15 @@ class RocksStore:
             Exception: when another process has it open.
         """
         self._folder = folder
+        self._memory = memory or _memory_of_this_process()
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._db = _open(folder)
+            self._db = _open(folder, self._memory)
         except Exception as error:  # what rocksdict raises has no class of its own
             if "corruption" not in str(error).lower():
                 raise
             shutil.rmtree(folder)
-            self._db = _open(folder)
+            self._db = _open(folder, self._memory)
         self._position: int | None = None
         self._level_ms = 0
         kept = self._db.get(_POSITION)
@@ -209,7 +252,7 @@ class RocksStore:
         """Forget everything."""
         self._db.close()
         shutil.rmtree(self._folder)
-        self._db = _open(self._folder)
+        self._db = _open(self._folder, self._memory)
         self._position, self._level_ms, self._kept_level_ms = None, 0, 0
 
     def close(self) -> None:
@@ -218,13 +261,14 @@ class RocksStore:
         self._db.close()
 
 
-def _open(folder: Path) -> Rdict:
+def _open(folder: Path, memory: RocksMemory) -> Rdict:
     from rocksdict import Options, Rdict  # noqa: PLC0415 - a worker that keeps its state in memory needs no RocksDB
 
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_keep_log_file_num(1)
     options.set_max_open_files(256)
+    memory.bound(options)
     return Rdict(str(folder), options)
 
 
