@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,12 +25,16 @@ from batonpass import terminal
 from batonpass.demo.job import STORE, Job, connection, customer, read_state, subtopology
 from batonpass.demo.logs import configure
 from batonpass.worker import Exit, Member, OnLeaseLost, Task
-from batonpass.worker.kafka import ActiveOptions, KafkaRuntime
+from batonpass.worker.kafka import ActiveOptions, KafkaRuntime, RocksMemory, RocksStore
 from batonpass.worker.options import fresh_member_id
 from batonpass.worker.protocol import Offsets, Role, Stage
 from batonpass.worker.tasks import Revocation
 
 LOOK_S = 0.1
+
+STATE_MEMORY_BYTES = 16 << 20
+"""Its state is small, and several workers run on one machine."""
+
 EXIT_REFUSED = 1
 SMALL_READS: Mapping[str, Any] = {"max_partition_fetch_bytes": 32 * 1024, "fetch_max_wait_ms": 100}
 """A broker that holds a client to a quota makes it wait after a read, for longer the larger that was."""
@@ -187,7 +192,12 @@ async def work(order: Order) -> int:
     )
     parts = {"0": subtopology(job, order.name)}
     runtime = TellingRuntime(
-        connection(job.bootstrap, order.name), job.group, parts, folder=folder / "state", options=options
+        connection(job.bootstrap, order.name),
+        job.group,
+        parts,
+        folder=folder / "state",
+        open_store=partial(RocksStore, memory=RocksMemory(STATE_MEMORY_BYTES)),
+        options=options,
     )
     identity = Identity(folder / "member-id")
     listener = socket.create_server(("127.0.0.1", 0))
