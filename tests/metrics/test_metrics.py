@@ -140,8 +140,21 @@ async def test_what_happens_is_counted(counted: Api) -> None:
     assert seen["batonpass_group_generation{group=orders}"] == 2
     beats = "method=POST,path=/v1/groups/{group}/members/{member}/heartbeat,status=200"
     assert seen["batonpass_requests_total{" + beats + "}"] == 5
-    waits = "{path=/v1/groups/{group}/members/{member}/assignment}"
-    assert f"batonpass_request_seconds_count{waits}" not in seen
+
+
+async def test_how_long_a_call_waits_for_news_is_not_measured(counted: Api) -> None:
+    """A long-poll and a drain are counted and not timed; taking the drain back, at the same path, is timed."""
+    await counted.declare()
+    epoch = (await counted.join("m1")).json()["member_epoch"]
+    await counted.assignment("m1", epoch, wait_ms=1)
+    await counted.call("POST", "/orders/members/m1/drain?wait_ms=1")
+    await counted.call("DELETE", "/orders/members/m1/drain")
+    seen = await scrape(counted)
+    member = "/v1/groups/{group}/members/{member}"
+    assert seen["batonpass_requests_total{method=GET,path=" + member + "/assignment,status=204}"] == 1
+    assert seen["batonpass_requests_total{method=POST,path=" + member + "/drain,status=202}"] == 1
+    assert "batonpass_request_seconds_count{path=" + member + "/assignment}" not in seen
+    assert seen["batonpass_request_seconds_count{path=" + member + "/drain}"] == 1
 
 
 async def test_how_a_group_stands_is_shown(counted: Api) -> None:
