@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.changes import Change
 from batonpass.core.ids import GroupId
@@ -53,7 +54,7 @@ async def test_a_new_reader_begins_with_what_is_kept(engine: AsyncEngine, postgr
 @pytest.mark.parametrize("many", [1, 300])
 async def test_no_event_is_passed_by(engine: AsyncEngine, many: int) -> None:
     """While several coordinators commit at once, small and large, a reader that goes on as it reads misses nothing."""
-    logs = [PostgresRecordLog(engine) for _ in range(3)]
+    logs = [unleased_log(engine) for _ in range(3)]
     change = Change("0_1", "m1", "granted", "none", "active", 1, 1)  # type: ignore[arg-type]
     history = History(events=(EVENT, EVENT), changes=(change,) * many)
     seen: list[int] = []

@@ -25,7 +25,6 @@ from batonpass.postgres.upkeep import KEPT_BY_DEFAULT, Retention, Upkeep
 from batonpass.runtime.history import Sample
 from batonpass.runtime.ports import StoreUnavailable
 
-# MERGED """Samples of lags and rates, one row for each group and minute."""
 LEASE_CONNECTIONS = 2
 """Connections that only leases use, so that however busy the others are, a lease is renewed in time."""
 
@@ -118,7 +117,7 @@ class PostgresStore:
         return self.ownership.lease_left_s()
 
 
-_KEEP: Final = text(
+_INSERT_SAMPLES: Final = text(
     "insert into samples (group_id, at, copies)"
     " select r.group_id, timestamptz 'epoch' + r.at_ms * interval '1 millisecond', cast(r.copies as json)"
     " from unnest(cast(:groups as text[]), cast(:at_ms as bigint[]), cast(:copies as text[]))"
@@ -146,6 +145,6 @@ class PostgresSamples:
         }
         try:
             async with reaching(self._engine) as connection:
-                await connection.execute(_KEEP, rows)
+                await connection.execute(_INSERT_SAMPLES, rows)
         except DBAPIError as error:
             raise StoreUnavailable(f"Postgres did not take a sample: {error.orig}") from error
