@@ -43,7 +43,7 @@ from batonpass.postgres.upkeep import Retention
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_store import MemoryStore
-from batonpass.runtime.observers import CommitWatch, Observers, OnCommit
+from batonpass.runtime.observers import CommitWatch, Observers
 from batonpass.runtime.ports import Clock, NotOwner, Ports, Store
 from batonpass.runtime.pulse import Pulse
 from batonpass.runtime.solver_process import SolverProcess
@@ -177,8 +177,7 @@ def build(settings: Settings, url: str) -> Process:
     if isinstance(store, PostgresStore):
         store.ownership.noted = log.fleet
     watch = CommitWatch()
-    on_commit = OnCommit()
-    observer = Observers(log, counts, watch, on_commit)
+    observer = Observers(log, counts, watch)
     pulse = Pulse(observer.stalled)
     solver = SolverProcess()
     ports = Ports(
@@ -228,7 +227,7 @@ def build(settings: Settings, url: str) -> Process:
     kafka = None if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log, counts)
     if kafka is not None:
         if kafka.exchange is not None:
-            on_commit.hear = kafka.exchange.committed
+            observer.add(kafka.exchange)
         counts.show(
             "kafka_reachable", "1 while Kafka can be asked for ends and partition counts.", kafka.watch.reachable
         )

@@ -30,7 +30,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -46,10 +46,10 @@ from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Heartbeat, Input
 from batonpass.core.replies import Answer
 from batonpass.kafka.topics import make_topics
-from batonpass.kafka.watch import Groups
 from batonpass.runtime.access import Forbidden
 from batonpass.runtime.history import Asked, command_of
-from batonpass.runtime.ports import CoordinatorLoading, NotOwner, StoreUnavailable
+from batonpass.runtime.mailbox import LATE_SEQ
+from batonpass.runtime.ports import CoordinatorLoading, NotOwner, Observer, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from batonpass.core.policy import Policy
     from batonpass.core.replies import Reply
     from batonpass.core.soft import Soft
+    from batonpass.runtime.coordinator import Coordinator
     from batonpass.runtime.ports import Commit
 
 log = logging.getLogger("batonpass.kafka")
@@ -187,10 +188,6 @@ def read_item(member_id: MemberId, kind: str, said: dict[str, Any], *, tasks_max
             raise refusal([("kind", f"{kind[:40]!r} is not one of {', '.join(KINDS)}")])
 
 
-LATE: Final = -1
-"""A ``seq`` below every other: such a heartbeat changes nothing, and counts as received."""
-
-
 class KafkaMembers:
     """The members that this coordinator hears over Kafka, so that none is expired for a silence that is the cluster's.
 
@@ -213,32 +210,19 @@ class KafkaMembers:
         """Have each of them count as heard now; whoever is gone, or another coordinator's, is forgotten."""
         for group_id, member_id in list(self._heard):
             try:
-                reply = await ask(group_id, Heartbeat(member_id, LATE, 0))
+                reply = await ask(group_id, Heartbeat(member_id, LATE_SEQ, 0))
             except ProtocolError as error:
                 reply = error
             if isinstance(reply, ProtocolError) and not isinstance(reply, StoreUnavailable | CoordinatorLoading):
                 self._heard.pop((group_id, member_id), None)
 
 
-class Coordination(Groups, Protocol):
-    """The coordinator, as far as it is needed here."""
-
-    @property
-    def policy(self) -> Policy:
-        """The limits of this coordinator."""
-        ...
-
-    async def look(self, group_id: GroupId) -> tuple[Group, Soft]:
-        """Return a group as it is committed."""
-        ...
-
-
-class Exchange:
+class Exchange(Observer):
     """Carries the protocol over Kafka for one coordinator."""
 
     def __init__(
         self,
-        coordinator: Coordination,
+        coordinator: Coordinator,
         connection: KafkaConnection,
         *,
         holds: Callable[[GroupId], bool],
@@ -266,8 +250,8 @@ class Exchange:
         self._consumer: AIOKafkaConsumer | None = None
         self.is_connected = False
 
-    def committed(self, commit: Commit) -> None:
-        """Hear of a commit: the group's assignments are looked at next."""
+    def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - how long it took is for others
+        """Have the group's assignments looked at next."""
         self._changed.add(commit.group_id)
         self._news.set()
 

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from asyncpg import InterfaceError, PostgresError  # type: ignore[import-untyped]
-from sqlalchemy import event
+from sqlalchemy import TextClause, event
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -122,6 +122,16 @@ async def reaching(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     with unavailable_when_away():
         async with engine.connect() as connection:
             yield connection
+
+
+async def fetch_rows(engine: AsyncEngine, statement: TextClause, **parameters: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement.
+
+    Raises:
+        StoreUnavailable, DBAPIError: as ``reaching`` does.
+    """
+    async with reaching(engine) as connection:
+        return [tuple(row) for row in await connection.execute(statement, parameters)]
 
 
 class DedicatedConnection:

@@ -17,6 +17,7 @@ from sqlalchemy import Table, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from batonpass.advisory_locks import UPKEEP_LOCK
 from batonpass.codec.groups import GROUP_VERSION
 from batonpass.postgres.connect import reaching, transacting
 from batonpass.postgres.snapshots import KEPT
@@ -30,8 +31,6 @@ CHUNK: Final = 5_000
 TURN_S: Final = 3_600.0
 RETRY_S: Final = 60.0
 LOCK_TIMEOUT_MS: Final = 300
-ONE_AT_A_TIME: Final = 7_046_029_254_386_354
-"""The key of the lock that upkeep takes: any number that nobody else uses in this database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +185,7 @@ class Upkeep:
         """Do something in a transaction, unless somebody else is at it; wait for no lock for long."""
         async with transacting(self._engine) as connection:
             await connection.execute(text(f"set local lock_timeout = {LOCK_TIMEOUT_MS}"))
-            took = await connection.execute(text("select pg_try_advisory_xact_lock(:key)"), {"key": ONE_AT_A_TIME})
+            took = await connection.execute(text("select pg_try_advisory_xact_lock(:key)"), {"key": UPKEEP_LOCK})
             if took.scalar_one():
                 await work(connection)
 

@@ -31,6 +31,7 @@ from batonpass.core.reports import count_as_heard
 from batonpass.core.soft import Soft
 from batonpass.runtime.history import NO_HISTORY, NOBODY_ASKED, Asked, Historian, History
 from batonpass.runtime.ports import (
+    RETRY_AFTER_MS,
     Commit,
     CoordinatorLoading,
     Defect,
@@ -39,6 +40,7 @@ from batonpass.runtime.ports import (
     StoreUnavailable,
     Superseded,
     VersionConflict,
+    not_owner,
 )
 
 Inputs = tuple[Input, ...]
@@ -52,8 +54,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS_MAX = 4
 """How often inputs are decided while others keep writing to the same group, before their callers are told to retry."""
-
-RETRY_AFTER_MS = 1_000
 
 COPIES_DECIDED_AT_ONCE = 5_000
 """Decisions on groups with more copies than this are made and checked in a thread: that may take longer than heartbeats
@@ -207,7 +207,7 @@ class Engine:
 
     async def _be_current(self) -> None:
         if not self._ports.ownership.holds(self.group_id):
-            raise NotOwner(self._whose(), retry_after_ms=RETRY_AFTER_MS)
+            raise not_owner(self._ports.ownership, self.group_id)
         if not self._loaded or self._doubtful:
             await self._read()
         if self._recovered:
@@ -270,7 +270,7 @@ class Engine:
         decision = attempt.decision
         if not decision.records and not _leaves_a_row(asked, decision):
             if not self._ports.ownership.holds(self.group_id):
-                raise NotOwner(self._whose(), retry_after_ms=RETRY_AFTER_MS)
+                raise not_owner(self._ports.ownership, self.group_id)
             return self._take_effect(attempt)
         if attempt.violations:
             laws = ", ".join(sorted({violation.law for violation in attempt.violations}))
@@ -324,10 +324,6 @@ class Engine:
             except BaseException:
                 self._snapshot_at = before
                 raise
-
-    def _whose(self) -> str:
-        owner = self._ports.ownership.owner_url(self.group_id)
-        return f"group {self.group_id} is served by {owner or 'a coordinator that is not known yet'}; try again"
 
     def _take_effect(self, attempt: Attempt) -> tuple[Reply, ...]:
         decision = attempt.decision

@@ -24,7 +24,11 @@ class Observers(Observer):
     """Passes on what there is to observe to several observers, in their order."""
 
     def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
+        self._observers = list(observers)
+
+    def add(self, observer: Observer) -> None:
+        """Call one more observer, after the others."""
+        self._observers.append(observer)
 
     def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Pass on a decision that took effect."""
@@ -55,17 +59,6 @@ class Observers(Observer):
         """Pass on a stall."""
         for one in self._observers:
             one.stalled(gap_ms)
-
-
-class OnCommit(Observer):
-    """Passes commits on to whoever asks for them once everything has been built."""
-
-    def __init__(self) -> None:
-        self.hear: Callable[[Commit], None] = lambda _commit: None
-
-    def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - how long it took is for others
-        """Pass on a commit."""
-        self.hear(commit)
 
 
 class CommitWatch(Observer):

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from batonpass.runtime.audits import Audits
 
 
+RETRY_AFTER_MS = 1_000
+"""When a caller should ask again, and a deadline that could not be served comes again."""
+
+
 class StoreUnavailable(ProtocolError):
     """The record log cannot be written or read now, or its queue is full. What was asked may be asked again."""
 
@@ -225,6 +229,12 @@ class Ownership(Protocol):
     def forgotten(self, group_id: GroupId) -> None:
         """Hear that nothing of a group is in memory; it is read anew when it is asked for."""
         ...
+
+
+def not_owner(ownership: Ownership, group_id: GroupId) -> NotOwner:
+    """Return the refusal to answer for a group that this coordinator does not hold."""
+    owner = ownership.owner_url(group_id) or "a coordinator that is not known yet"
+    return NotOwner(f"group {group_id} is served by {owner}; try again", retry_after_ms=RETRY_AFTER_MS)
 
 
 class Outbox(Protocol):

@@ -1,17 +1,11 @@
 """What a change of a group cost: moves, handovers, the time until rest, and how long each task stood still."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import ceil
 from typing import NamedTuple
 
 from batonpass.simulate.tasks import Task
-
-
-def percentile(in_order: Sequence[int], percent: int) -> int:
-    """Return the least of the values, given in order, that so many percent of them do not exceed (nearest rank)."""
-    return in_order[max(0, ceil(len(in_order) * percent / 100) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
