@@ -228,7 +228,7 @@ def build(settings: Settings, url: str) -> Process:
     if kafka is not None:
         if kafka.exchange is not None:
             observer.add(kafka.exchange)
-        counts.show(
+        counts.add_gauge(
             "kafka_reachable", "1 while Kafka can be asked for ends and partition counts.", kafka.watch.reachable
         )
     audits = AuditGauges(store.audits, counts.registry, lambda why: log.store_failed(GroupId(""), why))
@@ -323,10 +323,10 @@ def _readiness(coordinator: Coordinator, watch: CommitWatch, store: Store) -> Re
 
 def _show(counts: Counts, coordinator: Coordinator, policy: AdmissionPolicy, health: Health, store: Store) -> None:
     """Have the metrics show what others keep."""
-    counts.show("polls_parked", "Long-polls that wait.", lambda: policy.limits.polls.taken)
-    counts.show("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
-    counts.show("ready", "1 while /readyz says so.", lambda: not health.readiness.reasons())
-    counts.show("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.lease_left_s)
+    counts.add_gauge("polls_parked", "Long-polls that wait.", lambda: policy.limits.polls.taken)
+    counts.add_gauge("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
+    counts.add_gauge("ready", "1 while /readyz says so.", lambda: not health.readiness.reasons())
+    counts.add_gauge("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.lease_left_s)
 
 
 def _policy(settings: Settings) -> Policy:
@@ -400,8 +400,8 @@ class Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         counts, most = process.counts, config.limit_concurrency or 0
-        counts.show("connections_open", "Connections that are open.", lambda: len(self.server_state.connections))
-        counts.show("connections_max", "How many may be open at once.", lambda: most)
+        counts.add_gauge("connections_open", "Connections that are open.", lambda: len(self.server_state.connections))
+        counts.add_gauge("connections_max", "How many may be open at once.", lambda: most)
         self._process = process
         self._listening = listening
         self._stopping = stopping

@@ -1,8 +1,8 @@
 """Run a module as a program that ends with the process which started it, however that one ends.
 
 A script of its own, which ``tethered_command`` starts. The parent holds the other end of its standard input, a pipe. On
-Linux the system kills it with its parent; elsewhere it ends when the pipe does. Use it for modules of Python that may be
-killed at any time, as workers. A server that has to stop in good order needs a watchdog (`batonpass.child_watchdog`).
+Linux the system kills it with its parent; elsewhere it ends when the pipe does. Use it for modules of Python that may
+be killed at any time, as workers. A server that has to stop in good order needs `batonpass.child_watchdog`.
 """
 
 import ctypes

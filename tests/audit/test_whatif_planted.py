@@ -76,7 +76,7 @@ def advised(bad: Bad) -> Recommendation:
         until_ms=HOUR,
     )
     noted = Noted()
-    play(scenario, watcher=noted, start_ms=BEGIN_MS)
+    play(scenario, observer=noted, start_ms=BEGIN_MS)
     rates = Rates(noted.lags, noted.restored)
     story = tell(Group(GroupId("bad")), noted.records, rates, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + HOUR)
     return recommendation("bad", story, [attempt(story.scenario, wanted) for wanted in grid(story.scenario)])

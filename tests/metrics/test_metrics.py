@@ -28,7 +28,7 @@ from batonpass.runtime.ports import Commit
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 # Gauges of a process are shown where it is put together.
-OF_PROCESS = re.findall(r'counts\.show\(\s*"(\w+)"', Path(bootstrap.__file__).read_text())
+OF_PROCESS = re.findall(r'counts\.add_gauge\(\s*"(\w+)"', Path(bootstrap.__file__).read_text())
 # https://prometheus.io/docs/practices/naming: base units, and what a counter ends in.
 NAME = re.compile(r"batonpass_[a-z_]+")
 NOT_BASE = re.compile(r"_(ms|millis|minutes|hours|kb|mb|percent)(_|$)")
@@ -279,7 +279,7 @@ async def test_a_value_that_somebody_else_keeps_is_shown_as_it_is(counted: Api) 
     counts = counted.policy.meter
     assert isinstance(counts, Counts)
     parked = [0]
-    counts.show("polls_parked", "Long-polls that wait.", lambda: parked[0])
+    counts.add_gauge("polls_parked", "Long-polls that wait.", lambda: parked[0])
     parked[0] = 7
     assert (await scrape(counted))["batonpass_polls_parked{}"] == 7
 

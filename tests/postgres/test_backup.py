@@ -21,7 +21,7 @@ from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.binaries import WITHIN
 from batonpass.postgres.connect import connect
 from batonpass.postgres.embedded import EmbeddedPostgres
-from batonpass.postgres.recovered import recovered
+from batonpass.postgres.recovery import recover
 from batonpass.postgres.schema import upgrade
 from batonpass.postgres.upkeep import Upkeep
 from batonpass.runtime.events import Event
@@ -66,7 +66,7 @@ async def test_a_dump_is_restored_and_gone_on_with(server: EmbeddedPostgres, own
     subprocess.run([BINARIES / "pg_restore", "--no-owner", "-d", plain(url), dump], check=True)
     await upgrade(url)
     restored = connect(url)
-    assert (await recovered(restored)).groups == 1
+    assert (await recover(restored)).groups == 1
     again, archive = unleased_log(restored), PostgresArchive(restored)
     epoch = await again.take_over(ORDERS)
     loaded = await again.read(ORDERS)

@@ -49,7 +49,7 @@ async def test_each_transaction_may_have_a_session_of_its_own(forgetful: AsyncEn
     await log.keep_snapshot(evolve(Group(ORDERS), [ProbeScheduled(0), ProbeScheduled(1)]))
     await Upkeep(forgetful).turn(datetime.now(UTC))
     await sort_some(forgetful)
-    await fleet.round()
+    await fleet.renew_and_look()
     assert len(await archive.task_changes(ORDERS, TASK, limit=9_999)) == 1_000
     assert [one.position for one in await Outbox(forgetful, "kafka").next(9)] == [1, 2]
     loaded = await log.read(ORDERS)

@@ -672,7 +672,7 @@ def attempt(scenario: Scenario, settings: Mapping[str, Value]) -> Trial:
     end_ms = LEAD_MS + (scenario.until_ms or 0)
     tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=end_ms)
     try:
-        played = play(tried, watcher=tally)
+        played = play(tried, observer=tally)
     except (RuntimeError, InvalidConfig) as error:
         return Trial(settings, refused=str(error)[:200])
     counted = tally.counted()

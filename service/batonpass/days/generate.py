@@ -178,5 +178,5 @@ def rows_of(
     """
     start_ms = round(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1_000)
     recorder = GroupRecorder(scenario.group, sample_every=sample_every)
-    play(scenario, watcher=recorder, start_ms=start_ms, passed=passed)
+    play(scenario, observer=recorder, start_ms=start_ms, passed=passed)
     return recorder.rows()

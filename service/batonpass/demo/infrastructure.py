@@ -10,7 +10,7 @@ from typing import Any
 
 from batonpass.demo.processes import Child
 from batonpass.demo.topics import BROKER_SETTINGS
-from batonpass.kafka.broker import GIVEN, LocalBroker
+from batonpass.kafka.broker import BOOTSTRAP_VARIABLE, LocalBroker
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade
 from batonpass.runtime.access import new_secret
@@ -33,7 +33,7 @@ class Infrastructure:
         self.token = new_secret()
         self.bootstrap = ""
         self.url = ""
-        given = os.environ.get(GIVEN)
+        given = os.environ.get(BOOTSTRAP_VARIABLE)
         self._broker = None if given else LocalBroker(folder / "kafka", settings=BROKER_SETTINGS, say=say)
         self._given = given or ""
         self._postgres = EmbeddedPostgres(folder / "postgres")

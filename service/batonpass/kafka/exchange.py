@@ -107,9 +107,9 @@ class AssignmentsTopic:
             found = answer_to_poll(group, soft, member_id, NEVER_SEEN, self._policy)
             if not isinstance(found, Answer):
                 continue
-            print_ = (found.member_epoch, found.status, found.report)
-            if known.get(member_id) != print_:
-                known[member_id] = print_
+            fingerprint = (found.member_epoch, found.status, found.report)
+            if known.get(member_id) != fingerprint:
+                known[member_id] = fingerprint
                 yield AssignmentRecord(key_of(group.id, member_id), to_json(answer_body(found)))
 
     def refusal(self, group_id: GroupId, member_id: MemberId, error: ProtocolError) -> AssignmentRecord:
@@ -206,7 +206,7 @@ class KafkaMembers:
         """Forget whoever is no member any more."""
         self._heard = {key: None for key in self._heard if key[1] in groups.get(key[0], ())}
 
-    async def excuse(self, ask: Callable[[GroupId, Input], Awaitable[Reply]]) -> None:
+    async def count_all_as_heard(self, ask: Callable[[GroupId, Input], Awaitable[Reply]]) -> None:
         """Have each of them count as heard now; whoever is gone, or another coordinator's, is forgotten."""
         for group_id, member_id in list(self._heard):
             try:
@@ -257,7 +257,7 @@ class Exchange(Observer):
 
     async def run(self) -> None:
         """Serve until cancelled, connecting anew whenever the cluster was away."""
-        await _first_to_fail(self._serve(), self._excuse())
+        await _first_to_fail(self._serve(), self._count_as_heard_while_silent())
 
     async def _serve(self) -> None:
         while True:
@@ -297,12 +297,12 @@ class Exchange(Observer):
         finally:
             await asyncio.gather(consumer.stop(), producer.stop(), return_exceptions=True)
 
-    async def _excuse(self) -> None:
+    async def _count_as_heard_while_silent(self) -> None:
         """See to it that nobody is expired for heartbeats that could not be read."""
         while True:
             await asyncio.sleep(SILENCE_LOOK_S)
             if not self._reads():
-                await self._members.excuse(self._coordinator.ask)
+                await self._members.count_all_as_heard(self._coordinator.ask)
 
     def _reads(self) -> bool:
         consumer = self._consumer
@@ -374,8 +374,8 @@ class Exchange(Observer):
             if is_sweep:
                 self._members.keep({group_id: group.members for group_id, (group, _) in groups.items()})
             for group_id in sorted(groups if is_sweep else changed & groups.keys()):
-                for standing in self._assignments.news(*groups[group_id]):
-                    await self._publish(producer, standing)
+                for record in self._assignments.news(*groups[group_id]):
+                    await self._publish(producer, record)
             for group_id in self._assignments.groups():
                 if group_id not in groups:
                     await self._close_group(group_id, producer)
@@ -385,12 +385,12 @@ class Exchange(Observer):
         if not self._holds(group_id):
             self._assignments.let_go(group_id)
             return
-        for standing in self._assignments.forget(group_id):
-            await self._publish(producer, standing)
+        for record in self._assignments.forget(group_id):
+            await self._publish(producer, record)
 
-    async def _publish(self, producer: AIOKafkaProducer, standing: AssignmentRecord) -> None:
+    async def _publish(self, producer: AIOKafkaProducer, record: AssignmentRecord) -> None:
         # One after another: a key's records must not overtake one another.
-        await producer.send_and_wait(self._topics.assignments, standing.value, key=standing.key)
+        await producer.send_and_wait(self._topics.assignments, record.value, key=record.key)
 
     async def _ack(self, producer: AIOKafkaProducer) -> None:
         """Acknowledge what was processed, once per heartbeat interval and group."""

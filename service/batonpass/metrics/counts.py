@@ -213,7 +213,7 @@ class Counts(Observer):
         """Count a connection that was closed for exceeding a limit."""
         self._cut.labels(reason).inc()
 
-    def show(self, name: str, meaning: str, value: Callable[[], float]) -> None:
+    def add_gauge(self, name: str, meaning: str, value: Callable[[], float]) -> None:
         """Show a value that somebody else keeps, as it is when it is scraped."""
         Gauge(f"batonpass_{name}", meaning, registry=self.registry).set_function(value)
 

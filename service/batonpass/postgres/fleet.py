@@ -21,7 +21,7 @@ from batonpass.codec.records import VERSIONS
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId
 from batonpass.postgres.coordinator_names import fresh_name, is_dead
-from batonpass.postgres.leases import Leases, Living
+from batonpass.postgres.leases import Leases, LiveCoordinator
 from batonpass.postgres.snapshots import KIND
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -68,8 +68,8 @@ class Fleet:
         self._id = fresh_name()
         self._valid_until = float("-inf")
         self._steady_since = float("inf")
-        self._living: tuple[Living, ...] = ()
-        self._winners: dict[str, Living | None] = {}
+        self._living: tuple[LiveCoordinator, ...] = ()
+        self._winners: dict[str, LiveCoordinator | None] = {}
         self._up_to = registration.reads
         self._held: set[GroupId] = set()
         self._lost: set[GroupId] = set()
@@ -83,7 +83,7 @@ class Fleet:
         return self._id
 
     @property
-    def living(self) -> Sequence[Living]:
+    def living(self) -> Sequence[LiveCoordinator]:
         """The coordinators that live, as far as is known."""
         return self._living
 
@@ -138,7 +138,7 @@ class Fleet:
             StoreUnavailable: when the database is away; to be called again.
         """
         await self._begin(alone=alone)
-        self._look(await self._leases.view())
+        self._look(await self._leases.coordinators())
 
     async def run(self) -> None:
         """Renew the lease and watch the others, until cancelled."""
@@ -146,7 +146,7 @@ class Fleet:
         try:
             while True:
                 try:
-                    pause_ms = await self.round()
+                    pause_ms = await self.renew_and_look()
                 except (StoreUnavailable, DBAPIError):
                     self._steady_since = float("inf")
                     await asyncio.sleep(RETRY_MS / 1_000)
@@ -162,7 +162,7 @@ class Fleet:
         finally:
             telling.cancel()
 
-    async def round(self) -> float:
+    async def renew_and_look(self) -> float:
         """Renew once, bury who is dead, look who lives, release what was forgotten; return when to come again.
 
         Raises:
@@ -184,9 +184,9 @@ class Fleet:
                 self.noted("group-released", {"group": group_id, "coordinator": self._id})
         # After the database was away for everybody, everybody's lease is over. Each gets the time to say that it lives.
         steady = self._clock_ms() - self._steady_since >= 2 * self._registration.renewal_ms
-        living = await self._leases.view()
-        if steady and any(one.left_ms < 0 for one in living) and await self._leases.bury(self._id):
-            living = await self._leases.view()
+        living = await self._leases.coordinators()
+        if steady and any(one.left_ms < 0 for one in living) and await self._leases.remove_expired(self._id):
+            living = await self._leases.coordinators()
         self._look(living)
         if any(self.holds(GroupId(group)) for group in await self._leases.orphans()):
             self._news.set()
@@ -210,13 +210,13 @@ class Fleet:
         registration = self._registration
         await self._leases.register(self._id, url=registration.url, code=registration.code, reads=registration.reads)
         self._to_release.clear()
-        for other in await self._leases.view():
+        for other in await self._leases.coordinators():
             if other.id != self._id and (alone or self._was_here(other)):
                 await self._leases.remove(other.id)
                 self.noted("lease-taken-away", {"of": other.id, "url": other.url, "coordinator": self._id})
         self._hold_from(sent)
 
-    def _was_here(self, other: Living) -> bool:
+    def _was_here(self, other: LiveCoordinator) -> bool:
         """Say whether this coordinator comes back in the place of that one, whose process is certain to be dead."""
         return bool(other.url) and other.url == self._registration.url and is_dead(other.id)
 
@@ -225,7 +225,7 @@ class Fleet:
         self._valid_until = sent_ms + self._registration.lease_ms * (1 - MARGIN)
         self._steady_since = min(self._steady_since, sent_ms)
 
-    def _look(self, living: Sequence[Living]) -> None:
+    def _look(self, living: Sequence[LiveCoordinator]) -> None:
         if [one.id for one in living] != [one.id for one in self._living]:
             self._winners.clear()
             self._news.set()
@@ -247,7 +247,7 @@ class Fleet:
             self._lost.update(groups)
             self._news.set()
 
-    def _winner(self, group_id: GroupId) -> Living | None:
+    def _winner(self, group_id: GroupId) -> LiveCoordinator | None:
         if group_id not in self._winners:
             if len(self._winners) >= WINNERS_MAX:
                 self._winners.clear()

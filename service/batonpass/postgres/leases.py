@@ -24,11 +24,11 @@ _RENEW: Final = text(
     "update coordinators set expires_at = clock_timestamp() + :lease_ms * interval '1 millisecond' where id = :id"
 )
 # A row that is being renewed just now is left alone, and one that was renewed meanwhile is looked at again.
-_BURY: Final = text(
+_REMOVE_EXPIRED: Final = text(
     "delete from coordinators where id in (select id from coordinators where expires_at < clock_timestamp()"
     " and id <> :id order by id for update skip locked)"
 )
-_VIEW: Final = text(
+_COORDINATORS: Final = text(
     "select id, url, code, cast(reads as text),"
     " cast(extract(epoch from expires_at - clock_timestamp()) * 1000 as bigint) from coordinators order by id"
 )
@@ -44,7 +44,7 @@ _RELEASE_ALL: Final = text("update group_heads set owner = null where owner = :i
 _REMOVE: Final = text("delete from coordinators where id = :id")
 
 
-class Living(NamedTuple):
+class LiveCoordinator(NamedTuple):
     """A coordinator that has a row. ``left_ms`` is how long its lease lasts still; below 0 it is over."""
 
     id: str
@@ -74,16 +74,16 @@ class Leases:
             done = await connection.execute(_RENEW, {"id": identity, "lease_ms": self._lease_ms})
             return bool(done.rowcount)
 
-    async def bury(self, identity: str) -> int:
+    async def remove_expired(self, identity: str) -> int:
         """Take away the rows of all others whose leases are over; return how many there were."""
         async with reaching(self._engine) as connection:
-            return (await connection.execute(_BURY, {"id": identity})).rowcount
+            return (await connection.execute(_REMOVE_EXPIRED, {"id": identity})).rowcount
 
-    async def view(self) -> Sequence[Living]:
+    async def coordinators(self) -> Sequence[LiveCoordinator]:
         """Return every coordinator that has a row."""
         async with reaching(self._engine) as connection:
-            rows = await connection.execute(_VIEW)
-            return [Living(name, url, code, json.loads(reads), left) for name, url, code, reads, left in rows]
+            rows = await connection.execute(_COORDINATORS)
+            return [LiveCoordinator(name, url, code, json.loads(reads), left) for name, url, code, reads, left in rows]
 
     async def orphans(self) -> Sequence[str]:
         """Return the groups that hold records and that nobody owns who lives."""

@@ -21,7 +21,7 @@ from batonpass.postgres.leases import Leases
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.sorting import keep_sorted
 from batonpass.postgres.tokens import PostgresTokens
-from batonpass.postgres.upkeep import KEPT_BY_DEFAULT, Retention, Upkeep
+from batonpass.postgres.upkeep import DEFAULT_RETENTION, Retention, Upkeep
 from batonpass.runtime.history import Sample
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -43,7 +43,7 @@ class StoreOptions:
     lease_ms: int = LEASE_MS
     renewal_ms: int = RENEWAL_MS
     alone: bool = False
-    retention: Retention = KEPT_BY_DEFAULT
+    retention: Retention = DEFAULT_RETENTION
 
 
 @dataclass(slots=True)

@@ -56,7 +56,7 @@ class Retention:
     unexported: int = 0
 
 
-KEPT_BY_DEFAULT: Final = Retention()
+DEFAULT_RETENTION: Final = Retention()
 
 _DAYS: Final = text(
     "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid"
@@ -109,7 +109,7 @@ _OLD_TOKENS: Final = text("delete from tokens where least(revoked_at, expires_at
 class Upkeep:
     """Looks after one database."""
 
-    def __init__(self, engine: AsyncEngine, retention: Retention = KEPT_BY_DEFAULT) -> None:
+    def __init__(self, engine: AsyncEngine, retention: Retention = DEFAULT_RETENTION) -> None:
         """Keep what ``retention`` says."""
         self._engine = engine
         self._retention = retention

@@ -39,7 +39,7 @@ class Coordinator:
         self._feeding: asyncio.Task[None] | None = None
         self._known: set[GroupId] = set()
         self._ports = ports
-        self._letters_max = requests_waiting_max
+        self._requests_waiting_max = requests_waiting_max
         self._groups_max = groups_max
         self._runtimes: dict[GroupId, GroupRuntime] = {}
         self._stopping = asyncio.Event()
@@ -256,7 +256,7 @@ class Coordinator:
         runtime = self._runtimes.get(group_id)
         if runtime is None:
             runtime = self._runtimes[group_id] = GroupRuntime(
-                group_id, self._ports, self.feed, requests_waiting_max=self._letters_max
+                group_id, self._ports, self.feed, requests_waiting_max=self._requests_waiting_max
             )
         return runtime
 

@@ -35,7 +35,7 @@ class Recovered(NamedTuple):
     position: int
 
 
-async def recovered(engine: AsyncEngine) -> Recovered:
+async def recover(engine: AsyncEngine) -> Recovered:
     """Have everything go on after lost commits. Once more does no harm: numbers leap again, and groups are told again.
 
     Coordinators may run meanwhile: what they have in memory is refused, and they read everything anew.
