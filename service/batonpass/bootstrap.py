@@ -432,7 +432,7 @@ def serve(
     stopping: Callable[[], Awaitable[None]] | None = None,
     listener: socket.socket | None = None,
 ) -> None:
-    """Serve until interrupted. ``listening`` hears the base URL once requests are accepted.
+    """Serve until interrupted. ``listening`` is called with the base URL once requests are accepted.
 
     ``stopping`` is awaited when it was interrupted, while it still answers. ``listener`` is a socket that was bound
     before (``bind``); without it, one is bound as the settings say.

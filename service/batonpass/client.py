@@ -45,7 +45,7 @@ NOT_NOW: Final = frozenset({429, 502, 503, 504})
 
 
 class ApiError(Exception):
-    """A call came to nothing; the message is a sentence.
+    """A call failed; the message is a sentence.
 
     ``is_passing``: it may be otherwise in ``again_s``. ``is_absent``: nothing was sent to any coordinator.
     ``asked_for_s`` is for how long it was asked again.

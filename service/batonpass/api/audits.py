@@ -1,4 +1,4 @@
-"""What the nightly audits came to: day by day, and one day with its findings and measures."""
+"""Results of the nightly audits: day by day, and one day with its findings and measures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def list_audits(request: Request) -> Response:
     schema="audit_get",
 )
 async def show_audit(request: Request) -> Response:
-    """Show what the audit of a day (UTC) came to: its findings with their evidence, measures, and what to change."""
+    """Show the results of the audit of a day (UTC): its findings with their evidence, measures, and what to change."""
     asked = read_query(request, FindingsQuery)
     day, audits = _day_of(request), service_of(request).audits
     found = await audits.day(day)

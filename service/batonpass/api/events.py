@@ -136,7 +136,7 @@ def _wants_stream(request: Request) -> bool:
 
 
 def _last_event_id(request: Request, after: int | None) -> int | None:
-    """Return the position that a broken stream had come to; without one, ``after``.
+    """Return the position that a broken stream had reached; without one, ``after``.
 
     Raises:
         InvalidRequest: when the header is no position.

@@ -38,8 +38,8 @@ _shape = cache(Shape)
 class Service:
     """What the API serves, and within which limits.
 
-    ``commanded`` hears of every mutating call that was accepted: the group, who asked for what, and why. ``solver`` is
-    for dry runs.
+    ``commanded`` is called for each accepted command with the group, the caller and the reason. ``solver`` is for dry
+    runs.
     """
 
     coordinator: Coordinator

@@ -131,7 +131,7 @@ class Run:
         bind(cursor, _END, [told], (TEXT, TEXT, TEXT, INT, LONG, INT, INT, TEXT, TEXT))
 
     def broke(self, reason: str) -> None:
-        """Write that the run came to no verdict, and why.
+        """Write that the run reached no verdict, and why.
 
         Raises:
             adbc_driver_manager.Error: when the database does not take it.

@@ -195,7 +195,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A day as it can be played again, and what it came to when it was lived; ``so_far``: it is under way still.
+    """A day as it can be played again, and its results when it was lived; ``so_far``: it is under way still.
 
     ``gaps`` say, in words for a person, what is not known or not simulated.
     """
@@ -588,7 +588,7 @@ SHORT_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one set of settings came to. ``missed`` steps could not be taken; ``refused`` says why none was.
+    """Results of one set of settings. ``missed`` steps could not be taken; ``refused`` says why none was.
 
     ``waiting_ms`` is how long tasks ran elsewhere than where they belong; ``silence_ms`` is the part of the downtime in
     which members that had died were waited for.
@@ -667,7 +667,7 @@ def _is_allowed(config: GroupConfig, wanted: Mapping[str, Value]) -> bool:
 
 
 def attempt(scenario: Scenario, settings: Mapping[str, Value]) -> Trial:
-    """Play a day under other settings, and count what it came to as the day itself is counted."""
+    """Play a day under other settings, and count its results as those of the day itself are counted."""
     tried = replace(scenario, config={**scenario.config, **settings})
     end_ms = LEAD_MS + (scenario.until_ms or 0)
     tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=end_ms)
@@ -866,7 +866,7 @@ TOLD: Final = pa.schema(
 TRIED: Final = pa.schema(
     [("group_id", pa.string()), ("place", pa.int32()), ("trial", pa.string()), ("story", pa.string())]
 )
-"""What each came to; the row of the present settings has the story, without its steps."""
+"""The results of each; the row of the present settings has the story, without its steps."""
 
 _RATE: Final = r"case when copy ->> 5 ~ '^\d{1,15}(\.\d+)?([eE]-?\d{1,2})?$' then (copy ->> 5)::float8 end"
 _SAMPLES: Final = (
@@ -1056,7 +1056,7 @@ def _story(facts: Facts, begin_ms: int, end_ms: int) -> Story:
 
 
 def try_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Play each day under its settings (``TOLD``) and yield what it came to (``TRIED``)."""
+    """Play each day under its settings (``TOLD``) and yield its results (``TRIED``)."""
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in TOLD.names)
         for group, place, settings, text in zip(*columns, strict=True):

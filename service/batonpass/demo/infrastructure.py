@@ -26,7 +26,7 @@ class Infrastructure:
     """Everything that runs whatever the workers do."""
 
     def __init__(self, folder: Path, logs: Path, *, say: Callable[[str], None]) -> None:
-        """Name the folders; nothing happens before ``start``. ``say`` hears what takes its time."""
+        """Name the folders; nothing happens before ``start``. ``say`` is called with what takes its time."""
         self.folder = folder
         self.logs = logs
         self.token_file = folder / "token"

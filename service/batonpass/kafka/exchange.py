@@ -233,7 +233,8 @@ class Exchange(Observer):
         """Make an exchange that is not connected yet.
 
         ``prefix`` begins the topics' names. ``holds`` says whether this coordinator may speak for a group now.
-        ``commanded`` hears of every command that was accepted, ``refused`` of the type of every refusal.
+        ``commanded`` is called for each accepted command with the group, the caller and the reason, ``refused`` with
+        the type of each refusal.
         """
         self._commanded = commanded
         self._refused = refused

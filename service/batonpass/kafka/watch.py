@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from batonpass.runtime.coordinator import Coordinator
 
 ALL_AFTER_MS = 30_000
-"""How long an end that does not move is not told again, and beginnings are not read again. An end is told then all the
-same, because only one that was read after a report can show that the report's position belongs to another changelog of
-that name."""
+"""Unchanged end offsets are sent again, and beginnings read again, after this time. Only an end that was read after a
+report can show that the report's position belongs to a deleted and recreated changelog."""
 
 
 class ClusterWatch:
@@ -43,7 +42,7 @@ class ClusterWatch:
     ) -> None:
         """Make a watch that has looked at nothing yet.
 
-        ``away`` hears the reason when the cluster cannot be asked, once, and None when it can be again.
+        ``away`` is called once with the reason when the cluster cannot be asked, and with None when it can be again.
         """
         self._coordinator = coordinator
         self._reader = reader
@@ -124,5 +123,5 @@ class ClusterWatch:
 
 
 def _is_news(known: EndOffset | None, end: int) -> bool:
-    """Whether an end is another one than is known; one that had shrunk is told again, so that the new one counts."""
+    """Whether the end differs from the known one. An end that had shrunk is always sent again."""
     return known is None or known.offset != end or known.shrunk

@@ -23,7 +23,7 @@ _LOST: Final = (
     " < clock_timestamp() - interval '10 minutes') as lost"
 )
 _SILENT: Final = "nothing was heard of it any more: its process was killed, or its machine went"
-# The newest run of each day, beside the newest of its runs that came to a verdict. Days are walked from the newest one
+# The newest run of each day, beside the newest of its runs that reached a verdict. Days are walked from the newest one
 # down the index, so a page costs its own days and not the history.
 _DAYS: Final = text(
     "with recursive of(day) as ("  # noqa: S608 - constants
@@ -90,7 +90,7 @@ class PostgresAudits:
         return [_finding(row) for row in await fetch_rows(self._engine, _FINDINGS, day=day, after=after, most=limit)]
 
     async def measures(self, day: date) -> Sequence[AuditMeasures]:
-        """Return what each group's day came to, by the day's verdict, in the order of their names."""
+        """Return the results of each group's day, by the day's verdict, in the order of their names."""
         return [_measures(*row) for row in await fetch_rows(self._engine, _MEASURES, day=day)]
 
     async def standing(self) -> AuditStanding:

@@ -135,7 +135,7 @@ async def fetch_rows(engine: AsyncEngine, statement: TextClause, **parameters: A
 
 
 class DedicatedConnection:
-    """A connection that is kept by who uses it again and again, one statement at a time; it ends with its engine.
+    """A connection taken out of the pool for one caller, for one statement at a time; it ends with its engine.
 
     To take one from the pool and to give it back takes longer than a small statement.
     """

@@ -1,4 +1,4 @@
-"""Several coordinators share the groups: who lives, whose each group is, and what this one may still speak for (L4).
+"""Divides the groups among live coordinators, and says which of them this one may answer for (L4).
 
 Each group falls to one of the coordinators that live, by rendezvous hashing: all agree without asking, and one that
 comes or goes moves its own share only. That is a preference. What counts is the owner in the group's head, who is
@@ -58,7 +58,7 @@ class Fleet:
     def __init__(self, leases: Leases, registration: Registration, *, clock_ms: Callable[[], float] = boot_ms) -> None:
         """Hold nothing before ``start``. ``changed`` is called when groups went to others or have no owner.
 
-        ``noted`` hears, for the log, what becomes of leases and groups: an event, and what belongs to it.
+        ``noted`` is called with what goes to the log of leases and groups: an event and its fields.
         """
         self.changed: Callable[[], Awaitable[None]] = _nobody_listens
         self.noted: Callable[[str, Mapping[str, object]], None] = _nobody_notes
@@ -112,7 +112,7 @@ class Fleet:
         return sorted(self._lost)
 
     def forgotten(self, group_id: GroupId) -> None:
-        """Hear that nothing of a group is in memory; it is released, and may be taken over again, here too."""
+        """Called when nothing of a group is in memory any more. It is released; then it may be taken over, here too."""
         self._held.discard(group_id)
         if group_id in self._lost:
             self._lost.discard(group_id)
@@ -120,7 +120,7 @@ class Fleet:
             self._woken.set()
 
     def taken(self, group_id: GroupId, identity: str) -> None:
-        """Hear that a group was taken over under a name of this coordinator."""
+        """Called when a group was taken over under a name of this coordinator."""
         self._held.add(group_id)
         self._to_release.discard(group_id)
         self.noted("group-taken-over", {"group": group_id, "coordinator": identity})
@@ -163,7 +163,7 @@ class Fleet:
             telling.cancel()
 
     async def renew_and_look(self) -> float:
-        """Renew once, bury who is dead, look who lives, release what was forgotten; return when to come again.
+        """Renew, remove expired coordinators, read who is live, release forgotten groups; return when to do so again.
 
         Raises:
             StoreUnavailable: when the database is away.
@@ -266,7 +266,7 @@ class Fleet:
 
 
 def rank(coordinator: str, group_id: str) -> bytes:
-    """Return how much a coordinator is the one for a group: the highest of all has it (rendezvous hashing)."""
+    """Return the rendezvous-hashing weight; the coordinator with the highest owns the group."""
     return hashlib.blake2b(f"{coordinator}\0{group_id}".encode(), digest_size=16).digest()
 
 

@@ -62,7 +62,7 @@ class Tenure(Protocol):
         ...
 
     def taken(self, group_id: GroupId, identity: str) -> None:
-        """Hear that a group was taken over under a name."""
+        """Called when a group was taken over under a name."""
         ...
 
     def writes_up_to(self) -> Mapping[str, int]:

@@ -35,13 +35,12 @@ LOCK_TIMEOUT_MS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """For how many days what is kept.
+    """How many days each kind of row is kept.
 
-    Records go only once a snapshot that is as old makes them needless; so whatever day is kept can be replayed. Events
-    stay for a reader of the outbox that is behind for as long again. Tokens that are revoked or expired go with the
-    commands. A day that no audit has exported yet is kept for
-    ``unexported`` days more, of everything that is exported, and then goes all the same: a disk must not fill up
-    because nobody audits.
+    Records are deleted only once a snapshot of that age replaces them, so every day that is kept can be replayed.
+    Events are kept for as long again when a reader of the outbox is behind. Revoked and expired tokens are deleted with
+    the commands. A day that no audit has exported is kept for ``unexported`` days more, in every exported table. It is
+    deleted then all the same, so that a disk does not fill up because no audit runs.
     """
 
     changes: int = 30

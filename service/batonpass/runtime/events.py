@@ -1,11 +1,11 @@
-"""The event stream: every type of event, what its body holds, and which events tell of a decision.
+"""The event stream: every type of event, what its body holds, and the events of a decision.
 
 Types and fields are part of the public interface: a type may be added, and a field may be added to a body, and
 neither is ever renamed. In bodies, names ending in ``_at`` are instants (RFC 3339), those ending in ``_ms`` durations.
 
-``events_of`` is pure: the same decision tells the same events, in order. Whatever a group does at its very beginning
-(its first grants, and the first runs of its tasks) is told by its generation alone. A decision that does one thing to
-more than ``MANY`` tasks of a member tells so in one event.
+``events_of`` is pure: the same decision leads to the same events, in order. A group's first grants and first runs have
+no events of their own: its ``generation`` covers them. If a decision does the same to more than ``MANY`` tasks of a
+member, there is one event.
 """
 
 from __future__ import annotations
@@ -93,24 +93,24 @@ _E = EventType
 
 MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     _E.GROUP_DECLARED: ("The group was created.", ("topology_epoch", "tasks")),
-    _E.TOPOLOGY_CHANGED: ("The group has another topology.", ("topology_epoch", "tasks", "tasks_before")),
+    _E.TOPOLOGY_CHANGED: ("The topology of the group changed.", ("topology_epoch", "tasks", "tasks_before")),
     _E.CONFIG_CHANGED: ("Settings of the group changed.", ("changed",)),
     _E.GROUP_DELETED: ("The group was deleted.", ("members", "granted_from_at")),
     _E.GENERATION: (
         "A new target assignment was committed.",
         ("number", "group_epoch", "triggers", "changed", "moves", "lower_bound", "members", "tasks"),
     ),
-    _E.PLACEMENT_FAILED: ("Placement found no answer: the target stays what it was, and is tried again.", ("why",)),
-    _E.AT_REST: ("Every task is where it belongs and every copy is caught up; nothing is looked at any more.", ()),
-    _E.PROBED: ("A probing rebalance that was due looked at the group.", ("changed", "next_probe_at")),
-    _E.PAUSED: ("An operator holds moves.", ("scope", "reason", "expires_at")),
-    _E.RESUMED: ("Moves go on.", ("scope", "paused_at", "expired")),
+    _E.PLACEMENT_FAILED: ("Placement failed. The target stays as it was, and placement is tried again.", ("why",)),
+    _E.AT_REST: ("Every task is where it belongs, every copy is caught up, and nothing is due.", ()),
+    _E.PROBED: ("A probing rebalance looked at the group.", ("changed", "next_probe_at")),
+    _E.PAUSED: ("An operator paused moves.", ("scope", "reason", "expires_at")),
+    _E.RESUMED: ("The pause is over.", ("scope", "paused_at", "expired")),
     _E.STORM_BEGAN: (
-        "Too many members vanished at once: balance moves and cold takeovers stop.",
+        "Too many members vanished at once. Moves for balance and cold takeovers stop.",
         ("lost", "members_left"),
     ),
     _E.STORM_ENDED: ("The storm is over.", ("began_at",)),
-    _E.COMMITS_LOST: ("Alarm: the store lost commits; what members run is adopted.", ("reason", "until_at")),
+    _E.COMMITS_LOST: ("Alarm: the store lost commits. Members keep the tasks that they run.", ("reason", "until_at")),
     _E.MEMBER_JOINED: (
         "A member joined.",
         (
@@ -125,30 +125,33 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         ),
     ),
     _E.MEMBER_GONE: (
-        "A member is no longer one.",
+        "A member is gone; `cause` says why.",
         ("cause", "running", "lease_end_at", "last_heard_at", "instance_id", "joined_at"),
     ),
-    _E.MEMBER_AWAY: ("A member stopped to restart; its place is kept.", ("until_at", "running", "instance_id")),
-    _E.MEMBER_SUSPECTED: ("A member's long-poll broke and it has not spoken since.", ("running",)),
-    _E.SUSPICION_CLEARED: ("A suspected member spoke.", ()),
+    _E.MEMBER_AWAY: (
+        "A member stopped to restart. Its place is kept until `until_at`.",
+        ("until_at", "running", "instance_id"),
+    ),
+    _E.MEMBER_SUSPECTED: ("A member's long-poll broke, and the member has sent nothing since.", ("running",)),
+    _E.SUSPICION_CLEARED: ("A suspected member sent something.", ()),
     _E.TASKS_ADOPTED: (
-        "What a member reported that it runs became its own: after lost commits, or after a rebalance of Kafka Streams.",
+        "A member keeps the tasks that it reported as running, after lost commits or a rebalance of Kafka Streams.",
         ("tasks", "dropped", "cause"),
     ),
     _E.DRAIN_STARTED: (
-        "A member hands everything over, or has another deadline.",
+        "A member began to hand over its tasks, or its drain has another deadline.",
         ("deadline_at", "gives_up_at", "running"),
     ),
-    _E.DRAIN_CANCELLED: ("A draining member stays.", ("since_at",)),
+    _E.DRAIN_CANCELLED: ("A drain was taken back. The member stays.", ("since_at",)),
     _E.DRAIN_BLOCKED: (
-        "Nobody is left to take what a draining member runs, or its time is over; it keeps it.",
+        "A draining member keeps its tasks: no other member can take them, or its time is over.",
         ("why", "running"),
     ),
     _E.DRAIN_DONE: ("A draining member has no active task left.", ("took_ms",)),
-    _E.HANDOVER_BEGUN: ("The running owner was told to give the task up; `member` is who gets it.", ("from", "why")),
-    _E.HANDOVER_REDIRECTED: ("Another member gets the task that is being handed over.", ("before",)),
+    _E.HANDOVER_BEGUN: ("The running owner was told to give the task up. `member` is the next owner.", ("from", "why")),
+    _E.HANDOVER_REDIRECTED: ("The task that is being handed over goes to another member.", ("before",)),
     _E.TASK_STOPPED: (
-        "From here on nobody runs the task: its last owner (`member`) confirmed, or its lease ran out.",
+        "No member runs the task any more: its last owner (`member`) confirmed, or its lease ran out.",
         ("cause", "to"),
     ),
     _E.HANDOVER_DONE: (
@@ -163,24 +166,30 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         "The task runs again, on `member`.",
         ("from", "cause", "warm", "gap_ms", "stopped_at", "granted_at", "fencing_token"),
     ),
-    _E.TASK_RECOVERED: ("The owner of a task that had fallen back runs it again.", ("cause", "gap_ms", "stopped_at")),
-    _E.TASK_REVOKED: ("The running owner was told to give the task up, and nobody is to have it now.", ("why",)),
+    _E.TASK_RECOVERED: (
+        "The task runs again on the owner on which it had failed, lost its state or restored again.",
+        ("cause", "gap_ms", "stopped_at"),
+    ),
+    _E.TASK_REVOKED: ("The running owner was told to give the task up, and no other member gets it now.", ("why",)),
     _E.WARMUP_STARTED: ("A member began to restore a copy.", ("owner",)),
     _E.WARMUP_CAUGHT_UP: ("A warmup caught up.", ("took_ms",)),
-    _E.WARMUP_STALLED: ("A warmup made no progress; another member is tried.", ("until_at",)),
-    _E.WARMUP_DROPPED: ("A warmup is not needed any more.", ("after_ms",)),
-    _E.TASK_FAILED: ("The owner reports that the task failed.", ("detail", "failures")),
+    _E.WARMUP_STALLED: ("A warmup made no progress. Another member is tried.", ("until_at",)),
+    _E.WARMUP_DROPPED: ("A warmup is no longer needed.", ("after_ms",)),
+    _E.TASK_FAILED: ("The owner reported that the task failed.", ("detail", "failures")),
     _E.TASK_LOST: ("The owner lost the state of the task.", ("detail",)),
     _E.TASK_RESTORING: ("An owner that ran the task restores it again.", ("detail",)),
-    _E.TASK_PARKED: ("The task failed on too many members and is tried no more.", ("members",)),
-    _E.TASK_UNPARKED: ("An operator lets a parked task be tried again.", ()),
-    _E.TASK_PINNED: ("An operator bound the task to `member`.", ("before",)),
-    _E.TASK_UNPINNED: ("An operator took the pin off the task.", ("before",)),
+    _E.TASK_PARKED: (
+        "The task failed on too many members. It is not tried again until an operator releases it.",
+        ("members",),
+    ),
+    _E.TASK_UNPARKED: ("An operator released a parked task. It is tried again.", ()),
+    _E.TASK_PINNED: ("An operator pinned the task to `member`.", ("before",)),
+    _E.TASK_UNPINNED: ("An operator removed the pin of the task.", ("before",)),
 }
-"""What each type says, and the names that stand in its body, all of them, always."""
+"""What each type means, and all the names in its body. A body always has all of them."""
 
 MANY: Final = 100
-"""More events than this that are alike, in one decision, are told as one: see ``merged``."""
+"""If one decision leads to more alike events than this, one event stands for them (``merged``)."""
 
 
 _WHYS = frozenset(Why)

@@ -189,5 +189,5 @@ class Historian:
         )
 
     def committed(self, soft: Soft) -> None:
-        """Hear that the history of a decision made on ``soft`` is in the log."""
+        """Called when the history of a decision made on ``soft`` is in the log."""
         self._traced = soft

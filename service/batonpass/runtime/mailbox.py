@@ -157,7 +157,7 @@ class Mailbox:
 
 
 def _asked_by(batch: list[Waiting]) -> Asked:
-    """Return who asked for what a batch comes to: a batch of several has no one caller, but the causes of the first."""
+    """Return who asked for a batch: one of several inputs has no one caller, but the causes of the first."""
     if len(batch) == 1:
         return batch[0].asked
     causes = dict.fromkeys(waiting.asked.cause for waiting in batch if waiting.asked.cause)

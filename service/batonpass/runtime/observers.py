@@ -1,4 +1,4 @@
-"""Observers that are made of others, and the one that knows whether the store answers."""
+"""Combines observers, and tracks whether the store answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AWAY_S: Final = 5.0
 
 
 class Observers(Observer):
-    """Passes on what there is to observe to several observers, in their order."""
+    """Calls several observers in order."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = list(observers)
@@ -62,7 +62,7 @@ class Observers(Observer):
 
 
 class CommitWatch(Observer):
-    """Knows whether the store has answered lately."""
+    """Tracks whether the store answers."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -76,9 +76,9 @@ class CommitWatch(Observer):
         return f"the store is away: {self._failure}"
 
     def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - that there was one is enough
-        """Take note that the store answers."""
+        """Record that the store answers."""
         self._failed_at = None
 
     def store_failed(self, group_id: GroupId, reason: str) -> None:  # noqa: ARG002 - one group is like another here
-        """Take note that it does not."""
+        """Record that it does not."""
         self._failed_at, self._failure = self._monotonic(), reason

@@ -109,7 +109,7 @@ class Stint(NamedTuple):
 
 
 class Account:
-    """Who had which task as its active when, and what that comes to since the last change began."""
+    """Who had which task as its active when, and the cost since the last change began."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -122,7 +122,7 @@ class Account:
         return (*self._over, *self._open.values())
 
     def begins(self, task: Task, client: str, at_ms: int, *, is_running: bool) -> None:
-        """Note that a process has a task as its active from now on, or that it comes to run it."""
+        """Note that a process has a task as its active from now on, or runs it."""
         self._end(task, at_ms)
         self._open[task] = Stint(task, client, is_running, at_ms)
         if is_running:

@@ -62,7 +62,7 @@ def play(
     start_ms: int = LEAD_MS,
     passed: Callable[[int], None] | None = None,
 ) -> Played:
-    """Play a scenario from its beginning at ``start_ms`` to its end; ``passed`` hears how far it has come.
+    """Play a scenario from its beginning at ``start_ms`` to its end; ``passed`` is called with the time played.
 
     The same scenario always has the same result.
 
