@@ -1,4 +1,4 @@
-"""What was committed beside the records, read back from Postgres, and the outbox of what is to be passed on of it."""
+"""What was committed beside the records, read back from Postgres."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.reasons import Reason
-from batonpass.postgres.connect import fetch_rows, reaching
+from batonpass.postgres.connect import fetch_rows
 from batonpass.postgres.tables import ms_of
 from batonpass.runtime.events import Event
 from batonpass.runtime.history import Asked, StoredCommand, StoredEvent
@@ -142,47 +142,3 @@ def _event(row: tuple[Any, ...]) -> StoredEvent:
     position, group_id, kind, at_ms, generation, member, task, body = row
     held = (MemberId(member) if member is not None else None, TaskId(task) if task is not None else None)
     return StoredEvent(position, group_id, Event(kind, at_ms, generation, *held, msgspec.json.decode(body)))
-
-
-_BEGIN: Final = text(
-    "insert into outbox_readers as o (name, position)"
-    " values (:name, coalesce((select min(position) - 1 from events), (select position from event_counter), 0))"
-    " on conflict (name) do update set at = clock_timestamp() returning position"
-)
-_PASSED: Final = text(
-    "update outbox_readers set position = greatest(position, :position), at = clock_timestamp() where name = :name"
-)
-
-
-class Outbox:
-    """Events in the order of their commits, for one publisher, known by its name, that passes them on at least once.
-
-    They wait for it for a time (``upkeep``).
-
-    Only one process at a time should read under a name. Two do no harm but to pass on twice.
-    """
-
-    def __init__(self, engine: AsyncEngine, name: str) -> None:
-        """Read under a name; a new one begins with the oldest event that is kept."""
-        self._engine = engine
-        self._archive = PostgresArchive(engine)
-        self._name = name
-
-    async def next(self, limit: int) -> Sequence[StoredEvent]:
-        """Return the events after the last one that was passed on, oldest first; the same ones until they are.
-
-        Raises:
-            StoreUnavailable: when the database is away.
-        """
-        async with reaching(self._engine) as connection:
-            position = (await connection.execute(_BEGIN, {"name": self._name})).scalar_one()
-        return await self._archive.events(None, after=position, limit=limit)
-
-    async def passed(self, position: int) -> None:
-        """Note that everything up to a position was passed on; a lower one than before changes nothing.
-
-        Raises:
-            StoreUnavailable: when the database is away; then it may be passed on once more.
-        """
-        async with reaching(self._engine) as connection:
-            await connection.execute(_PASSED, {"name": self._name, "position": position})

@@ -30,7 +30,8 @@ from batonpass.core.inputs import (
     ReleaseRequest,
     ResumeRequest,
 )
-from batonpass.runtime.events import Event, events_of
+from batonpass.runtime.event_derivation import events_of
+from batonpass.runtime.events import Event
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
