@@ -5,11 +5,9 @@
 from alembic import context
 from sqlalchemy import text
 
+from batonpass.advisory_locks import MIGRATION_LOCK
 from batonpass.postgres.schema import least_known
 from batonpass.postgres.tables import metadata
-
-ONE_AT_A_TIME = 7_046_029_254_386_353
-"""The key of the lock that upgrades of this schema take: any number that nobody else uses in this database."""
 
 given = context.config.attributes
 if "connection" not in given:
@@ -26,7 +24,7 @@ with context.begin_transaction():
             {"setting": setting, "milliseconds": str(given[f"{setting}_ms"])},
         )
     # Before the present version is read: an upgrade that waited here finds what the other one has done.
-    connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": ONE_AT_A_TIME})
+    connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
     context.run_migrations()
     # What a program must know to work on this schema; it decides whether one before this may go on (`standing`).
     connection.execute(text(f"comment on table alembic_version is '{least_known(context.script)}'"))

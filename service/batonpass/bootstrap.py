@@ -43,7 +43,7 @@ from batonpass.postgres.upkeep import Retention
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_store import MemoryStore
-from batonpass.runtime.observers import CommitWatch, Observers, OnCommit
+from batonpass.runtime.observers import CommitWatch, Observers
 from batonpass.runtime.ports import Clock, NotOwner, Ports, Store
 from batonpass.runtime.pulse import Pulse
 from batonpass.runtime.solver_process import SolverProcess
@@ -177,8 +177,7 @@ def build(settings: Settings, url: str) -> Process:
     if isinstance(store, PostgresStore):
         store.ownership.noted = log.fleet
     watch = CommitWatch()
-    on_commit = OnCommit()
-    observer = Observers(log, counts, watch, on_commit)
+    observer = Observers(log, counts, watch)
     pulse = Pulse(observer.stalled)
     solver = SolverProcess()
     ports = Ports(
@@ -228,8 +227,8 @@ def build(settings: Settings, url: str) -> Process:
     kafka = None if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log, counts)
     if kafka is not None:
         if kafka.exchange is not None:
-            on_commit.hear = kafka.exchange.committed
-        counts.show(
+            observer.add(kafka.exchange)
+        counts.add_gauge(
             "kafka_reachable", "1 while Kafka can be asked for ends and partition counts.", kafka.watch.reachable
         )
     audits = AuditGauges(store.audits, counts.registry, lambda why: log.store_failed(GroupId(""), why))
@@ -324,10 +323,10 @@ def _readiness(coordinator: Coordinator, watch: CommitWatch, store: Store) -> Re
 
 def _show(counts: Counts, coordinator: Coordinator, policy: AdmissionPolicy, health: Health, store: Store) -> None:
     """Have the metrics show what others keep."""
-    counts.show("polls_parked", "Long-polls that wait.", lambda: policy.limits.polls.taken)
-    counts.show("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
-    counts.show("ready", "1 while /readyz says so.", lambda: not health.readiness.reasons())
-    counts.show("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.lease_left_s)
+    counts.add_gauge("polls_parked", "Long-polls that wait.", lambda: policy.limits.polls.taken)
+    counts.add_gauge("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
+    counts.add_gauge("ready", "1 while /readyz says so.", lambda: not health.readiness.reasons())
+    counts.add_gauge("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.lease_left_s)
 
 
 def _policy(settings: Settings) -> Policy:
@@ -401,8 +400,8 @@ class Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         counts, most = process.counts, config.limit_concurrency or 0
-        counts.show("connections_open", "Connections that are open.", lambda: len(self.server_state.connections))
-        counts.show("connections_max", "How many may be open at once.", lambda: most)
+        counts.add_gauge("connections_open", "Connections that are open.", lambda: len(self.server_state.connections))
+        counts.add_gauge("connections_max", "How many may be open at once.", lambda: most)
         self._process = process
         self._listening = listening
         self._stopping = stopping
@@ -433,7 +432,7 @@ def serve(
     stopping: Callable[[], Awaitable[None]] | None = None,
     listener: socket.socket | None = None,
 ) -> None:
-    """Serve until interrupted. ``listening`` hears the base URL once requests are accepted.
+    """Serve until interrupted. ``listening`` is called with the base URL once requests are accepted.
 
     ``stopping`` is awaited when it was interrupted, while it still answers. ``listener`` is a socket that was bound
     before (``bind``); without it, one is bound as the settings say.

@@ -13,6 +13,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
@@ -44,7 +45,7 @@ NOT_NOW: Final = frozenset({429, 502, 503, 504})
 
 
 class ApiError(Exception):
-    """A call came to nothing; the message is a sentence.
+    """A call failed; the message is a sentence.
 
     ``is_passing``: it may be otherwise in ``again_s``. ``is_absent``: nothing was sent to any coordinator.
     ``asked_for_s`` is for how long it was asked again.
@@ -412,6 +413,11 @@ def path(*names: str) -> str:
     """Return a path below ``/v1`` whose parts are names, quoted as paths need it."""
     # A name of nothing but dots is taken for a step in the path where it is not quoted as well.
     return "".join(f"/{quote(name, safe='') if name.strip('.') else name.replace('.', '%2E')}" for name in names)
+
+
+def instant(text: str | None) -> datetime | None:
+    """Return the time that an answer names (RFC 3339); None where it names none."""
+    return datetime.fromisoformat(text) if text else None
 
 
 def is_uuid(text: str) -> bool:

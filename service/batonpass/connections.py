@@ -56,7 +56,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     @staticmethod
     def cut(reason: str) -> None:
-        """Hear that a connection is closed for exceeding a limit, and which."""
+        """Called with the limit for which a connection is closed."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -159,5 +159,8 @@ class BoundedConnection(HttpToolsProtocol):
 
 
 def bounded(limits: ConnectionLimits, cut: Callable[[str], None] = lambda _reason: None) -> type[BoundedConnection]:
-    """Return the class of connections within ``limits``, for uvicorn's ``http`` setting. ``cut`` hears of others."""
+    """Return the class of connections within ``limits``, for uvicorn's ``http`` setting.
+
+    ``cut`` is called with the limit that a connection exceeds.
+    """
     return type("BoundedConnection", (BoundedConnection,), {"limits": limits, "cut": staticmethod(cut)})

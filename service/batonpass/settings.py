@@ -107,7 +107,7 @@ class Settings(BaseSettings):
         le=36_500,
         description="The audit trail of mutating calls, and tokens since they were revoked or expired.",
     )
-    keep_audits_days: int = Field(default=400, ge=2, le=36_500, description="What the nightly audits came to.")
+    keep_audits_days: int = Field(default=400, ge=2, le=36_500, description="Results of the nightly audits.")
     keep_unexported_days: int = Field(
         default=0,
         ge=0,

@@ -84,5 +84,5 @@ class Noted:
 def lived() -> Noted:
     """Play the day, and return what was noted."""
     noted = Noted()
-    play(SCENARIO, watcher=noted, start_ms=BEGIN_MS)
+    play(SCENARIO, observer=noted, start_ms=BEGIN_MS)
     return noted

@@ -59,7 +59,7 @@ def gaps(noted: Noted, begin_ms: int, end_ms: int) -> Sequence[Row]:
 def test_both_count_the_same(day: str) -> None:
     """Crashes, suspects, lost disks, restarts, drains and first starts: every gap of the windows is in the sum."""
     noted = Noted()
-    play(DAYS[day], watcher=noted, start_ms=BEGIN_MS)
+    play(DAYS[day], observer=noted, start_ms=BEGIN_MS)
     end_ms = BEGIN_MS + DAY_MS
     sums = {}
     for name, begin_ms in BEGINS.items():

@@ -200,7 +200,7 @@ async def test_it_waits_for_the_day_to_be_over_and_goes_on(engine: AsyncEngine, 
         f"auditing {back(1)}",
         f"nothing is left to audit up to {back(1)}; the day after it is audited from 2026-11-19 00:15 (UTC) on",
         f"auditing {DAY}",
-        f"the audit of {DAY} came to no verdict (exit code 3); it is tried again from 00:30 on",
+        f"the audit of {DAY} reached no verdict (exit code 3); it is tried again from 00:30 on",
         f"nothing is left to audit up to {DAY}; the day after it is audited from 2026-11-20 00:15 (UTC) on",
         f"auditing {DAY}",
     ]

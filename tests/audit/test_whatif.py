@@ -12,22 +12,12 @@ import pytest
 from tests.audit.small_day import BEGIN_MS, DAY, DAY_MS, SCENARIO
 
 from batonpass.audit import database
+from batonpass.audit.day_scenario import DayScenario, Rates
 from batonpass.audit.findings import GroupDay, Severity
 from batonpass.audit.plan import plan_day
 from batonpass.audit.tables import DayTables
-from batonpass.audit.whatif import (
-    NOT_TOLD,
-    TOLD,
-    TRIED,
-    Facts,
-    Rates,
-    Story,
-    attempt,
-    grid,
-    recommend,
-    told_batch,
-    try_batches,
-)
+from batonpass.audit.trials import attempt, grid
+from batonpass.audit.whatif import NOT_TOLD, TOLD, TRIED, Facts, recommend, told_batch, try_batches
 from batonpass.codec.groups import GROUP_VERSION, encode_group
 from batonpass.codec.records import StoredRecord, decode_record
 from batonpass.core.evolve import evolve
@@ -67,9 +57,9 @@ def told(found: Facts) -> list[dict[str, Any]]:
 def test_a_day_is_told_once_for_each_set_of_settings(rows: GroupRows) -> None:
     """It comes with its whole grid, the present settings first."""
     found = told(facts(rows))
-    story = msgspec.json.decode(found[0]["story"], type=Story)
+    day = msgspec.json.decode(found[0]["day"], type=DayScenario)
     assert {row["group_id"] for row in found} == {"small"}
-    assert [msgspec.json.decode(row["settings"]) for row in found] == [*grid(story.scenario)]
+    assert [msgspec.json.decode(row["settings"]) for row in found] == [*grid(day.scenario)]
     assert [row["place"] for row in found] == [*range(len(found))]
 
 
@@ -96,20 +86,20 @@ def test_a_day_with_a_hole_is_not_told(rows: GroupRows) -> None:
         (whole._replace(records=records[:1]), "the group has no members all day"),
     ):
         rows_of_it = told(found)
-        assert rows_of_it == [{"group_id": "small", "place": NOT_TOLD, "settings": "", "story": why}]
+        assert rows_of_it == [{"group_id": "small", "place": NOT_TOLD, "settings": "", "day": why}]
         (tried,) = try_batches([pa.RecordBatch.from_pylist(rows_of_it, schema=TOLD)])
-        assert tried.to_pylist() == [{"group_id": "small", "place": NOT_TOLD, "trial": why, "story": ""}]
+        assert tried.to_pylist() == [{"group_id": "small", "place": NOT_TOLD, "trial": why, "day": ""}]
 
 
 def test_a_trial_carries_the_story_once(rows: GroupRows) -> None:
-    """The row of the present settings has the story, without its steps; what it came to is what a play comes to."""
+    """The row of the present settings has the day, without its steps; what it came to is what a play comes to."""
     first, second = told(facts(rows))[:2]
     (one,) = (batch.to_pylist()[0] for batch in try_batches([pa.RecordBatch.from_pylist([first], schema=TOLD)]))
     assert set(one) == set(TRIED.names)
-    story = msgspec.json.decode(one["story"], type=Story)
-    assert story.scenario.steps == ()
+    day = msgspec.json.decode(one["day"], type=DayScenario)
+    assert day.scenario.steps == ()
     assert second["place"] == 1
-    whole = msgspec.json.decode(first["story"], type=Story)
+    whole = msgspec.json.decode(first["day"], type=DayScenario)
     assert (
         msgspec.json.decode(one["trial"])["downtime_ms"] == attempt(whole.scenario, grid(whole.scenario)[0]).downtime_ms
     )

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import pytest
 from tests.audit.small_day import BEGIN_MS, MINUTE, Noted
 
+from batonpass.audit.day_scenario import Rates, day_scenario
 from batonpass.audit.findings import Recommendation
-from batonpass.audit.whatif import Rates, attempt, grid, recommendation, tell
+from batonpass.audit.trials import attempt, grid, recommendation
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
@@ -76,10 +77,10 @@ def advised(bad: Bad) -> Recommendation:
         until_ms=HOUR,
     )
     noted = Noted()
-    play(scenario, watcher=noted, start_ms=BEGIN_MS)
+    play(scenario, observer=noted, start_ms=BEGIN_MS)
     rates = Rates(noted.lags, noted.restored)
-    story = tell(Group(GroupId("bad")), noted.records, rates, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + HOUR)
-    return recommendation("bad", story, [attempt(story.scenario, wanted) for wanted in grid(story.scenario)])
+    day = day_scenario(Group(GroupId("bad")), noted.records, rates, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + HOUR)
+    return recommendation("bad", day, [attempt(day.scenario, wanted) for wanted in grid(day.scenario)])
 
 
 @pytest.mark.parametrize("name", BAD)

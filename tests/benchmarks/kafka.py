@@ -5,12 +5,20 @@ does, and returns the whole assignment. Its groups are the ones that it would it
 so that a re-run at rest changes nothing there either.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.benchmarks.groups import SUBTOPOLOGIES, Shape, member_name, tags_of
 
-from batonpass.simulate.kafka.assignor import LATEST, Assignment, ClientReport, Kip441Config, assign_reported
+from batonpass.simulate.kafka.assignor import (
+    LATEST,
+    Assignment,
+    ClientReport,
+    ClientState,
+    Kip441Config,
+    assign,
+    lags_of,
+)
 from batonpass.simulate.tasks import Task, TaskSet
 
 END = 1_000_000
@@ -70,6 +78,23 @@ def yardstick(shape: Shape) -> Yardstick:
         at_rest=at_rest,
         joined=(*at_rest, _client(shape, shape.members, {})),
         left=(*at_rest[:leaver], *at_rest[leaver + 1 :]),
+    )
+
+
+def assign_reported(
+    reports: Iterable[ClientReport], tasks: TaskSet, config: Kip441Config, *, end_offsets: Mapping[Task, int]
+) -> Assignment:
+    """Place every task from what the clients report: the leader's whole decision, its table of lags included.
+
+    `end_offsets` has the summed end of every stateful task's changelogs.
+    """
+    return assign(
+        [
+            ClientState(report.client, lags_of(end_offsets, report.offset_sums), report.capacity, report.tags)
+            for report in reports
+        ],
+        tasks,
+        config,
     )
 
 

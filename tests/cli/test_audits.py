@@ -1,4 +1,4 @@
-"""`batonpass audits` shows people and scripts what the nightly audits came to."""
+"""`batonpass audits` shows people and scripts the results of the nightly audits."""
 
 from __future__ import annotations
 

@@ -39,12 +39,12 @@ API = Path(__file__).parent.parent.parent / "docs" / "api.md"
         (
             "drain-blocked",
             {"why": "no-eligible-member", "running": 4},
-            "demo-2 cannot hand 4 active tasks over and keeps what it runs: no other member is there to take it.",
+            "demo-2 keeps 4 active tasks: no other member is eligible.",
         ),
         (
             "drain-blocked",
             {"why": "drain-timeout", "running": 1},
-            "demo-2 cannot hand 1 active task over and keeps what it runs: not handed over within drain_timeout_ms.",
+            "demo-2 keeps 1 active task: drain_timeout_ms is over.",
         ),
         (
             "config-changed",

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.dashboard.fleet import NOW, Fleet, at, event, member, warm
 
-from batonpass.dashboard.view_models.gaps import dots, gaps_of, height, percentile, scale, summaries
+from batonpass.dashboard.view_models.gaps import dots, gaps_of, height, scale, summaries
 from batonpass.dashboard.view_models.timeline import WIDTH, axis, axis_of, lane, look_of
 from batonpass.dashboard.view_models.warmups import begun_of, warmups_of
 from batonpass.dashboard.words import Names
@@ -150,7 +150,6 @@ def test_longer_gaps_stand_higher() -> None:
     """The scale is logarithmic, and holds what is off it at its edges."""
     assert height(1) > height(38) > height(9_000) > height(10**6) == height(10**9)
     assert [label for _, label in scale()][:5] == ["1 ms", "10 ms", "100 ms", "1 s", "10 s"]
-    assert (percentile([1, 2, 3, 4], 0.5), percentile([1, 2, 3, 4], 0.99), percentile([], 0.5)) == (2, 4, None)
 
 
 def test_a_fleet_of_dots_stays_within_the_picture() -> None:

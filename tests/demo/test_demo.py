@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from batonpass.kafka.broker import GIVEN
+from batonpass.kafka.broker import BOOTSTRAP_VARIABLE
 from batonpass.kafka.broker_parts import find_jars, find_java
 
 PHASES = ["scale-out", "rolling-restart", "crash", "drain", "replaced-pod-stateless", "replaced-pod"]
@@ -27,8 +27,8 @@ def test_the_short_form_loses_nothing_and_moves_no_more_than_it_must(open_folder
     """
     out = open_folder / "demo"
     around = {name: text for name, text in os.environ.items() if not name.startswith("BATONPASS_")}
-    if given := os.environ.get(GIVEN):
-        around[GIVEN] = given
+    if given := os.environ.get(BOOTSTRAP_VARIABLE):
+        around[BOOTSTRAP_VARIABLE] = given
     else:
         around["BATONPASS_KAFKA_JARS"] = str(find_jars(find_java(), lambda _: None))
     command = [sys.executable, "-m", "batonpass", "demo", "--quick", "--json", "--out", str(out)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.running import Up, running
 
-from batonpass.kafka.broker import GIVEN
+from batonpass.kafka.broker import BOOTSTRAP_VARIABLE
 from batonpass.kafka.broker_parts import find_jars, find_java
 
 PLUGIN = "tests.postgres.server"
@@ -30,8 +30,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def kafka_here() -> dict[str, str]:
     """The variables by which a program that a test starts finds a broker, whatever its home is."""
-    if given := os.environ.get(GIVEN):
-        return {GIVEN: given}
+    if given := os.environ.get(BOOTSTRAP_VARIABLE):
+        return {BOOTSTRAP_VARIABLE: given}
     return {"BATONPASS_KAFKA_JARS": str(find_jars(find_java(), lambda _: None))}
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from batonpass.kafka.broker import GIVEN
+from batonpass.kafka.broker import BOOTSTRAP_VARIABLE
 
 NewTopics = Callable[..., Awaitable[str]]
 
@@ -24,7 +24,7 @@ NewTopics = Callable[..., Awaitable[str]]
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The bootstrap servers of the run's Kafka."""
-    given = os.environ.get(GIVEN)
+    given = os.environ.get(BOOTSTRAP_VARIABLE)
     if given:
         yield given
         return

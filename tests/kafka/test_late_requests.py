@@ -22,7 +22,7 @@ from tests.kafka.late import Fate, Kind, LateRequests, Trouble
 from tests.kafka.test_zombies import own
 from tests.kafka.totals import Job, Owner, check_exactly_once, expected, read, until, write
 
-from batonpass.kafka.broker import GIVEN, LocalBroker
+from batonpass.kafka.broker import BOOTSTRAP_VARIABLE, LocalBroker
 from batonpass.worker.kafka import ActiveOptions, KafkaConnection
 from batonpass.worker.kafka.transaction import Producer
 from batonpass.worker.protocol import Role
@@ -47,7 +47,7 @@ INVALID_PRODUCER_EPOCH = 47
 @pytest.fixture(scope="module")
 def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker of this machine, for a proxy to stand before: the run's own, unless a cluster was named for the run."""
-    if GIVEN not in os.environ:
+    if BOOTSTRAP_VARIABLE not in os.environ:
         yield request.getfixturevalue("bootstrap")
         return
     with LocalBroker(tmp_path_factory.mktemp("late"), heap_mb=256) as broker:

@@ -28,7 +28,7 @@ from batonpass.runtime.ports import Commit
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 # Gauges of a process are shown where it is put together.
-OF_PROCESS = re.findall(r'counts\.show\(\s*"(\w+)"', Path(bootstrap.__file__).read_text())
+OF_PROCESS = re.findall(r'counts\.add_gauge\(\s*"(\w+)"', Path(bootstrap.__file__).read_text())
 # https://prometheus.io/docs/practices/naming: base units, and what a counter ends in.
 NAME = re.compile(r"batonpass_[a-z_]+")
 NOT_BASE = re.compile(r"_(ms|millis|minutes|hours|kb|mb|percent)(_|$)")
@@ -140,8 +140,21 @@ async def test_what_happens_is_counted(counted: Api) -> None:
     assert seen["batonpass_group_generation{group=orders}"] == 2
     beats = "method=POST,path=/v1/groups/{group}/members/{member}/heartbeat,status=200"
     assert seen["batonpass_requests_total{" + beats + "}"] == 5
-    waits = "{path=/v1/groups/{group}/members/{member}/assignment}"
-    assert f"batonpass_request_seconds_count{waits}" not in seen
+
+
+async def test_how_long_a_call_waits_for_news_is_not_measured(counted: Api) -> None:
+    """A long-poll and a drain are counted and not timed; taking the drain back, at the same path, is timed."""
+    await counted.declare()
+    epoch = (await counted.join("m1")).json()["member_epoch"]
+    await counted.assignment("m1", epoch, wait_ms=1)
+    await counted.call("POST", "/orders/members/m1/drain?wait_ms=1")
+    await counted.call("DELETE", "/orders/members/m1/drain")
+    seen = await scrape(counted)
+    member = "/v1/groups/{group}/members/{member}"
+    assert seen["batonpass_requests_total{method=GET,path=" + member + "/assignment,status=204}"] == 1
+    assert seen["batonpass_requests_total{method=POST,path=" + member + "/drain,status=202}"] == 1
+    assert "batonpass_request_seconds_count{path=" + member + "/assignment}" not in seen
+    assert seen["batonpass_request_seconds_count{path=" + member + "/drain}"] == 1
 
 
 async def test_how_a_group_stands_is_shown(counted: Api) -> None:
@@ -266,7 +279,7 @@ async def test_a_value_that_somebody_else_keeps_is_shown_as_it_is(counted: Api) 
     counts = counted.policy.meter
     assert isinstance(counts, Counts)
     parked = [0]
-    counts.show("polls_parked", "Long-polls that wait.", lambda: parked[0])
+    counts.add_gauge("polls_parked", "Long-polls that wait.", lambda: parked[0])
     parked[0] = 7
     assert (await scrape(counted))["batonpass_polls_parked{}"] == 7
 

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.postgres.unleased import unleased_log
 
 from batonpass.postgres.connect import connect
 from batonpass.postgres.embedded import EmbeddedPostgres
@@ -104,4 +105,4 @@ async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
 @pytest.fixture
 async def postgres_log(engine: AsyncEngine) -> PostgresRecordLog:
     """An empty record log on Postgres, as one coordinator has it."""
-    return PostgresRecordLog(engine)
+    return unleased_log(engine)

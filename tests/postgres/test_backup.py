@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import make_url, text
 from tests.postgres.server import beside, run_sql
+from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.changes import Change
 from batonpass.core.evolve import evolve
@@ -20,8 +21,7 @@ from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.binaries import WITHIN
 from batonpass.postgres.connect import connect
 from batonpass.postgres.embedded import EmbeddedPostgres
-from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.postgres.recovered import recovered
+from batonpass.postgres.recovery import recover
 from batonpass.postgres.schema import upgrade
 from batonpass.postgres.upkeep import Upkeep
 from batonpass.runtime.events import Event
@@ -48,7 +48,7 @@ def told(number: int) -> History:
 async def test_a_dump_is_restored_and_gone_on_with(server: EmbeddedPostgres, own_url: str, tmp_path: Path) -> None:
     """What pg_dump has taken pg_restore brings back whole; what came after it is lost, and its numbers stay unused."""
     engine = connect(own_url)
-    log = PostgresRecordLog(engine)
+    log = unleased_log(engine)
     await log.take_over(ORDERS)
     await log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(0)], told(0)))
     await Upkeep(engine).turn(datetime.now(UTC))
@@ -66,8 +66,8 @@ async def test_a_dump_is_restored_and_gone_on_with(server: EmbeddedPostgres, own
     subprocess.run([BINARIES / "pg_restore", "--no-owner", "-d", plain(url), dump], check=True)
     await upgrade(url)
     restored = connect(url)
-    assert (await recovered(restored)).groups == 1
-    again, archive = PostgresRecordLog(restored), PostgresArchive(restored)
+    assert (await recover(restored)).groups == 1
+    again, archive = unleased_log(restored), PostgresArchive(restored)
     epoch = await again.take_over(ORDERS)
     loaded = await again.read(ORDERS)
     assert loaded.recovered

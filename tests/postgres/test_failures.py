@@ -9,6 +9,7 @@ import pytest
 from asyncpg import PostgresError  # type: ignore[import-untyped]
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.postgres.unleased import unleased_log
 from tests.proof.proxy import Proxy
 from tests.runtime.fakes import make_world
 
@@ -111,7 +112,7 @@ async def test_a_coordinator_finds_out_what_became_of_its_append(
     proxy: Proxy, far: AsyncEngine, engine: AsyncEngine
 ) -> None:
     """A command whose append was cut is not done twice, and the group goes on from what is in the log (L2, L3)."""
-    log = PostgresRecordLog(far)
+    log = unleased_log(far)
     coordinator = Coordinator(replace(make_world().ports, log=log, decide=decide, evolve=evolve))
     await coordinator.ask(ORDERS, DECLARED)
     # So that its statements are known to the connection, and no answer but the commit's can be held back.
@@ -120,7 +121,7 @@ async def test_a_coordinator_finds_out_what_became_of_its_append(
     before, _ = await coordinator.look(ORDERS)
     proxy.hangs = True
     asking = asyncio.create_task(coordinator.ask(ORDERS, PauseRequest()))
-    near = PostgresRecordLog(engine)
+    near = unleased_log(engine)
     await reached(near, before.version + 1)
     assert (await coordinator.look(ORDERS))[0] == before
     proxy.cut()
@@ -138,7 +139,7 @@ async def test_a_coordinator_finds_out_what_became_of_its_append(
 
 async def test_appends_share_the_wait_for_a_slow_disk(proxy: Proxy, far: AsyncEngine) -> None:
     """Where every commit takes long, those of many groups take about as long as one: they go out together."""
-    log = PostgresRecordLog(far)
+    log = unleased_log(far)
     groups = [GroupId(f"group-{number}") for number in range(60)]
     for group in groups:
         await log.append(commit(0, group))
@@ -152,7 +153,7 @@ async def test_appends_share_the_wait_for_a_slow_disk(proxy: Proxy, far: AsyncEn
 
 async def test_a_large_commit_holds_up_no_small_one(engine: AsyncEngine) -> None:
     """While a commit with very many changes is on its way, others' commits go out beside it."""
-    log = PostgresRecordLog(engine)
+    log = unleased_log(engine)
     await log.append(commit(0))
     await log.append(commit(0, GroupId("large")))
     async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
@@ -167,7 +168,7 @@ async def test_a_large_commit_holds_up_no_small_one(engine: AsyncEngine) -> None
 
 async def test_one_that_the_database_cannot_take_fails_alone(engine: AsyncEngine) -> None:
     """Of commits that go out together, one with something in it that cannot be stored costs the others nothing."""
-    log = PostgresRecordLog(engine)
+    log = unleased_log(engine)
     bad = History(events=(Event("x", 1, 1, None, TaskId("0_\0"), {}),))
     commits = [commit(0, GroupId(f"group-{number}"), bad if number == 7 else None) for number in range(20)]
     outcomes = await asyncio.gather(*(log.append(one) for one in commits), return_exceptions=True)
@@ -178,7 +179,7 @@ async def test_one_that_the_database_cannot_take_fails_alone(engine: AsyncEngine
 
 async def test_what_nobody_waits_for_any_more_is_not_begun(proxy: Proxy, far: AsyncEngine) -> None:
     """An append whose caller gave up while it was queued behind another one leaves nothing in the log."""
-    log = PostgresRecordLog(far)
+    log = unleased_log(far)
     first = await held(proxy, log, commit(0))
     queued = asyncio.create_task(log.append(commit(0, GroupId("queued"))))
     await asyncio.sleep(0)
@@ -191,7 +192,7 @@ async def test_what_nobody_waits_for_any_more_is_not_begun(proxy: Proxy, far: As
 
 async def test_a_queue_that_is_full_refuses(proxy: Proxy, far: AsyncEngine) -> None:
     """More commits than may wait are refused at once, as by a store that is away, and nothing of them is written."""
-    log = PostgresRecordLog(far)
+    log = unleased_log(far)
     first = await held(proxy, log, commit(0))
     log._small._waiting_max = 2
     waiting = [asyncio.create_task(log.append(commit(0, GroupId(name)))) for name in ("a", "b")]
@@ -210,7 +211,7 @@ async def test_a_statement_that_the_server_gives_up_is_undone(engine: AsyncEngin
         name = make_url(own_url).database
         await connection.execute(text(f"alter database {name} set statement_timeout = '300ms'"))
     await blocked.dispose()
-    log = PostgresRecordLog(blocked)
+    log = unleased_log(blocked)
     await log.append(commit(0))
     async with blocked.execution_options(isolation_level="READ COMMITTED").begin() as holder:
         await holder.execute(text("select * from group_heads for update"))
@@ -234,7 +235,7 @@ async def test_a_lease_is_renewed_however_busy_the_rest_is(database_url: str) ->
 
 async def test_positions_have_no_gaps_after_failures(proxy: Proxy, far: AsyncEngine, engine: AsyncEngine) -> None:
     """Commits that were refused or cut leave no hole in the positions of events."""
-    log = PostgresRecordLog(far)
+    log = unleased_log(far)
     told = History(events=(Event("x", 1, 1, None, None, {}),))
     await log.append(commit(0, history=told))
     large = replace(told, changes=(CHANGE,) * 500)

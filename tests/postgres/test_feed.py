@@ -6,6 +6,7 @@ import asyncio
 import random
 
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.postgres.unleased import unleased_log
 
 from batonpass.core.ids import GroupId
 from batonpass.postgres.archive import PostgresArchive
@@ -27,7 +28,7 @@ async def commit(log: PostgresRecordLog, group_id: GroupId, epoch: int, count: i
 
 async def write(url_engine: AsyncEngine, groups: list[GroupId], seed: int) -> None:
     """Be one coordinator: commit to its own groups at random, several at once."""
-    log, dice = PostgresRecordLog(url_engine), random.Random(seed)
+    log, dice = unleased_log(url_engine), random.Random(seed)
     epochs = {group_id: await log.take_over(group_id) for group_id in groups}
     for _ in range(40):
         some = dice.sample(groups, dice.randint(1, len(groups)))

@@ -32,9 +32,9 @@ class CoordinatorInFleet:
 
     async def steady(self) -> None:
         """Let it have been at work for a while."""
-        await self.fleet.round()
+        await self.fleet.renew_and_look()
         self.now_ms += 4_000
-        await self.fleet.round()
+        await self.fleet.renew_and_look()
 
     async def run_out(self) -> None:
         """Let its lease be over by the database's time, and by its own clock, as after a long pause."""
@@ -58,7 +58,7 @@ async def both(start: Start) -> tuple[CoordinatorInFleet, CoordinatorInFleet]:
     first, second = start("first"), start("second")
     await first.fleet.start()
     await second.fleet.start()
-    await first.fleet.round()
+    await first.fleet.renew_and_look()
     return first, second
 
 
@@ -89,11 +89,11 @@ async def test_what_becomes_of_leases_and_groups_is_noted(start: Start) -> None:
     await second.steady()
     told.clear()
     await first.run_out()
-    await second.fleet.round()
-    await first.fleet.round()
+    await second.fleet.renew_and_look()
+    await first.fleet.renew_and_look()
     assert told[0] == ("lease-lost", {"coordinator": name, "groups": 1})
     first.fleet.forgotten(ORDERS)
-    await first.fleet.round()
+    await first.fleet.renew_and_look()
     assert told[-1] == ("group-released", {"group": ORDERS, "coordinator": first.fleet.id})
 
 
@@ -116,8 +116,8 @@ async def test_who_comes_takes_its_share_only(start: Start) -> None:
     before = {group: first.fleet.holds(group) for group in GROUPS}
     third = start("third")
     await third.fleet.start()
-    await first.fleet.round()
-    await second.fleet.round()
+    await first.fleet.renew_and_look()
+    await second.fleet.renew_and_look()
     for group in GROUPS:
         holders = [one for one in (first, second, third) if one.fleet.holds(group)]
         assert len(holders) == 1
@@ -135,14 +135,14 @@ async def test_a_group_goes_over_when_it_has_been_released(start: Start) -> None
     group = of(second)
     with pytest.raises(NotOwner):
         await second.log.take_over(group)
-    await first.fleet.round()
+    await first.fleet.renew_and_look()
     assert group in first.fleet.to_forget()
     assert not first.fleet.holds(group)
-    await first.fleet.round()
+    await first.fleet.renew_and_look()
     with pytest.raises(NotOwner):
         await second.log.take_over(group)
     first.fleet.forgotten(group)
-    await first.fleet.round()
+    await first.fleet.renew_and_look()
     assert await second.log.take_over(group) == 2
     with pytest.raises(Superseded):
         await first.log.append(Commit(group, 1, 0, [ProbeScheduled(1)]))
@@ -157,14 +157,14 @@ async def test_what_went_and_came_back_is_forgotten_first(start: Start) -> None:
     second = start("second")
     await second.fleet.start()
     group = of(second)
-    await first.fleet.round()
+    await first.fleet.renew_and_look()
     await second.fleet.leave()
-    await first.fleet.round()
+    await first.fleet.renew_and_look()
     assert [one.url for one in first.fleet.living] == ["http://first"]
     assert not first.fleet.holds(group)
     first.fleet.forgotten(group)
     assert not first.fleet.holds(group)
-    await first.fleet.round()
+    await first.fleet.renew_and_look()
     assert first.fleet.holds(group)
     assert await first.log.take_over(group) == 2
 
@@ -181,7 +181,7 @@ async def test_a_group_is_taken_over_only_when_its_owners_lease_is_gone(start: S
         await second.log.take_over(group)
     await first.run_out()
     assert not first.fleet.holds(group)
-    await second.fleet.round()
+    await second.fleet.renew_and_look()
     assert second.fleet.holds(group)
     assert await second.log.take_over(group) == 2
     for records in ([ProbeScheduled(2)], []):
@@ -199,11 +199,11 @@ async def test_one_whose_row_was_taken_away_begins_anew(start: Start) -> None:
     await first.run_out()
     await second.steady()
     await second.log.take_over(group)
-    await first.fleet.round()
+    await first.fleet.renew_and_look()
     assert first.fleet.id != name
     assert group in first.fleet.to_forget()
     assert not first.fleet.holds(group)
-    await second.fleet.round()
+    await second.fleet.renew_and_look()
     assert {one.id for one in second.fleet.living} == {first.fleet.id, second.fleet.id}
 
 
@@ -214,7 +214,7 @@ async def test_one_that_was_late_and_that_nobody_missed_goes_on(start: Start) ->
     await alone.log.take_over(ORDERS)
     await alone.run_out()
     assert not alone.fleet.holds(ORDERS)
-    await alone.fleet.round()
+    await alone.fleet.renew_and_look()
     assert alone.fleet.holds(ORDERS)
     assert list(alone.fleet.to_forget()) == []
     await alone.log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)]))
@@ -225,10 +225,10 @@ async def test_clocks_of_machines_do_not_matter(start: Start) -> None:
     first, second = await both(start)
     second.now_ms += 10**9
     second.fleet._steady_since = 0.0
-    await second.fleet.round()
+    await second.fleet.renew_and_look()
     group = of(first)
     await first.log.take_over(group)
-    await second.fleet.round()
+    await second.fleet.renew_and_look()
     assert len(second.fleet.living) == 2
     with pytest.raises(NotOwner):
         await second.log.take_over(group)
@@ -243,13 +243,13 @@ async def test_after_an_outage_for_all_nobody_is_taken_for_dead_at_once(start: S
     await first.run_out()
     await second.run_out()
     first.fleet._steady_since = float("inf")
-    await first.fleet.round()
+    await first.fleet.renew_and_look()
     assert len(first.fleet.living) == 2
-    await second.fleet.round()
+    await second.fleet.renew_and_look()
     first.now_ms += 4_000
-    await first.fleet.round()
+    await first.fleet.renew_and_look()
     assert len(first.fleet.living) == 2
-    assert (await first.fleet._leases.view())[0].left_ms > 0
+    assert (await first.fleet._leases.coordinators())[0].left_ms > 0
 
 
 async def test_the_lease_counts_from_before_it_was_asked_for(start: Start) -> None:
@@ -275,7 +275,7 @@ async def test_a_fleet_without_its_database_holds_until_its_lease_is_over(
     monkeypatch.setattr(alone.fleet._leases, "renew", fail)
     alone.now_ms += 2_000
     with pytest.raises(StoreUnavailable):
-        await alone.fleet.round()
+        await alone.fleet.renew_and_look()
     assert alone.fleet.holds(ORDERS)
     alone.now_ms += 3_000
     assert not alone.fleet.holds(ORDERS)
@@ -310,7 +310,7 @@ async def test_who_leaves_is_followed_at_once(start: Start) -> None:
     await first.log.take_over(group)
     await first.fleet.leave()
     assert not first.fleet.holds(group)
-    await second.fleet.round()
+    await second.fleet.renew_and_look()
     assert second.fleet.holds(group)
     assert await second.log.take_over(group) == 2
 
@@ -350,10 +350,10 @@ async def test_groups_that_nobody_owns_are_made_known(start: Start) -> None:
     epoch = await alone.log.take_over(ORDERS)
     await alone.log.append(Commit(ORDERS, epoch, 0, [ProbeScheduled(1)]))
     alone.fleet._news.clear()
-    await alone.fleet.round()
+    await alone.fleet.renew_and_look()
     assert not alone.fleet._news.is_set()
     await alone.fleet._leases.release(alone.fleet.id, [ORDERS])
-    await alone.fleet.round()
+    await alone.fleet.renew_and_look()
     assert alone.fleet._news.is_set()
 
 
@@ -366,10 +366,10 @@ async def test_a_new_version_is_written_when_everybody_reads_it(start: Start) ->
     second = start("second")
     second.fleet._registration = replace(second.fleet._registration, reads={"a": 2, "b": 4})
     await second.fleet.start()
-    await first.fleet.round()
+    await first.fleet.renew_and_look()
     assert first.fleet.writes_up_to() == {"a": 2, "b": 1, "c": 0}
     await second.fleet.leave()
-    await first.fleet.round()
+    await first.fleet.renew_and_look()
     assert first.fleet.writes_up_to() == {"a": 3, "b": 1, "c": 1}
 
 

@@ -5,11 +5,12 @@ import asyncio
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.changes import Change
 from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled
-from batonpass.postgres.archive import Outbox
+from batonpass.postgres.outbox import PostgresOutbox
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.events import Event
 from batonpass.runtime.history import History
@@ -27,13 +28,13 @@ async def test_what_was_not_passed_on_comes_again(engine: AsyncEngine, postgres_
     """The same events come until they are passed on, also after a restart; each name has a place of its own."""
     await tell(postgres_log, "a", 3)
     await tell(postgres_log, "b", 2)
-    outbox = Outbox(engine, "kafka")
+    outbox = PostgresOutbox(engine, "kafka")
     for _ in range(2):
         assert [one.position for one in await outbox.next(4)] == [1, 2, 3, 4]
     await outbox.passed(3)
     await outbox.passed(2)
-    assert [one.position for one in await Outbox(engine, "kafka").next(9)] == [4, 5]
-    assert [one.position for one in await Outbox(engine, "other").next(9)] == [1, 2, 3, 4, 5]
+    assert [one.position for one in await PostgresOutbox(engine, "kafka").next(9)] == [4, 5]
+    assert [one.position for one in await PostgresOutbox(engine, "other").next(9)] == [1, 2, 3, 4, 5]
     await outbox.passed(5)
     assert list(await outbox.next(9)) == []
 
@@ -43,17 +44,17 @@ async def test_a_new_reader_begins_with_what_is_kept(engine: AsyncEngine, postgr
     await tell(postgres_log, "a", 3)
     async with engine.connect() as connection:
         await connection.execute(text("delete from events where position < 3"))
-        assert [one.position for one in await Outbox(engine, "late").next(9)] == [3]
+        assert [one.position for one in await PostgresOutbox(engine, "late").next(9)] == [3]
         await connection.execute(text("delete from events"))
-    assert list(await Outbox(engine, "later").next(9)) == []
+    assert list(await PostgresOutbox(engine, "later").next(9)) == []
     await tell(postgres_log, "b")
-    assert [one.position for one in await Outbox(engine, "later").next(9)] == [4]
+    assert [one.position for one in await PostgresOutbox(engine, "later").next(9)] == [4]
 
 
 @pytest.mark.parametrize("many", [1, 300])
 async def test_no_event_is_passed_by(engine: AsyncEngine, many: int) -> None:
     """While several coordinators commit at once, small and large, a reader that goes on as it reads misses nothing."""
-    logs = [PostgresRecordLog(engine) for _ in range(3)]
+    logs = [unleased_log(engine) for _ in range(3)]
     change = Change("0_1", "m1", "granted", "none", "active", 1, 1)  # type: ignore[arg-type]
     history = History(events=(EVENT, EVENT), changes=(change,) * many)
     seen: list[int] = []
@@ -64,7 +65,7 @@ async def test_no_event_is_passed_by(engine: AsyncEngine, many: int) -> None:
             for group in range(30)
         )
     )
-    outbox = Outbox(engine, "kafka")
+    outbox = PostgresOutbox(engine, "kafka")
     while len(seen) < 180:
         page = await outbox.next(7)
         seen += [one.position for one in page]

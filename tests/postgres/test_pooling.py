@@ -12,10 +12,11 @@ from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.model import Group
 from batonpass.core.records import ProbeScheduled
-from batonpass.postgres.archive import Outbox, PostgresArchive
+from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.connect import async_url
 from batonpass.postgres.fleet import Fleet, Registration
 from batonpass.postgres.leases import Leases
+from batonpass.postgres.outbox import PostgresOutbox
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.sorting import sort_some
 from batonpass.postgres.upkeep import Upkeep
@@ -49,9 +50,9 @@ async def test_each_transaction_may_have_a_session_of_its_own(forgetful: AsyncEn
     await log.keep_snapshot(evolve(Group(ORDERS), [ProbeScheduled(0), ProbeScheduled(1)]))
     await Upkeep(forgetful).turn(datetime.now(UTC))
     await sort_some(forgetful)
-    await fleet.round()
+    await fleet.renew_and_look()
     assert len(await archive.task_changes(ORDERS, TASK, limit=9_999)) == 1_000
-    assert [one.position for one in await Outbox(forgetful, "kafka").next(9)] == [1, 2]
+    assert [one.position for one in await PostgresOutbox(forgetful, "kafka").next(9)] == [1, 2]
     loaded = await log.read(ORDERS)
     assert loaded.base is not None
     assert (loaded.version, loaded.base.version) == (2, 2)

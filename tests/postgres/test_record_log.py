@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.postgres.unleased import Unleased, unleased_log
 
 from batonpass.codec.records import UnreadableRecord
 from batonpass.core.ids import GroupId
@@ -38,7 +39,7 @@ async def test_a_coordinator_that_was_superseded_appends_nothing(
     """Once a group is taken over, whatever the former coordinator still tries to write fails (L4)."""
     assert await postgres_log.take_over(ORDERS) == 1
     await append(postgres_log, [ProbeScheduled(1)], 0)
-    newer = PostgresRecordLog(engine)
+    newer = unleased_log(engine)
     assert await newer.take_over(ORDERS) == 2
     for records in ([ProbeScheduled(2)], []):
         with pytest.raises(Superseded, match="epoch 2"):
@@ -49,7 +50,7 @@ async def test_a_coordinator_that_was_superseded_appends_nothing(
 
 async def test_a_group_without_records_can_be_taken_over(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
     """A takeover before the first record holds too, and does not make the group one that holds records."""
-    newer = PostgresRecordLog(engine)
+    newer = unleased_log(engine)
     assert await newer.take_over(ORDERS) == 1
     assert await newer.group_ids() == []
     assert await newer.read(ORDERS) == Loaded(0, ())
@@ -70,7 +71,7 @@ async def test_of_a_takeover_and_an_append_at_once_one_comes_first(
     engine: AsyncEngine, postgres_log: PostgresRecordLog
 ) -> None:
     """What is read after a takeover is final: the former coordinator adds nothing behind it (L4)."""
-    newer = PostgresRecordLog(engine)
+    newer = unleased_log(engine)
 
     async def take_over(group: GroupId) -> int:
         await newer.take_over(group)
@@ -89,8 +90,8 @@ async def test_of_a_takeover_and_an_append_at_once_one_comes_first(
 
 async def test_of_two_statements_at_once_each_group_takes_one(engine: AsyncEngine) -> None:
     """Where two processes write to the same groups at once, in any order, each takes one commit and none is stuck."""
-    first, second = PostgresRecordLog(engine), PostgresRecordLog(engine)
-    second._tenure = first._tenure
+    tenure = Unleased()
+    first, second = (PostgresRecordLog(engine, tenure=tenure) for _ in range(2))
     groups = [GroupId(f"group-{number}") for number in range(12)]
     for version in range(25):
         tried = [
@@ -159,7 +160,7 @@ async def test_a_database_that_is_away_is_unavailable_and_comes_back(folder: Pat
     url = server.start()
     await upgrade(url)
     engine = connect(url)
-    log = PostgresRecordLog(engine)
+    log = unleased_log(engine)
     await append(log, [ProbeScheduled(1)], 0)
     server.stop()
     for call in (append(log, [ProbeScheduled(2)], 1), log.read(ORDERS), log.group_ids()):
@@ -192,7 +193,7 @@ async def test_a_database_that_does_not_answer_is_unavailable(
     """An append that is held up longer than the timeout says that the store is away, and leaves nothing behind."""
     monkeypatch.setattr(connecting, "STATEMENT_TIMEOUT_S", 0.2)
     impatient = connect(database_url)
-    log = PostgresRecordLog(impatient)
+    log = unleased_log(impatient)
     await append(log, [ProbeScheduled(1)], 0)
     async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
         await holder.execute(text("select * from group_heads for update"))
@@ -209,7 +210,7 @@ async def test_no_free_connection_is_unavailable(database_url: str, monkeypatch:
     narrow = connect(database_url, connections_max=1)
     async with narrow.connect():
         with pytest.raises(StoreUnavailable, match="no connection came free"):
-            await PostgresRecordLog(narrow).read(ORDERS)
+            await unleased_log(narrow).read(ORDERS)
     await narrow.dispose()
 
 
@@ -217,7 +218,7 @@ async def test_a_database_without_the_schema_is_unavailable(bare_url: str) -> No
     """A database that was not upgraded is told by the table that it lacks."""
     bare = connect(bare_url)
     with pytest.raises(StoreUnavailable, match='"group_heads" does not exist'):
-        await PostgresRecordLog(bare).group_ids()
+        await unleased_log(bare).group_ids()
     await bare.dispose()
 
 
@@ -226,7 +227,7 @@ async def test_a_wrong_password_is_unavailable(database_url: str) -> None:
     right = str(async_url(database_url).password)
     wrong = connect(async_url(database_url).render_as_string(hide_password=False).replace(right, "guessed"))
     with pytest.raises(StoreUnavailable, match="password authentication failed") as caught:
-        await PostgresRecordLog(wrong).group_ids()
+        await unleased_log(wrong).group_ids()
     assert "guessed" not in str(caught.value)
     await wrong.dispose()
 
@@ -242,7 +243,7 @@ def test_urls_in_any_spelling_reach_the_driver() -> None:
 async def test_what_appends_keeps_its_connection_and_ends_it_with_its_engine(database_url: str) -> None:
     """One connection serves all appends; a lost one is replaced, and none outlives its engine."""
     writing, engine = connect(database_url), connect(database_url)
-    log = PostgresRecordLog(engine, writing=writing)
+    log = unleased_log(engine, writing=writing)
     pids = []
     driver = await log._connections[0].driver()
     for version in range(4):
@@ -268,7 +269,7 @@ async def test_a_conflict_is_not_an_error_of_the_database(postgres_log: Postgres
 async def test_the_statements_that_append_are_planned_once(database_url: str, engine: AsyncEngine) -> None:
     """On the connections that only append, what was planned at the start serves every commit of whatever size."""
     writing = connect(database_url, connections_max=1, keeps_plans=True)
-    log = PostgresRecordLog(engine, writing=writing)
+    log = unleased_log(engine, writing=writing)
     try:
         await log.get_ready()
         await log.take_over(ORDERS)

@@ -6,7 +6,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.postgres.store import PostgresSamples
+from batonpass.postgres.samples import PostgresSamples
 from batonpass.runtime.history import CopySample, Sample
 
 AT_MS = 1_790_000_000_123

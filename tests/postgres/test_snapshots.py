@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.records import UnreadableRecord
 from batonpass.core.evolve import evolve
@@ -96,7 +97,7 @@ async def test_only_the_owner_keeps_a_snapshot_and_only_of_what_is_committed(
 ) -> None:
     """Memory that is ahead of the log, or of a coordinator that was superseded, is not kept."""
     await grown.keep_snapshot(evolve(EXPECTED, [ProbeScheduled(0)]))
-    await PostgresRecordLog(engine).keep_snapshot(EXPECTED)
+    await unleased_log(engine).keep_snapshot(EXPECTED)
     assert await sql(engine, "select max(version) from snapshots") == [35]
     await grown.keep_snapshot(EXPECTED)
     assert await sql(engine, "select max(version) from snapshots") == [40]

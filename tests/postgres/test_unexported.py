@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.postgres.test_upkeep import ORDERS, aged, change, days_of, sql, write
+from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.generations import Generation
 from batonpass.core.evolve import evolve
@@ -62,7 +63,7 @@ async def test_days_wait_for_their_export_but_not_for_ever(own_engine: AsyncEngi
 
 async def test_what_came_into_the_rest_waits_too(own_engine: AsyncEngine) -> None:
     """Rows of days that nobody had made a part for go no sooner than those of other days."""
-    log = PostgresRecordLog(own_engine)
+    log = unleased_log(own_engine)
     old = [NOW - timedelta(days=KEPT + number) for number in (2, 9)]
     await write(log, 0, History(changes=tuple(map(change, old))))
     await Upkeep(own_engine, Retention(KEPT, KEPT, KEPT, unexported=5)).turn(NOW)

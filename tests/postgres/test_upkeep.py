@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation
@@ -78,7 +79,7 @@ async def write(log: PostgresRecordLog, version: int, history: History) -> None:
 
 async def test_a_row_finds_a_place_whatever_its_day(own_engine: AsyncEngine) -> None:
     """Before any day is made, and for days of a clock that is wrong, changes are kept, many at once too."""
-    log, archive = PostgresRecordLog(own_engine), PostgresArchive(own_engine)
+    log, archive = unleased_log(own_engine), PostgresArchive(own_engine)
     days = [NOW, NOW - timedelta(days=9_000), NOW + timedelta(days=9_000), NOW + timedelta(days=1)]
     await write(log, 0, History(changes=tuple(map(change, days))))
     await write(log, 1, History(changes=(change(NOW),) * 300))
@@ -88,7 +89,7 @@ async def test_a_row_finds_a_place_whatever_its_day(own_engine: AsyncEngine) -> 
 
 async def test_days_are_made_ahead_with_what_the_rest_holds_of_them(own_engine: AsyncEngine) -> None:
     """After a turn today and the next days have a part each, with the rows of theirs; a second turn changes nothing."""
-    log, archive = PostgresRecordLog(own_engine), PostgresArchive(own_engine)
+    log, archive = unleased_log(own_engine), PostgresArchive(own_engine)
     early = [NOW.replace(hour=0), NOW, NOW.replace(hour=23, minute=59, second=59), NOW + timedelta(days=1)]
     await write(log, 0, History(changes=tuple(map(change, early))))
     upkeep = Upkeep(own_engine)
@@ -108,7 +109,7 @@ async def test_days_are_made_ahead_with_what_the_rest_holds_of_them(own_engine: 
 
 async def test_old_days_are_dropped(own_engine: AsyncEngine) -> None:
     """A day goes when it is older than is kept, with the rows of it, and what the rest has of such days goes too."""
-    log, archive = PostgresRecordLog(own_engine), PostgresArchive(own_engine)
+    log, archive = unleased_log(own_engine), PostgresArchive(own_engine)
     upkeep = Upkeep(own_engine, Retention(changes=2))
     await upkeep.turn(NOW)
     await write(
@@ -131,7 +132,7 @@ async def test_of_many_one_does_it(own_engine: AsyncEngine) -> None:
 
 async def test_appends_go_on_beside_it_and_it_waits_for_nobody(own_engine: AsyncEngine) -> None:
     """While somebody reads a table for long, a turn gives up at once, and appends that come meanwhile are made."""
-    log = PostgresRecordLog(own_engine)
+    log = unleased_log(own_engine)
     await Upkeep(own_engine).turn(NOW)
     async with own_engine.execution_options(isolation_level="READ COMMITTED").begin() as reader:
         await reader.execute(text("select count(*) from assignment_events"))
@@ -145,7 +146,7 @@ async def test_appends_go_on_beside_it_and_it_waits_for_nobody(own_engine: Async
 
 async def test_days_are_made_while_rows_come(own_engine: AsyncEngine) -> None:
     """Appends for a day that is just being made go on, so does sorting, and all is found in it afterwards."""
-    log, archive = PostgresRecordLog(own_engine), PostgresArchive(own_engine)
+    log, archive = unleased_log(own_engine), PostgresArchive(own_engine)
     made = asyncio.Event()
 
     async def append_on() -> int:

@@ -26,7 +26,8 @@ from batonpass.core.inputs import (
 from batonpass.core.model import OnLeaseLost
 from batonpass.core.placement import flow
 from batonpass.core.replies import Reply
-from batonpass.runtime.events import Event, EventType, events_of
+from batonpass.runtime.event_derivation import events_of
+from batonpass.runtime.events import Event, EventType
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 TASK = TaskId("0_0")

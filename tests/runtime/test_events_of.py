@@ -26,7 +26,8 @@ from tests.runtime.stories import (
 from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.inputs import DrainRequest, Leave
 from batonpass.core.model import Role
-from batonpass.runtime.events import MANY, MEANINGS, Event, EventType, merged
+from batonpass.runtime.event_derivation import MANY, merged
+from batonpass.runtime.events import MEANINGS, Event, EventType
 
 
 def test_every_type_is_told_by_some_story_with_the_body_that_is_described() -> None:

@@ -7,6 +7,7 @@ from statistics import mean
 import pytest
 
 from batonpass.core.invariants import check_group
+from batonpass.percentiles import nearest_rank
 from batonpass.simulate.compare import (
     MINUTE,
     RECORD_BYTES,
@@ -25,7 +26,6 @@ from batonpass.simulate.compare import (
 )
 from batonpass.simulate.compare_chart import chart
 from batonpass.simulate.group import BatonpassGroup
-from batonpass.simulate.ledger import percentile
 
 DIRECT = [
     "1-to-2",
@@ -182,10 +182,10 @@ def test_what_must_move_is_counted_by_floors_and_ceilings() -> None:
 
 def test_percentiles_are_values_that_occurred() -> None:
     """The nearest rank: the p99 of a hundred values is the last but one, that of ten the last."""
-    assert percentile(range(1, 101), 50) == 50
-    assert percentile(range(1, 101), 99) == 99
-    assert percentile(range(1, 11), 99) == 10
-    assert percentile([7], 50) == 7
+    assert nearest_rank(range(1, 101), 50) == 50
+    assert nearest_rank(range(1, 101), 99) == 99
+    assert nearest_rank(range(1, 11), 99) == 10
+    assert nearest_rank([7], 50) == 7
 
 
 def test_numbers_are_written_for_people() -> None:

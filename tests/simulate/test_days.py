@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.postgres.unleased import unleased_log
 from typer.testing import CliRunner, Result
 
 from batonpass.cli.simulate import app
@@ -25,7 +26,6 @@ from batonpass.days.plant import Fault, oddities_of, plant
 from batonpass.days.rows import COLUMNS, GroupRows
 from batonpass.days.writing import GroupsThere, make_days, refuse_existing, write
 from batonpass.postgres.connect import connect
-from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.tables import metadata
 from batonpass.simulate.scenario.drawing import ORDINARY, Oddities, draw_day
 from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
@@ -95,7 +95,7 @@ async def test_a_written_day_reads_as_a_service_left_it(rows: GroupRows, engine:
     """A coordinator can load the group; each logged decision, decided again, gives the records that follow it."""
     await make_days(engine, [DAY])
     await write(engine, rows)
-    log = PostgresRecordLog(engine)
+    log = unleased_log(engine)
     loaded = await log.read(GroupId("small"), after_version=0)
     assert loaded.version == rows.version == len(loaded.records)
     group, heard, decided = Group(GroupId("small")), Soft(), 0

@@ -34,7 +34,7 @@ CRASH = replace(QUIET, steps=(Step(10 * MINUTE, Act.CRASH, "a"), Step(20 * MINUT
 def played(scenario: Scenario) -> tuple[Played, Counted]:
     """Play a scenario, and count it by its records."""
     tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=LEAD_MS + (scenario.until_ms or 0))
-    return play(scenario, watcher=tally), tally.counted()
+    return play(scenario, observer=tally), tally.counted()
 
 
 def run(*arguments: str) -> Result:

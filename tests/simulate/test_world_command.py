@@ -67,9 +67,9 @@ def test_a_failure_shows_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_people_are_told_of_a_failure_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without --json the law, the detail and the replay stand at the end."""
 
-    def failing(scenario: WorldPlan, *, trace: object = None) -> Outcome:
+    def failing(plan: WorldPlan, *, trace: object = None) -> Outcome:
         assert trace is None
-        outcome = run_world(replace(scenario, events=()), most_steps=50)
+        outcome = run_world(replace(plan, events=()), most_steps=50)
         return replace(outcome, violations=(Violation("L1", "planted"),), tail=("a line",))
 
     monkeypatch.setattr(command, "run_world", failing)

@@ -37,9 +37,9 @@ def test_a_hundred_thousand_steps_keep_every_law(first_seed: int) -> None:
     seen: set[str] = set()
     handovers = 0
     for outcome in run_many(first_seed, steps=STEPS, worlds=None):
-        assert not outcome.failed, (replay_command(outcome.scenario.seed, Narrowing()), outcome.violations[0])
+        assert not outcome.failed, (replay_command(outcome.plan.seed, Narrowing()), outcome.violations[0])
         assert outcome.rested_ms is not None
-        seen.update(event.kind for event in outcome.scenario.events)
+        seen.update(event.kind for event in outcome.plan.events)
         handovers += outcome.handovers
     assert len(seen) > len(FAULTS) // 2
     assert handovers > 25
@@ -228,13 +228,11 @@ def test_a_failure_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     assert outcome is not None
     smaller, shown = shrink(outcome)
     assert shown.violations[0].law == outcome.violations[0].law
-    assert len(shown.scenario.events) <= len(outcome.scenario.events)
+    assert len(shown.plan.events) <= len(outcome.plan.events)
     assert smaller != Narrowing()
-    again = run_world(smaller.of(outcome.scenario.seed))
+    again = run_world(smaller.of(outcome.plan.seed))
     assert again.violations[0] == shown.violations[0]
-    assert replay_command(outcome.scenario.seed, smaller).startswith(
-        f"batonpass simulate --seed {outcome.scenario.seed}"
-    )
+    assert replay_command(outcome.plan.seed, smaller).startswith(f"batonpass simulate --seed {outcome.plan.seed}")
 
 
 def test_the_search_keeps_what_is_needed_alone() -> None:
@@ -243,10 +241,10 @@ def test_the_search_keeps_what_is_needed_alone() -> None:
     outcome = replace(run_world(draw(seed), most_steps=1), violations=(Violation("L1", "planted"),))
     needed = draw(seed).events[4].number
 
-    def run(scenario: object) -> Outcome:
-        one = replace(outcome, scenario=scenario)  # type: ignore[arg-type]
-        numbers = {event.number for event in one.scenario.events}
-        breaks = needed in numbers and len(one.scenario.workers) >= 2
+    def run(plan: object) -> Outcome:
+        one = replace(outcome, plan=plan)  # type: ignore[arg-type]
+        numbers = {event.number for event in one.plan.events}
+        breaks = needed in numbers and len(one.plan.workers) >= 2
         return one if breaks else replace(one, violations=())
 
     smaller, _ = shrink(outcome, run=run)

@@ -194,7 +194,7 @@ class Gate:
 
 
 def _add(table: dict[bytes, T], digest: bytes, value: T) -> None:
-    """Add an entry at the end, where the table is long for the one that has been longest in it."""
+    """Add an entry; a full table drops its oldest."""
     if len(table) >= TOKENS_MAX:
         del table[next(iter(table))]
     table[digest] = value
@@ -216,10 +216,10 @@ def check(principal: Principal, call: Call, group: str | None) -> None:
 
 
 def check_local(headers: Mapping[bytes, bytes]) -> None:
-    """Let pass what was asked of this machine by its own name, where no tokens are asked for.
+    """Admit a request from this machine, where no tokens are asked for.
 
-    A page of any site can have the browser of whoever looks at it send requests here: such a one names its site as its
-    origin, or, where it had a name of its own resolve to this machine, that name as the host.
+    Any web page can make a visitor's browser send requests here. Such a request carries the page's site as Origin, or,
+    with DNS rebinding, as Host.
 
     Raises:
         Forbidden: when host or origin is somewhere else (403).

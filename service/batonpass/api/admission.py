@@ -42,25 +42,28 @@ class Meter(Protocol):
     """Who counts the calls; it must not raise."""
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
-        """Hear of a call that was answered, by the path that the document has for it."""
+        """Called when a call was answered; ``path`` is the one in the OpenAPI document."""
 
     def refused(self, reason: str) -> None:
-        """Hear of a call that was refused, by the type of its problem."""
+        """Called when a call was refused; ``reason`` is the type of the problem."""
 
 
 class Journal(Protocol):
     """Who writes down what happens to calls; it must not raise."""
 
     def refused(self, error: ProtocolError, call: str, who: str, cause: str) -> None:
-        """Hear of a call that was not admitted: without a token, without the right, too often."""
+        """Called when a call was not admitted: without a token, without the right, too often."""
 
     def failed(self, error: BaseException, call: str, cause: str) -> None:
-        """Hear of a call on which the program failed."""
+        """Called when the program failed on a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
-    """By what a request is admitted, and who hears of it. A ``gate`` of None lets in all of this machine."""
+    """How requests are admitted.
+
+    Without a ``gate`` there are no tokens, and only requests from this machine are served.
+    """
 
     gate: Gate | None
     ownership: Ownership

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
-from batonpass.api.service import group_of, json_response, page, query, service_of, task_of
+from batonpass.api.service import group_of, json_response, page, read_query, service_of, task_of
 from batonpass.codec.answers import rfc3339, time_of
 from batonpass.codec.bodies import BackQuery, LimitQuery
 from batonpass.codec.changes import Change
@@ -52,7 +52,7 @@ NUMBER_MAX = 2**63 - 1
 async def list_generations(request: Request) -> Response:
     """List the generations of a group: when and why each was made, how much it moved, how even it left the group."""
     archive, group_id = service_of(request).coordinator.archive, await _known(request)
-    asked = query(request, BackQuery)
+    asked = read_query(request, BackQuery)
     before = None if asked.before is UNSET else asked.before
     found = await archive.generations(group_id, before=before, limit=asked.limit + 1)
     return page("generations", found, asked.limit, generation_body, lambda one: one.number)
@@ -99,7 +99,7 @@ async def all_commands(request: Request) -> Response:
 
 
 async def _commands(request: Request, group_id: GroupId | None) -> Response:
-    asked = query(request, BackQuery)
+    asked = read_query(request, BackQuery)
     before = None if asked.before is UNSET else asked.before
     archive = service_of(request).coordinator.archive
     found = await archive.commands(group_id, before=before, limit=asked.limit + 1)
@@ -109,7 +109,7 @@ async def _commands(request: Request, group_id: GroupId | None) -> Response:
 @route(router, "GET", TASK, query=LimitQuery, answers={200: "The task, its runs and its changes."}, schema="task_get")
 async def show_task(request: Request) -> Response:
     """Show a task: where it is, why, since when, every run that it had, and its last changes."""
-    asked = query(request, LimitQuery)
+    asked = read_query(request, LimitQuery)
     body, changes = await _explained(request, limit=asked.limit)
     runs = [run_body(run) for run in reversed(runs_of(reversed(changes)))]
     return json_response(body | {"runs": runs, "history": [change_body(one) for one in changes]})
@@ -149,7 +149,7 @@ async def show_route(request: Request) -> Response:
 async def group_explanation(request: Request) -> Response:
     """Explain a group: what is held back and why, which slots are taken, whom it waits for, and until when."""
     coordinator = service_of(request).coordinator
-    asked = query(request, LimitQuery)
+    asked = read_query(request, LimitQuery)
     group, soft = await coordinator.look(group_of(request))
     now_ms, policy = coordinator.now_ms(), coordinator.policy
 

@@ -1,4 +1,4 @@
-"""What the nightly audits came to: day by day, and one day with its findings and measures."""
+"""Results of the nightly audits: day by day, and one day with its findings and measures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
-from batonpass.api.service import json_response, page, query, service_of
+from batonpass.api.service import json_response, page, read_query, service_of
 from batonpass.codec.answers import rfc3339, time_of
 from batonpass.codec.bodies import AuditsQuery, FindingsQuery
 from batonpass.codec.shape import refusal
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1/audits", tags=["audits"])
 @route(router, "GET", "", query=AuditsQuery, answers={200: "Audited days, newest first."}, schema="audits_get")
 async def list_audits(request: Request) -> Response:
     """List the days that were audited: whether the laws held, and how the newest run of each ended."""
-    asked = query(request, AuditsQuery)
+    asked = read_query(request, AuditsQuery)
     before = None if asked.after is UNSET else asked.after
     found = await service_of(request).audits.days(before=before, limit=asked.limit + 1)
     return page("audits", found, asked.limit, day_body, lambda one: one.day.isoformat())
@@ -41,8 +41,8 @@ async def list_audits(request: Request) -> Response:
     schema="audit_get",
 )
 async def show_audit(request: Request) -> Response:
-    """Show what the audit of a day (UTC) came to: its findings with their evidence, measures, and what to change."""
-    asked = query(request, FindingsQuery)
+    """Show the results of the audit of a day (UTC): its findings with their evidence, measures, and what to change."""
+    asked = read_query(request, FindingsQuery)
     day, audits = _day_of(request), service_of(request).audits
     found = await audits.day(day)
     if found is None:

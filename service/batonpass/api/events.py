@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from batonpass.api.context import context_of
 from batonpass.api.openapi import route
-from batonpass.api.service import group_of, json_response, query, service_of
+from batonpass.api.service import group_of, json_response, read_query, service_of
 from batonpass.codec.answers import rfc3339, to_json
 from batonpass.codec.bodies import OFFSET_MAX, EventsQuery
 from batonpass.codec.shape import refusal
@@ -85,7 +85,7 @@ async def all_events(request: Request) -> Response:
 
 async def _events(request: Request, group_id: GroupId | None) -> Response:
     coordinator = service_of(request).coordinator
-    asked = query(request, EventsQuery)
+    asked = read_query(request, EventsQuery)
     after = None if asked.after is UNSET else asked.after
     if after is not None and (asked.newest or asked.before is not UNSET):
         raise refusal([("query.after", "a page is read forwards from after, or backwards from before or the newest")])
@@ -136,7 +136,7 @@ def _wants_stream(request: Request) -> bool:
 
 
 def _last_event_id(request: Request, after: int | None) -> int | None:
-    """Return the position that a broken stream had come to; without one, ``after``.
+    """Return the position that a broken stream had reached; without one, ``after``.
 
     Raises:
         InvalidRequest: when the header is no position.

@@ -15,7 +15,7 @@ from batonpass.api.admission import others_answers
 from batonpass.api.context import context_of
 from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
-from batonpass.api.service import group_of, json_response, order, query, service_of
+from batonpass.api.service import command_without_answer, group_of, json_response, read_query, service_of
 from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBody, ReasonQuery, WhatIfBody
 from batonpass.codec.requests import etag, read_declaration, read_if_match, read_what_if
 from batonpass.codec.snapshots import write_plan, write_snapshot
@@ -51,8 +51,8 @@ async def declare_group(request: Request) -> Response:
     """Create a group, or change it; a change needs If-Match with the last ETag."""
     service = service_of(request)
     group_id = group_of(request)
-    asked = query(request, ReasonQuery)
-    body = await service.body(request)
+    asked = read_query(request, ReasonQuery)
+    body = await service.raw_body(request)
     if_match = read_if_match(request.headers.get("if-match"), await _revision(request))
     wanted, reason = read_declaration(group_id, body, if_match=if_match)
     declared = await service.command(request, wanted, Declared, reason=reason or asked.reason)
@@ -70,7 +70,7 @@ async def declare_group(request: Request) -> Response:
 async def list_groups(request: Request) -> Response:
     """List the groups of all coordinators by name."""
     coordinator = service_of(request).coordinator
-    asked = query(request, PageQuery)
+    asked = read_query(request, PageQuery)
     found = []
     for group_id in await coordinator.declared(after=asked.after, limit=asked.limit + 1):
         group, soft = await coordinator.look(group_id)
@@ -113,8 +113,8 @@ async def show_assignment(request: Request) -> Response:
 @route(router, "DELETE", GROUP, body=ReasonBody, query=DeletionQuery, answers={204: "Deleted."})
 async def delete_group(request: Request) -> Response:
     """Delete a group without members, or with them when forced; its epochs and fencing tokens are kept."""
-    asked = query(request, DeletionQuery)
-    return await order(request, GroupDeletion(force=asked.force), asked.reason)
+    asked = read_query(request, DeletionQuery)
+    return await command_without_answer(request, GroupDeletion(force=asked.force), asked.reason)
 
 
 @route(
@@ -144,7 +144,7 @@ async def plan_change(request: Request) -> Response:
     """Say what would move if members joined, left or drained, or if the config were another."""
     service = service_of(request)
     coordinator = service.coordinator
-    change = read_what_if(await service.body(request))
+    change = read_what_if(await service.raw_body(request))
     group, soft = await coordinator.look(group_of(request))
     now_ms, policy = coordinator.now_ms(), coordinator.policy
 

@@ -14,7 +14,15 @@ from starlette.responses import Response
 
 from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
-from batonpass.api.service import asked_of, group_of, json_response, member_of, order, query, service_of
+from batonpass.api.service import (
+    asked_of,
+    command_without_answer,
+    group_of,
+    json_response,
+    member_of,
+    read_query,
+    service_of,
+)
 from batonpass.codec.answers import status_and_body
 from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody, ReasonQuery
 from batonpass.codec.requests import drain_of, eviction_of, leave_of, naming_query, read_join
@@ -44,7 +52,7 @@ async def join(request: Request) -> Response:
     """Join a group with a fresh member id."""
     service = service_of(request)
     group_id, member_id = group_of(request), member_of(request)
-    body = await service.body(request)
+    body = await service.raw_body(request)
     limit = service.coordinator.policy.max_tasks_per_heartbeat
     wanted = naming_query(read_join(member_id, body, tasks_max=limit), request.query_params, known=("reason",))
     answer = await service.ask(group_id, wanted, Answer, asked_of(request))
@@ -54,8 +62,8 @@ async def join(request: Request) -> Response:
 @route(router, "DELETE", MEMBER, body=ReasonBody, query=LeaveQuery, answers={204: "Left."})
 async def leave(request: Request) -> Response:
     """Leave for good, or to restart under the same instance id; after the actives have been stopped."""
-    asked = query(request, LeaveQuery)
-    return await order(request, leave_of(member_of(request), asked), asked.reason)
+    asked = read_query(request, LeaveQuery)
+    return await command_without_answer(request, leave_of(member_of(request), asked), asked.reason)
 
 
 @route(
@@ -70,9 +78,9 @@ async def leave(request: Request) -> Response:
 async def drain(request: Request) -> Response:
     """Hand over everything that the member has, while it keeps processing."""
     service = service_of(request)
-    asked = query(request, DrainQuery)
+    asked = read_query(request, DrainQuery)
     end = asyncio.get_running_loop().time() + asked.wait_ms / 1_000
-    reason = await service.reason(request, asked.reason)
+    reason = await service.read_reason(request, asked.reason)
     wanted = drain_of(member_of(request), asked)
     progress = await service.command(request, wanted, DrainProgress, reason=reason)
     while progress.remaining:
@@ -88,14 +96,14 @@ async def drain(request: Request) -> Response:
 @route(router, "DELETE", MEMBER + "/drain", body=ReasonBody, query=ReasonQuery, answers={204: "The member stays."})
 async def undrain(request: Request) -> Response:
     """Let a draining member stay."""
-    return await order(request, DrainReversal(member_of(request)))
+    return await command_without_answer(request, DrainReversal(member_of(request)))
 
 
 @route(router, "POST", MEMBER + "/evict", body=ReasonBody, query=EvictQuery, answers={204: "Evicted."})
 async def evict(request: Request) -> Response:
     """Remove a member; its tasks are free when its lease is over, or at once if the caller vouches for its death."""
-    asked = query(request, EvictQuery)
-    return await order(request, eviction_of(member_of(request), asked), asked.reason)
+    asked = read_query(request, EvictQuery)
+    return await command_without_answer(request, eviction_of(member_of(request), asked), asked.reason)
 
 
 @route(
@@ -108,7 +116,7 @@ async def evict(request: Request) -> Response:
 )
 async def list_members(request: Request) -> Response:
     """List the members of a group by id."""
-    asked = query(request, PageQuery)
+    asked = read_query(request, PageQuery)
     group, soft = await service_of(request).coordinator.look(group_of(request))
 
     def work() -> dict[str, object]:

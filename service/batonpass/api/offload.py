@@ -1,7 +1,7 @@
-"""Reads that take long are done beside the event loop: to look at a large group must not hold up anybody's heartbeat.
+"""Long reads run in a thread, so that reading a large group does not delay heartbeats.
 
-Groups and soft state are values that nobody changes, so that they can be read anywhere. One such read is done at a
-time: several would take turns with each other and with the loop, and none of them be sooner done.
+Groups and soft state are immutable, so any thread can read them. One such read runs at a time: several would take turns
+with each other and with the event loop, and none would be done sooner.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api.openapi import route
-from batonpass.api.service import nothing, order, query, service_of, task_of
+from batonpass.api.service import command_without_answer, no_content, read_query, service_of, task_of
 from batonpass.codec.bodies import PauseBody, PinBody, ReasonBody, ReasonQuery
 from batonpass.codec.requests import read_pause
 from batonpass.core.ids import MemberId
@@ -20,43 +20,43 @@ router = APIRouter(prefix="/v1/groups/{group}", tags=["operators"])
 @route(router, "POST", "/probe", body=ReasonBody, query=ReasonQuery, answers={204: "Looked."})
 async def probe(request: Request) -> Response:
     """Look now whether warmups have caught up."""
-    return await order(request, ProbeRequest())
+    return await command_without_answer(request, ProbeRequest())
 
 
 @route(router, "POST", "/pause", body=PauseBody, query=ReasonQuery, answers={204: "Paused."})
 async def pause(request: Request) -> Response:
     """Hold moves: those for balance only, or all of them."""
     service = service_of(request)
-    asked = query(request, ReasonQuery)
-    wanted = read_pause(await service.body(request), reason=asked.reason)
+    asked = read_query(request, ReasonQuery)
+    wanted = read_pause(await service.raw_body(request), reason=asked.reason)
     await service.command(request, wanted, Done, reason=wanted.reason)
-    return nothing()
+    return no_content()
 
 
 @route(router, "POST", "/resume", body=ReasonBody, query=ReasonQuery, answers={204: "Resumed."})
 async def resume(request: Request) -> Response:
     """End a pause, and a storm."""
-    return await order(request, ResumeRequest())
+    return await command_without_answer(request, ResumeRequest())
 
 
 @route(router, "PUT", "/tasks/{task}/pin", body=PinBody, query=ReasonQuery, answers={204: "Pinned."})
 async def pin(request: Request) -> Response:
     """Bind a task to a member: it stays there, or moves there, warm."""
     service = service_of(request)
-    asked = query(request, ReasonQuery)
-    said = await service.said(request, PinBody)
+    asked = read_query(request, ReasonQuery)
+    said = await service.read_body(request, PinBody)
     wanted = PinRequest(task_of(request), MemberId(said.member))
     await service.command(request, wanted, Done, reason=said.reason or asked.reason)
-    return nothing()
+    return no_content()
 
 
 @route(router, "DELETE", "/tasks/{task}/pin", body=ReasonBody, query=ReasonQuery, answers={204: "Unpinned."})
 async def unpin(request: Request) -> Response:
     """Take the pin off a task."""
-    return await order(request, PinRequest(task_of(request), None))
+    return await command_without_answer(request, PinRequest(task_of(request), None))
 
 
 @route(router, "POST", "/tasks/{task}/release", body=ReasonBody, query=ReasonQuery, answers={204: "Released."})
 async def release(request: Request) -> Response:
     """Let a parked task be tried again."""
-    return await order(request, ReleaseRequest(task_of(request)))
+    return await command_without_answer(request, ReleaseRequest(task_of(request)))

@@ -38,8 +38,8 @@ _shape = cache(Shape)
 class Service:
     """What the API serves, and within which limits.
 
-    ``commanded`` hears of every mutating call that was accepted: the group, who asked for what, and why. ``solver`` is
-    for dry runs.
+    ``commanded`` is called for each accepted command with the group, the caller and the reason. ``solver`` is for dry
+    runs.
     """
 
     coordinator: Coordinator
@@ -60,7 +60,7 @@ class Service:
             return reply
         raise reply if isinstance(reply, ProtocolError) else Defect(f"the reply is of an unexpected kind: {reply!r}")
 
-    async def body(self, request: Request) -> bytes:
+    async def raw_body(self, request: Request) -> bytes:
         """Return the whole body of a request.
 
         Raises:
@@ -81,27 +81,27 @@ class Service:
         self.commanded(group_id, asked)
         return reply
 
-    async def reason(self, request: Request, in_query: str = "") -> str:
+    async def read_reason(self, request: Request, in_query: str = "") -> str:
         """Return why a command was given, from its body (which may be absent) or its query.
 
         Raises:
             InvalidRequest: when the body holds anything else.
             Disconnected: when the caller goes away before the body is whole.
         """
-        return (await self.said(request, ReasonBody)).reason or in_query
+        return (await self.read_body(request, ReasonBody)).reason or in_query
 
-    async def said(self, request: Request, kind: type[T]) -> T:
+    async def read_body(self, request: Request, kind: type[T]) -> T:
         """Return what the body of a request says, as its kind has it.
 
         Raises:
             InvalidRequest: naming every fault, unknown fields included.
-            TooLarge, Disconnected: as ``body`` does.
+            TooLarge, Disconnected: as ``raw_body`` does.
         """
-        parsed: T = _shape(kind).parse(await self.body(request)).value
+        parsed: T = _shape(kind).parse(await self.raw_body(request)).value
         return parsed
 
 
-def query(request: Request, kind: type[T]) -> T:
+def read_query(request: Request, kind: type[T]) -> T:
     """Return what the query says, as its kind has it.
 
     Raises:
@@ -111,7 +111,7 @@ def query(request: Request, kind: type[T]) -> T:
     return asked
 
 
-async def order(request: Request, item: Input, in_query: str | None = None) -> Response:
+async def command_without_answer(request: Request, item: Input, in_query: str | None = None) -> Response:
     """Carry out a command that has nothing to answer, and whose body holds nothing but the reason.
 
     ``in_query`` is the reason of a query that holds more than a reason.
@@ -120,9 +120,9 @@ async def order(request: Request, item: Input, in_query: str | None = None) -> R
         ProtocolError: when it is refused.
     """
     service = service_of(request)
-    said = query(request, ReasonQuery).reason if in_query is None else in_query
-    await service.command(request, item, Done, reason=await service.reason(request, said))
-    return nothing()
+    said = read_query(request, ReasonQuery).reason if in_query is None else in_query
+    await service.command(request, item, Done, reason=await service.read_reason(request, said))
+    return no_content()
 
 
 def page(
@@ -165,6 +165,6 @@ def json_response(body: Any, status: int = 200, headers: dict[str, str] | None =
     return Response(to_json(body), status_code=status, headers=headers, media_type="application/json")
 
 
-def nothing() -> Response:
+def no_content() -> Response:
     """Return the response of a command that has nothing to add."""
     return Response(status_code=204)

@@ -26,6 +26,6 @@ async def advise(request: Request) -> Response:
     """Take what the leader of a Kafka Streams group knows at a rebalance, and answer who is to have what."""
     service = service_of(request)
     group_id = group_of(request)
-    rebalance = read_rebalance(await service.body(request))
+    rebalance = read_rebalance(await service.raw_body(request))
     advice = await service.ask(group_id, rebalance, StreamsAdvice, asked_of(request))
     return json_response(advice_body(group_id, "assign" if rebalance.other is None else "shadow", advice))

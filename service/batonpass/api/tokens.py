@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
-from batonpass.api.service import asked_of, json_response, nothing, query, service_of
+from batonpass.api.service import asked_of, json_response, no_content, read_query, service_of
 from batonpass.codec.answers import rfc3339
 from batonpass.codec.bodies import ReasonBody, ReasonQuery, TokenBody
 from batonpass.codec.shape import refusal
@@ -32,8 +32,8 @@ router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 async def create_token(request: Request) -> Response:
     """Make a token. One of role worker is bound to a group; one of role admin is bound to none."""
     service = service_of(request)
-    asked = query(request, ReasonQuery)
-    said = await service.said(request, TokenBody)
+    asked = read_query(request, ReasonQuery)
+    said = await service.read_body(request, TokenBody)
     role = AccessRole(said.role)
     if role is AccessRole.WORKER and said.group is None:
         raise refusal([("group", "a worker's token is bound to a group: name it")])
@@ -68,12 +68,12 @@ async def revoke_token(request: Request) -> Response:
     """Revoke a token. It may be taken for some seconds more: for as long as coordinators remember it."""
     token_id: str = request.path_params["token"]
     service = service_of(request)
-    reason = await service.reason(request, query(request, ReasonQuery).reason)
+    reason = await service.read_reason(request, read_query(request, ReasonQuery).reason)
     command = asked_of(request)._replace(command="revoke-token", reason=reason)
     if not await service.tokens.revoke(token_id, command):
         raise UnknownPath(f"there is no token {token_id}; GET /v1/tokens lists them")
     service.commanded("", command)
-    return nothing()
+    return no_content()
 
 
 def token_body(token: StoredToken, now_ms: int) -> dict[str, Any]:

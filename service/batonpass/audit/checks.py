@@ -565,7 +565,7 @@ def _warming(part: Part) -> None:
                                      rows between unbounded preceding and current row) as of_group,
                    sum(change) over (partition by group_id, member order by seq, change, task
                                      rows between unbounded preceding and current row) as of_member,
-                   -- One decision writes several records at one instant, and is judged by what it comes to.
+                   -- One decision writes several records at one instant, and is judged by its end.
                    bool_or(fresh) over decision as began,
                    bool_or(fresh) over on_member as began_on_member,
                    row_number() over (partition by group_id, at_ms

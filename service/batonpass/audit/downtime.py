@@ -1,4 +1,4 @@
-"""How long nobody ran a task, and why: gaps between runs, their causes, and what they come to."""
+"""How long nobody ran a task, and why: gaps between runs, their causes, and their sums."""
 
 from __future__ import annotations
 

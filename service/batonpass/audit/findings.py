@@ -221,7 +221,7 @@ END_MISSING: Final = "the end of the log is missing: "
 """How each finding begins that says so."""
 
 STUCK: Final = frozenset({"stuck-task", "stuck-warmup"})
-"""What is told of whatever did not come to its end."""
+"""The findings about what did not end."""
 
 
 def without_consequences(

@@ -136,7 +136,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def flatten_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of CHANGES that records (``RECORD_COLUMNS``) come to.
+    """Yield the rows of CHANGES that follow from records (``RECORD_COLUMNS``).
 
     Until the last of them was taken the interpreter looks for no cycles of objects.
     """

@@ -201,7 +201,7 @@ class _Auditor:
         )
 
     def _look(self) -> tuple[DataFrame, dict[str, list[Row]]]:
-        """Return what the parts of the day come to: all of it as a frame, and as rows what does not grow with it."""
+        """Return the results of the day's parts: all as a frame, and as rows those that do not grow with the day."""
         self._note("following every task, holding the day to the laws")
         has_frames = self._audit.out is not None
         looked = spread.looked(self._tables, spread.slots_of(self._session), frames=has_frames)

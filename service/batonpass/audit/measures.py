@@ -234,7 +234,7 @@ def balance(part: Part) -> None:
 
 
 def days(part: Part) -> None:
-    """Make ``days``: what the day of each group of ``bounds`` came to."""
+    """Make ``days``: the results of the day of each group of ``bounds``."""
     part.make("days", DAY, _DAYS)
 
 

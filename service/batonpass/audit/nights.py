@@ -1,7 +1,7 @@
 """Every night the day before: which days are to be audited, and the loop that has them audited one after another.
 
 Nothing is kept here that another process would have to know: which days lack an audit is seen from ``audit_runs`` and
-from the log. Only what was tried is remembered, so that a day that comes to no verdict is not tried without an end.
+from the log. Only what was tried is remembered, so that a day without a verdict is not tried without an end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOK_EVERY_S: Final = 30.0
 """How often it is looked whether a day is to be audited."""
 
 VERDICTS: Final = (0, 1)
-"""The exit codes of an audit that came to a verdict, or that somebody else has done."""
+"""The exit codes of an audit that reached a verdict, or that another process has done."""
 
 _OPEN: Final = (
     "select cast(d as date) from generate_series(date '{first}', date '{last}', interval '1 day') as d"  # noqa: S608
@@ -139,7 +139,7 @@ def keep_nights(
         again = nights.tried(day, now())
         if code not in VERDICTS:
             when = "with the next night" if again is None else f"from {again:%H:%M} on"
-            tell(f"the audit of {day} came to no verdict (exit code {code}); it is tried again {when}")
+            tell(f"the audit of {day} reached no verdict (exit code {code}); it is tried again {when}")
 
 
 def _next(schedule: Schedule, night: date) -> str:

@@ -1,6 +1,6 @@
 """One part of a day: whole groups, looked at in a database that lives in the executor's memory for as long as it takes.
 
-Spark spreads the parts and gathers what they come to. Within a part, DuckDB carries out the windows and sums: each step
+Spark spreads the parts and gathers their results. Within a part, DuckDB carries out the windows and sums: each step
 is a query with explicit frames, and has its columns named and typed at both ends.
 """
 

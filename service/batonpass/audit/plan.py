@@ -151,7 +151,7 @@ _BOUNDS: Final = """
            (select coordinator_epoch from record_log r where r.group_id = f.group_id and r.seq = s.base) as base_epoch,
            (select h.coordinator_epoch from record_log r where r.group_id = f.group_id and r.seq = h.most
                and r.coordinator_epoch > h.coordinator_epoch) as deposed,
-           -- What retention takes is old, and there is a snapshot of what it came to.
+           -- What retention takes is old, and there is a snapshot of its result.
            h.least > 1 and (
                not exists (select from snapshots p where p.group_id = f.group_id and p.version >= h.least - 1)
                or exists (select from traces t where t.group_id = f.group_id and t.version < h.least - 1 and t.at >= '{young}')

@@ -1,8 +1,8 @@
 """Decides every logged decision again with the core of this program, and holds each one to the laws (L10, L1 to L8).
 
 Everything that a coordinator writes follows from records and traces. Decisions have to come out the same and are held
-to the laws; histories of tasks and generations, which readers are shown, have to be what the records come to (L2), made
-by the code that a coordinator makes them with. What hangs on more than records (why something was done, and the
+to the laws; histories of tasks and generations, which readers are shown, have to follow from the records (L2) by the
+code of a coordinator. What hangs on more than records (why something was done, and the
 instant) is compared where the decision was made again. Where there is no trace of a decision, it is known to begin
 where its history or its generation stands.
 
@@ -346,7 +346,7 @@ class GroupReplay:
     def _compare(
         self, pending: _Pending, before: Group, after: Group, reasons: Sequence[Reason] | None, *, is_last: bool
     ) -> bool:
-        """Hold what stands beside the records of a decision against what they come to; say whether it is whole."""
+        """Compare what stands beside the records of a decision with what follows from them; say whether it is whole."""
         # Another version of the program may say the same in other words.
         is_replayed = reasons is not None and pending.trace is not None and pending.trace.code == self.code
         now_ms = pending.trace.now_ms if pending.trace is not None and is_replayed else 0

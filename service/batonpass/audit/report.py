@@ -227,7 +227,7 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_short(result: AuditResult) -> list[str]:
-    """Return what the day came to, a sentence each, the most important first."""
+    """Return the results of the day, a sentence each, the most important first."""
     said = []
     broken = Counter(one.law for one in result.findings if one.severity is Severity.FATAL)
     for law in in_order(broken):

@@ -25,6 +25,7 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 from adbc_driver_manager import Error
 
+from batonpass.advisory_locks import AUDIT_LOCK
 from batonpass.audit.database import DATE, INT, LONG, TEXT, bind, connected
 from batonpass.audit.findings import AuditResult, Finding, ordered, summary
 from batonpass.codec.answers import rfc3339
@@ -56,9 +57,6 @@ TAKEN: Final = (
     " >= clock_timestamp() - interval '10 minutes')"
 )
 _TAKEN: Final = f"select state from audit_runs where day = $1 and {TAKEN} limit 1"  # noqa: S608 - constants
-ONE_AT_A_TIME: Final = 7_046_029_254_386_356
-"""The key of the lock under which a run begins that is to be the only one: any number that nobody else uses in this
-database. It is held to the end of a transaction, so that a pool of connections in between does not matter."""
 _BREAK: Final = (
     "update audit_runs set state = 'broken', finished_at = clock_timestamp(), detail = $2"
     " where run_id = cast($1 as text)::uuid and state = 'running'"
@@ -133,7 +131,7 @@ class Run:
         bind(cursor, _END, [told], (TEXT, TEXT, TEXT, INT, LONG, INT, INT, TEXT, TEXT))
 
     def broke(self, reason: str) -> None:
-        """Write that the run came to no verdict, and why.
+        """Write that the run reached no verdict, and why.
 
         Raises:
             adbc_driver_manager.Error: when the database does not take it.
@@ -154,8 +152,8 @@ class Run:
                 self.lost_days = tuple(sorted(day for (day,) in cursor.fetchall()))
                 connection.commit()
                 if unless_done:
-                    # Who asks meanwhile waits for the end of this transaction.
-                    cursor.execute(f"select pg_advisory_xact_lock({ONE_AT_A_TIME})")
+                    # Who asks meanwhile waits for the end of this transaction, also behind a pool of connections.
+                    cursor.execute(f"select pg_advisory_xact_lock({AUDIT_LOCK})")
                     cursor.fetchall()
                     _refuse_taken(cursor, self._day)
                 told = (str(self.run_id), self._day, code_version, to_json(settings))

@@ -1,4 +1,4 @@
-"""Spreads a day over Spark's executors in parts of whole groups, and returns what the parts come to.
+"""Spreads a day over Spark's executors in parts of whole groups, and returns their results.
 
 A part is read, made flat and looked at in one step, so that nothing of it is exchanged. What comes back are rows of one
 shape: each is of one kind, the columns of the others are null.
@@ -148,7 +148,7 @@ class Look:
     frames: bool
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what the parts come to (``OUTCOME``)."""
+        """Yield the results of the parts (``OUTCOME``)."""
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 groups, queries = self.parts[number]

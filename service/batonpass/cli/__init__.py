@@ -28,7 +28,7 @@ COMMANDS = {
     "generations": "List the generations of a group, or show what one moved.",
     "commands": "Show the audit trail: who asked for what, and why.",
     "audit": "Audit a day of the log: the laws, what it cost, what to change.",
-    "audits": "List what the nightly audits came to, or show a day.",
+    "audits": "List the results of the nightly audits, or show a day.",
     "plan": "Show what would move, without moving it.",
     "watch": "Watch a group live.",
     "dashboard": "Serve pages for operators.",

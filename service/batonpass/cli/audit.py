@@ -1,4 +1,4 @@
-"""`batonpass audit`: what a day came to, found out from its log by Spark."""
+"""`batonpass audit`: the results of a day, found out from its log by Spark."""
 
 from __future__ import annotations
 

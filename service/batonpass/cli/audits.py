@@ -1,4 +1,4 @@
-"""`batonpass audits`: what the nightly audits came to, by day, and one day with its findings."""
+"""`batonpass audits`: results of the nightly audits, by day, and one day with its findings."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def standing(body: dict[str, Any]) -> list[str]:
         case "running":
             lines.append(f"An audit runs since {ago(body['started_at'])}.")
         case "broken":
-            lines.append(f"The last run broke {ago(body['finished_at'])} and came to no verdict.")
+            lines.append(f"The last run broke {ago(body['finished_at'])} and reached no verdict.")
         case _:
             lines.append(f"Audited {ago(body['finished_at'])} by {body['code_version']}.")
     if state in ("running", "broken"):

@@ -176,7 +176,7 @@ def listing(context: typer.Context, command: Callable[..., None], given: dict[st
     """Run the command that stands for a group of commands where none of them is named.
 
     Raises:
-        typer.BadParameter: for options that stand before the name of another one, which would not hear of them.
+        typer.BadParameter: for options that stand before the name of another one, which would not get them.
     """
     if context.invoked_subcommand is None:
         command(**given)
@@ -202,7 +202,7 @@ def failing_well(*, as_json: bool) -> Iterator[None]:
 
 
 def failure_of(error: ApiError) -> Failure:
-    """Return what a call that came to nothing means for a command."""
+    """Return what a call that failed means for a command."""
     if isinstance(error, Refused):
         is_down = error.status >= 500
         code = BY_STATUS.get(error.status, Exit.UNREACHABLE if is_down else Exit.REFUSED)

@@ -18,8 +18,8 @@ from batonpass.cli.database import require_fit, run_on_database, upgrade_schema,
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import span
 from batonpass.postgres.connect import connect
-from batonpass.postgres.leases import Leases, Living
-from batonpass.postgres.recovered import Recovered, recovered
+from batonpass.postgres.leases import Leases, LiveCoordinator
+from batonpass.postgres.recovery import Recovered, recover
 from batonpass.postgres.schema import Standing, standing_of
 from batonpass.terminal import say, screen
 
@@ -83,7 +83,7 @@ def commits_lost(database: Database = None, as_json: AsJson = False) -> None:
         )
 
 
-def _show(living: Sequence[Living], owners: Mapping[str, str | None]) -> None:
+def _show(living: Sequence[LiveCoordinator], owners: Mapping[str, str | None]) -> None:
     """Print who lives, and whose each group is."""
     count = Counter(owners.values())
     if living:
@@ -97,15 +97,15 @@ def _show(living: Sequence[Living], owners: Mapping[str, str | None]) -> None:
             screen().print(f"... and {len(shown_of) - GROUPS_SHOWN} more groups; --json has them all.")
 
 
-async def _fleet(url: str) -> tuple[Sequence[Living], Mapping[str, str | None]]:
+async def _fleet(url: str) -> tuple[Sequence[LiveCoordinator], Mapping[str, str | None]]:
     async with _engine(url) as engine:
         leases = Leases(engine, lease_ms=0)
-        return await leases.view(), await leases.owners()
+        return await leases.coordinators(), await leases.owners()
 
 
 async def _recover(url: str) -> Recovered:
     async with _engine(url) as engine:
-        return await recovered(engine)
+        return await recover(engine)
 
 
 @asynccontextmanager

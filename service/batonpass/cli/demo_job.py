@@ -127,10 +127,10 @@ class DemoJob:
             raise NoKafka(f"the workers need {' and '.join(lacking)}: pip install 'batonpass[kafka]'.")
         from batonpass.demo.job import Job  # noqa: PLC0415 - without the extra there is no such thing
         from batonpass.demo.topics import BROKER_SETTINGS  # noqa: PLC0415 - the same
-        from batonpass.kafka.broker import GIVEN, LocalBroker  # noqa: PLC0415 - the same
+        from batonpass.kafka.broker import BOOTSTRAP_VARIABLE, LocalBroker  # noqa: PLC0415 - the same
         from batonpass.kafka.broker_parts import BrokerUnavailable  # noqa: PLC0415 - the same
 
-        bootstrap = os.environ.get(GIVEN, "")
+        bootstrap = os.environ.get(BOOTSTRAP_VARIABLE, "")
         if not bootstrap:
             self._broker = LocalBroker(self._folder.path / "kafka", settings=BROKER_SETTINGS, say=self._say)
             try:

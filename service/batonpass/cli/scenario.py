@@ -80,7 +80,7 @@ def _played(scenario: Scenario) -> tuple[Result, Played]:
             bar.update(line, completed=ms, at=span(ms))
 
         tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=LEAD_MS + LIMIT_MS)
-        played = play(scenario, watcher=tally, passed=passed)
+        played = play(scenario, observer=tally, passed=passed)
     return result_of(played, tally.counted()), played
 
 

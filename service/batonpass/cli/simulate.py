@@ -202,7 +202,7 @@ def _run(
 
 
 def _failure(outcome: Outcome, narrowing: Narrowing, *, shrinking: bool) -> dict[str, object]:
-    seed = outcome.scenario.seed
+    seed = outcome.plan.seed
     smaller, shown = shrink(outcome) if shrinking else (narrowing, outcome)
     first = shown.violations[0]
     return {
@@ -212,7 +212,7 @@ def _failure(outcome: Outcome, narrowing: Narrowing, *, shrinking: bool) -> dict
         "task": first.task,
         "member": first.member,
         "steps": shown.steps,
-        "events": [event.kind for event in shown.scenario.events],
+        "events": [event.kind for event in shown.plan.events],
         "replay": replay_command(seed, smaller),
         "tail": list(shown.tail[-12:]),
     }

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import typer
 
+from batonpass.client import instant
 from batonpass.core.durations import duration
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -33,13 +34,11 @@ def span(milliseconds: float | None) -> str:
     return "-" if milliseconds is None else duration(milliseconds)
 
 
-def instant(text: str | None) -> datetime | None:
-    """Return the time that a body of the protocol names (RFC 3339)."""
-    return None if not text else datetime.fromisoformat(text)
-
-
 def ago(text: str | None, now: datetime | None = None) -> str:
-    """Return how long ago something was, or how soon it will be: `12 s ago`, `in 3 min`; a dash for None."""
+    """Return how long ago something was, or how soon it will be: `4.2 s ago`, `in 3 min`; a dash for None.
+
+    The text stays as it was printed, so it is as exact as the time is.
+    """
     at = instant(text)
     if at is None:
         return "-"

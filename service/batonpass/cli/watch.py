@@ -21,8 +21,8 @@ from batonpass.cli.exits import Exit
 from batonpass.cli.explain import names_of
 from batonpass.cli.groups import standing
 from batonpass.cli.members import state_of
-from batonpass.cli.spans import ago, instant, span, span_ms
-from batonpass.client import ApiError, name_of, path
+from batonpass.cli.spans import ago, span, span_ms
+from batonpass.client import ApiError, instant, name_of, path
 from batonpass.terminal import shown
 
 EVENTS_SHOWN = 10

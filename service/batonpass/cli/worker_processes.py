@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from batonpass.cli.client_context import trusted
 from batonpass.cli.folder import UpFolder
 from batonpass.client import CoordinatorClient, Refused, path
-from batonpass.demo import tethered
+from batonpass.tethered import tethered_command
 
 STOP_PATIENCE_S: Final = 8.0
 LOOK_EVERY_S: Final = 0.5
@@ -137,11 +136,10 @@ def start(name: str, program: Program, place: Path, again: str) -> Process:
     """Start a process that ends with this one; what it says goes to a log in its place."""
     place.mkdir(parents=True, exist_ok=True)
     log = place / "log"
-    command = [sys.executable, "-P", tethered.__file__, str(os.getpid()), program.module, *program.arguments]
     with log.open("ab") as output:
         # In a session of its own, so that Ctrl-C reaches us alone, and we stop it while its coordinator answers.
         process = subprocess.Popen(  # noqa: S603 - our own program
-            command,
+            tethered_command(program.module, program.arguments),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

@@ -14,7 +14,6 @@ from batonpass.core.explain.status import Assignments, GroupStatus
 from batonpass.core.explain.task import CopyStatus, TaskExplanation, Wait
 from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.model import Group, Member, Pause, Stop, Task, Topology
-from batonpass.core.policy import GroupConfig
 from batonpass.core.soft import MeasuredReport, MemberSoft, Soft
 
 HELD_BACK_SHOWN: Final = 1_000
@@ -42,7 +41,7 @@ def group_body(group: Group, status: GroupStatus, warnings: tuple[str, ...]) -> 
     return group_summary(group, status) | {
         "detail": status.detail,
         "topology": topology_body(group.topology),
-        "config": config_body(group.config),
+        "config": asdict(group.config),
         "eta_ms": status.eta_ms,
         "next_probe_at": time_of(status.next_probe_ms),
         "held_back": held_back_body(status.held_back[:HELD_BACK_SHOWN]),
@@ -92,11 +91,6 @@ def topology_body(topology: Topology) -> dict[str, Any]:
             for part in topology.subtopologies
         ],
     }
-
-
-def config_body(config: GroupConfig) -> dict[str, Any]:
-    """Return every setting of a group, as it can be declared again."""
-    return asdict(config)
 
 
 def assignments_body(assignments: Assignments) -> dict[str, Any]:

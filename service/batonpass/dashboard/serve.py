@@ -54,7 +54,7 @@ class _Server(uvicorn.Server):
 def serve(
     config: Config, listener: socket.socket, *, listening: Callable[[str], None], certificate: Certificate | None = None
 ) -> None:
-    """Serve on a socket that is bound, until interrupted; ``listening`` hears the base URL when it accepts requests.
+    """Serve on a socket that is bound, until interrupted; ``listening`` is called with the base URL.
 
     Raises:
         OSError: when a file of the certificate cannot be read.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from batonpass.client import is_uuid, readable_name
+from batonpass.client import instant, is_uuid, readable_name
 from batonpass.core.durations import duration
 from batonpass.core.reasons import meaning_of  # noqa: F401 - templates ask for it here
 
@@ -73,13 +73,11 @@ def count(amount: int, one: str, more: str | None = None) -> str:
     return f"{number(amount)} {one if amount == 1 else more or one + 's'}"
 
 
-def instant(text: str | None) -> datetime | None:
-    """Return the time that an answer names (RFC 3339); None where it names none."""
-    return datetime.fromisoformat(text) if text else None
-
-
 def ago(text: str | None, now: datetime | None = None) -> str:
-    """Return how long ago something was, or how soon it will be: `12 s ago`, `in 3 min`; a dash for None."""
+    """Return how long ago something was, or how soon it will be: `12 s ago`, `in 3 min`; a dash for None.
+
+    In whole seconds, because the page counts on from there.
+    """
     at = instant(text)
     if at is None:
         return DASH

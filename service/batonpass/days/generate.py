@@ -56,7 +56,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one group came to."""
+    """What was written of one group."""
 
     group: str
     events: int
@@ -174,9 +174,9 @@ def rows_of(
 ) -> GroupRows:
     """Play a scenario from midnight (UTC) of a day on, and return everything that a service would have written.
 
-    ``passed`` hears how many milliseconds of the day have passed.
+    ``passed`` is called with how many milliseconds of the day have passed.
     """
     start_ms = round(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1_000)
     recorder = GroupRecorder(scenario.group, sample_every=sample_every)
-    play(scenario, watcher=recorder, start_ms=start_ms, passed=passed)
+    play(scenario, observer=recorder, start_ms=start_ms, passed=passed)
     return recorder.rows()

@@ -42,7 +42,7 @@ def now_ms() -> int:
 
 @dataclass(slots=True)
 class Steps:
-    """What the steps of a phase that is under way have come to so far."""
+    """Results so far of the steps of a phase that is under way."""
 
     name: str
     begun_ms: int

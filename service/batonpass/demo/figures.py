@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from batonpass.demo.ledger import Account, Handover, Window
+from batonpass.percentiles import nearest_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,11 @@ class Spread:
         if not values:
             return cls(None, None, None)
         ranked = sorted(values)
-        return cls(_rank(ranked, 0.5), _rank(ranked, 0.99), ranked[-1])
+        return cls(nearest_rank(ranked, 50), nearest_rank(ranked, 99), ranked[-1])
 
     def body(self) -> dict[str, int | None]:
         """Return it for JSON."""
         return {"p50": self.p50, "p99": self.p99, "max": self.max}
-
-
-def _rank(ranked: Sequence[int], share: float) -> int:
-    return ranked[max(0, math.ceil(share * len(ranked)) - 1)]
 
 
 @dataclass(slots=True)

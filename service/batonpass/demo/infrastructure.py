@@ -10,7 +10,7 @@ from typing import Any
 
 from batonpass.demo.processes import Child
 from batonpass.demo.topics import BROKER_SETTINGS
-from batonpass.kafka.broker import GIVEN, LocalBroker
+from batonpass.kafka.broker import BOOTSTRAP_VARIABLE, LocalBroker
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade
 from batonpass.runtime.access import new_secret
@@ -26,14 +26,14 @@ class Infrastructure:
     """Everything that runs whatever the workers do."""
 
     def __init__(self, folder: Path, logs: Path, *, say: Callable[[str], None]) -> None:
-        """Name the folders; nothing happens before ``start``. ``say`` hears what takes its time."""
+        """Name the folders; nothing happens before ``start``. ``say`` is called with what takes its time."""
         self.folder = folder
         self.logs = logs
         self.token_file = folder / "token"
         self.token = new_secret()
         self.bootstrap = ""
         self.url = ""
-        given = os.environ.get(GIVEN)
+        given = os.environ.get(BOOTSTRAP_VARIABLE)
         self._broker = None if given else LocalBroker(folder / "kafka", settings=BROKER_SETTINGS, say=say)
         self._given = given or ""
         self._postgres = EmbeddedPostgres(folder / "postgres")

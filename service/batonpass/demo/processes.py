@@ -7,12 +7,11 @@ import contextlib
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from batonpass.demo import tethered
+from batonpass.tethered import tethered_command
 
 Hear = Callable[[Mapping[str, Any]], None]
 LINE_BYTES_MAX = 1 << 20
@@ -36,8 +35,7 @@ class Child:
         with log.open("ab") as output:
             # In a session of its own, so that Ctrl-C reaches this process alone, which stops the others in order.
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", tethered.__file__, str(os.getpid()), module),
-                *arguments,
+                *tethered_command(module, arguments),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=output,

@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from batonpass.kafka.broker import GIVEN, LocalBroker
+from batonpass.kafka.broker import BOOTSTRAP_VARIABLE, LocalBroker
 from batonpass.kafka.broker_parts import BrokerUnavailable, broker_version
 from batonpass.terminal import say, say_on_stderr
 
@@ -29,7 +29,7 @@ def main() -> int:
         try:
             with LocalBroker(folder, say=tell) as broker:
                 tell(f"Apache Kafka {broker_version()} listens; its data and log are in {folder}. Ctrl-C stops it")
-                say(f"{GIVEN}={broker.bootstrap_servers}")
+                say(f"{BOOTSTRAP_VARIABLE}={broker.bootstrap_servers}")
                 while broker.is_running:
                     time.sleep(0.5)
                 tell(f"the broker ended by itself; see {broker.log}")

@@ -23,7 +23,7 @@ from batonpass.child_server import STOP_TIMEOUT_S, ChildServer, ServerCommand
 from batonpass.kafka.broker_parts import BrokerUnavailable, find_jars, find_java
 from batonpass.sockets import free_port
 
-GIVEN = "BATONPASS_KAFKA_BOOTSTRAP"
+BOOTSTRAP_VARIABLE = "BATONPASS_KAFKA_BOOTSTRAP"
 STARTED = "Kafka Server started"
 """The broker's word that it has registered itself and answers requests; its ports are open long before."""
 
@@ -200,7 +200,7 @@ def some_cluster(folder: Path, *, say: Callable[[str], None] | None = None) -> I
     Raises:
         BrokerUnavailable: when no cluster is named and no broker can be run.
     """
-    given = os.environ.get(GIVEN)
+    given = os.environ.get(BOOTSTRAP_VARIABLE)
     if given:
         yield given
         return

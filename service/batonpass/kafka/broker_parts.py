@@ -93,7 +93,8 @@ def find_java() -> tuple[str, ...]:
 def find_jars(java: tuple[str, ...], say: Say, cache: Path | None = None) -> Path:
     """Return a folder with the broker's jars, after fetching them if this user's cache has none of this version.
 
-    ``say`` hears what goes on, because a first fetch takes ten seconds or more. Two processes at once fetch once.
+    ``say`` is called with what goes on, because a first fetch takes ten seconds or more. Two processes at once fetch
+    once.
 
     Raises:
         BrokerUnavailable: when they are not there and cannot be fetched.

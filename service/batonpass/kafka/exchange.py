@@ -30,7 +30,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -46,10 +46,10 @@ from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Heartbeat, Input
 from batonpass.core.replies import Answer
 from batonpass.kafka.topics import make_topics
-from batonpass.kafka.watch import Groups
 from batonpass.runtime.access import Forbidden
 from batonpass.runtime.history import Asked, command_of
-from batonpass.runtime.ports import CoordinatorLoading, NotOwner, StoreUnavailable
+from batonpass.runtime.mailbox import LATE_SEQ
+from batonpass.runtime.ports import CoordinatorLoading, NotOwner, Observer, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from batonpass.core.policy import Policy
     from batonpass.core.replies import Reply
     from batonpass.core.soft import Soft
+    from batonpass.runtime.coordinator import Coordinator
     from batonpass.runtime.ports import Commit
 
 log = logging.getLogger("batonpass.kafka")
@@ -106,9 +107,9 @@ class AssignmentsTopic:
             found = answer_to_poll(group, soft, member_id, NEVER_SEEN, self._policy)
             if not isinstance(found, Answer):
                 continue
-            print_ = (found.member_epoch, found.status, found.report)
-            if known.get(member_id) != print_:
-                known[member_id] = print_
+            fingerprint = (found.member_epoch, found.status, found.report)
+            if known.get(member_id) != fingerprint:
+                known[member_id] = fingerprint
                 yield AssignmentRecord(key_of(group.id, member_id), to_json(answer_body(found)))
 
     def refusal(self, group_id: GroupId, member_id: MemberId, error: ProtocolError) -> AssignmentRecord:
@@ -187,10 +188,6 @@ def read_item(member_id: MemberId, kind: str, said: dict[str, Any], *, tasks_max
             raise refusal([("kind", f"{kind[:40]!r} is not one of {', '.join(KINDS)}")])
 
 
-LATE: Final = -1
-"""A ``seq`` below every other: such a heartbeat changes nothing, and counts as received."""
-
-
 class KafkaMembers:
     """The members that this coordinator hears over Kafka, so that none is expired for a silence that is the cluster's.
 
@@ -209,36 +206,23 @@ class KafkaMembers:
         """Forget whoever is no member any more."""
         self._heard = {key: None for key in self._heard if key[1] in groups.get(key[0], ())}
 
-    async def excuse(self, ask: Callable[[GroupId, Input], Awaitable[Reply]]) -> None:
+    async def count_all_as_heard(self, ask: Callable[[GroupId, Input], Awaitable[Reply]]) -> None:
         """Have each of them count as heard now; whoever is gone, or another coordinator's, is forgotten."""
         for group_id, member_id in list(self._heard):
             try:
-                reply = await ask(group_id, Heartbeat(member_id, LATE, 0))
+                reply = await ask(group_id, Heartbeat(member_id, LATE_SEQ, 0))
             except ProtocolError as error:
                 reply = error
             if isinstance(reply, ProtocolError) and not isinstance(reply, StoreUnavailable | CoordinatorLoading):
                 self._heard.pop((group_id, member_id), None)
 
 
-class Coordination(Groups, Protocol):
-    """The coordinator, as far as it is needed here."""
-
-    @property
-    def policy(self) -> Policy:
-        """The limits of this coordinator."""
-        ...
-
-    async def look(self, group_id: GroupId) -> tuple[Group, Soft]:
-        """Return a group as it is committed."""
-        ...
-
-
-class Exchange:
+class Exchange(Observer):
     """Carries the protocol over Kafka for one coordinator."""
 
     def __init__(
         self,
-        coordinator: Coordination,
+        coordinator: Coordinator,
         connection: KafkaConnection,
         *,
         holds: Callable[[GroupId], bool],
@@ -249,7 +233,8 @@ class Exchange:
         """Make an exchange that is not connected yet.
 
         ``prefix`` begins the topics' names. ``holds`` says whether this coordinator may speak for a group now.
-        ``commanded`` hears of every command that was accepted, ``refused`` of the type of every refusal.
+        ``commanded`` is called for each accepted command with the group, the caller and the reason, ``refused`` with
+        the type of each refusal.
         """
         self._commanded = commanded
         self._refused = refused
@@ -266,14 +251,14 @@ class Exchange:
         self._consumer: AIOKafkaConsumer | None = None
         self.is_connected = False
 
-    def committed(self, commit: Commit) -> None:
-        """Hear of a commit: the group's assignments are looked at next."""
+    def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - how long it took is for others
+        """Have the group's assignments looked at next."""
         self._changed.add(commit.group_id)
         self._news.set()
 
     async def run(self) -> None:
         """Serve until cancelled, connecting anew whenever the cluster was away."""
-        await _first_to_fail(self._serve(), self._excuse())
+        await _first_to_fail(self._serve(), self._count_as_heard_while_silent())
 
     async def _serve(self) -> None:
         while True:
@@ -313,12 +298,12 @@ class Exchange:
         finally:
             await asyncio.gather(consumer.stop(), producer.stop(), return_exceptions=True)
 
-    async def _excuse(self) -> None:
+    async def _count_as_heard_while_silent(self) -> None:
         """See to it that nobody is expired for heartbeats that could not be read."""
         while True:
             await asyncio.sleep(SILENCE_LOOK_S)
             if not self._reads():
-                await self._members.excuse(self._coordinator.ask)
+                await self._members.count_all_as_heard(self._coordinator.ask)
 
     def _reads(self) -> bool:
         consumer = self._consumer
@@ -390,8 +375,8 @@ class Exchange:
             if is_sweep:
                 self._members.keep({group_id: group.members for group_id, (group, _) in groups.items()})
             for group_id in sorted(groups if is_sweep else changed & groups.keys()):
-                for standing in self._assignments.news(*groups[group_id]):
-                    await self._publish(producer, standing)
+                for record in self._assignments.news(*groups[group_id]):
+                    await self._publish(producer, record)
             for group_id in self._assignments.groups():
                 if group_id not in groups:
                     await self._close_group(group_id, producer)
@@ -401,12 +386,12 @@ class Exchange:
         if not self._holds(group_id):
             self._assignments.let_go(group_id)
             return
-        for standing in self._assignments.forget(group_id):
-            await self._publish(producer, standing)
+        for record in self._assignments.forget(group_id):
+            await self._publish(producer, record)
 
-    async def _publish(self, producer: AIOKafkaProducer, standing: AssignmentRecord) -> None:
+    async def _publish(self, producer: AIOKafkaProducer, record: AssignmentRecord) -> None:
         # One after another: a key's records must not overtake one another.
-        await producer.send_and_wait(self._topics.assignments, standing.value, key=standing.key)
+        await producer.send_and_wait(self._topics.assignments, record.value, key=record.key)
 
     async def _ack(self, producer: AIOKafkaProducer) -> None:
         """Acknowledge what was processed, once per heartbeat interval and group."""

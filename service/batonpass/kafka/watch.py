@@ -8,43 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from aiokafka.errors import KafkaError
 
 from batonpass.core.errors import ProtocolError
-from batonpass.core.inputs import EndOffsets, Input, PartitionCounts
+from batonpass.core.inputs import EndOffsets, PartitionCounts
 from batonpass.core.topology import with_partitions
 from batonpass.kafka.topics import TopicReader
-from batonpass.runtime.history import NOBODY_ASKED, Asked
 
 if TYPE_CHECKING:
     from batonpass.core.ids import GroupId
     from batonpass.core.model import Group, Topology
-    from batonpass.core.replies import Reply
     from batonpass.core.soft import EndOffset, Soft
+    from batonpass.runtime.coordinator import Coordinator
 
 ALL_AFTER_MS = 30_000
-"""How long an end that does not move is not told again, and beginnings are not read again. An end is told then all the
-same, because only one that was read after a report can show that the report's position belongs to another changelog of
-that name."""
-
-
-class Groups(Protocol):
-    """The coordinator, as far as it is needed here."""
-
-    def loaded_groups(self) -> Sequence[tuple[Group, Soft]]:
-        """Return the groups that this coordinator answers for."""
-        ...
-
-    async def ask(self, group_id: GroupId, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
-        """Have an input carried out."""
-        ...
-
-    def now_ms(self) -> int:
-        """Return the coordinator's time."""
-        ...
+"""Unchanged end offsets are sent again, and beginnings read again, after this time. Only an end that was read after a
+report can show that the report's position belongs to a deleted and recreated changelog."""
 
 
 class ClusterWatch:
@@ -52,7 +34,7 @@ class ClusterWatch:
 
     def __init__(
         self,
-        groups: Groups,
+        coordinator: Coordinator,
         reader: TopicReader,
         *,
         interval_ms: int = 1_000,
@@ -60,9 +42,9 @@ class ClusterWatch:
     ) -> None:
         """Make a watch that has looked at nothing yet.
 
-        ``away`` hears the reason when the cluster cannot be asked, once, and None when it can be again.
+        ``away`` is called once with the reason when the cluster cannot be asked, and with None when it can be again.
         """
-        self._groups = groups
+        self._coordinator = coordinator
         self._reader = reader
         self._interval_s = interval_ms / 1_000
         self._away = away
@@ -87,7 +69,7 @@ class ClusterWatch:
 
     async def look(self) -> None:
         """Look once, for all groups; an error of the cluster is told, and the next look tries again."""
-        groups = self._groups.loaded_groups()
+        groups = self._coordinator.loaded_groups()
         present = {group.id for group, _ in groups}
         for kept in (self._all_told_ms, self._refused):
             for group_id in kept.keys() - present:
@@ -112,7 +94,7 @@ class ClusterWatch:
         known = {topic: counts[topic] for topic in sorted(sources) if topic in counts}
         wanted = with_partitions(group.topology, known)
         if wanted != group.topology and wanted != self._refused.get(group.id):
-            reply = await self._groups.ask(group.id, PartitionCounts(known))
+            reply = await self._coordinator.ask(group.id, PartitionCounts(known))
             if isinstance(reply, ProtocolError) and reply.action == "fix":
                 # Too many tasks, say: it is not asked again and again.
                 self._refused[group.id] = wanted
@@ -127,7 +109,7 @@ class ClusterWatch:
         }
         if not wanted:
             return
-        begun_ms = self._groups.now_ms()
+        begun_ms = self._coordinator.now_ms()
         ends = await self._reader.ends(wanted, group.config.isolation_level)
         begins: Mapping[tuple[str, int], int] = {}
         is_all = begun_ms - self._all_told_ms.get(group.id, 0) >= ALL_AFTER_MS
@@ -137,9 +119,9 @@ class ClusterWatch:
         news = {key: end for key, end in ends.items() if is_all or _is_news(soft.end_offsets.get(key), end)}
         if news:
             moved = {key: begin for key, begin in begins.items() if begin != soft.begin_offsets.get(key)}
-            await self._groups.ask(group.id, EndOffsets(news, begun_ms, moved))
+            await self._coordinator.ask(group.id, EndOffsets(news, begun_ms, moved))
 
 
 def _is_news(known: EndOffset | None, end: int) -> bool:
-    """Whether an end is another one than is known; one that had shrunk is told again, so that the new one counts."""
+    """Whether the end differs from the known one. An end that had shrunk is always sent again."""
     return known is None or known.offset != end or known.shrunk

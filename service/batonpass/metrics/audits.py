@@ -30,7 +30,7 @@ class AuditGauges(Collector):
     """Shows how the audits stand. What never was has no series."""
 
     def __init__(self, audits: Audits, registry: CollectorRegistry, failed: Callable[[str], None]) -> None:
-        """Read ``audits``, to be shown by ``registry``; ``failed`` hears why they could not be read."""
+        """Read ``audits``, to be shown by ``registry``; ``failed`` is called with why they could not be read."""
         self._audits = audits
         self._failed = failed
         self._standing = AuditStanding()

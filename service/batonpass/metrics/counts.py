@@ -46,8 +46,15 @@ HANDOVERS: Final = {
 }
 """What a task's next run is called, by the event that tells of it and whether the copy was ready."""
 
-WAITS: Final = frozenset({"/v1/groups/{group}/members/{member}/assignment", "/v1/groups/{group}/events", "/v1/events"})
-"""Calls that last as long as there is nothing to say; how long is no measure of anything."""
+UNTIMED_CALLS: Final = frozenset(
+    {
+        ("GET", "/v1/groups/{group}/members/{member}/assignment"),
+        ("POST", "/v1/groups/{group}/members/{member}/drain"),
+        ("GET", "/v1/groups/{group}/events"),
+        ("GET", "/v1/events"),
+    }
+)
+"""Calls that may stay open until there is news; their duration is not measured."""
 
 
 class Counts(Observer):
@@ -191,7 +198,7 @@ class Counts(Observer):
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a call that was answered."""
         self._requests(method, path, status).inc()
-        if path not in WAITS:
+        if (method, path) not in UNTIMED_CALLS:
             self._request_seconds(path).observe(seconds)
 
     def refused(self, reason: str) -> None:
@@ -206,7 +213,7 @@ class Counts(Observer):
         """Count a connection that was closed for exceeding a limit."""
         self._cut.labels(reason).inc()
 
-    def show(self, name: str, meaning: str, value: Callable[[], float]) -> None:
+    def add_gauge(self, name: str, meaning: str, value: Callable[[], float]) -> None:
         """Show a value that somebody else keeps, as it is when it is scraped."""
         Gauge(f"batonpass_{name}", meaning, registry=self.registry).set_function(value)
 

@@ -235,7 +235,7 @@ Shown = tuple[str, tuple[str, ...], float]
 
 
 class Sums(NamedTuple):
-    """What a pass over all reports of a group comes to, and when it was made.
+    """The sums over all reports of a group, and when they were made.
 
     ``total``, ``largest`` and ``unknown`` are of copies, by role. ``input_total`` is None where no active reports a lag
     of its input.

@@ -1,4 +1,4 @@
-"""What was committed beside the records, read back from Postgres, and the outbox of what is to be passed on of it."""
+"""What was committed beside the records, read back from Postgres."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import TextClause, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.reasons import Reason
-from batonpass.postgres.connect import reaching
+from batonpass.postgres.connect import fetch_rows
 from batonpass.postgres.tables import ms_of
 from batonpass.runtime.events import Event
 from batonpass.runtime.history import Asked, StoredCommand, StoredEvent
@@ -73,25 +73,24 @@ class PostgresArchive:
         """Read from a database; any coordinator may, of any group."""
         self._engine = engine
 
-    async def _ask(self, question: TextClause, **parameters: Any) -> Sequence[tuple[Any, ...]]:
-        async with reaching(self._engine) as connection:
-            return [tuple(row) for row in await connection.execute(question, parameters)]
-
     async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
         """Return generations below ``before`` (None: from the newest), newest first, without ``moved``."""
         until = BEYOND_ALL if before is None else before
-        rows = await self._ask(_GENERATIONS, of_group=group_id, before=until, most=limit)
+        rows = await fetch_rows(self._engine, _GENERATIONS, of_group=group_id, before=until, most=limit)
         return [_generation(row) for row in rows]
 
     async def generation(self, group_id: GroupId, number: int) -> Generation | None:
         """Return one generation whole."""
-        for row in await self._ask(_GENERATION, of_group=group_id, number=number):
+        for row in await fetch_rows(self._engine, _GENERATION, of_group=group_id, number=number):
             return _generation(row)._replace(moved=msgspec.json.decode(row[-1], type=tuple[Moved, ...]))
         return None
 
     async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
         """Return what last changed of a task, newest first."""
-        return [Change._make(row[:12]) for row in await self._ask(_CHANGES, of_group=group_id, task=task, most=limit)]
+        return [
+            Change._make(row[:12])
+            for row in await fetch_rows(self._engine, _CHANGES, of_group=group_id, task=task, most=limit)
+        ]
 
     async def events(self, group_id: GroupId | None, *, after: int, limit: int) -> Sequence[StoredEvent]:
         """Return events after a position, in order; of all groups when ``group_id`` is None.
@@ -99,29 +98,29 @@ class PostgresArchive:
         An event is never returned before one of a lower position could still be committed.
         """
         if group_id is None:
-            return [_event(row) for row in await self._ask(_EVENTS, after=after, most=limit)]
-        rows = await self._ask(_EVENTS_OF_GROUP, of_group=group_id, after=after, most=limit)
+            return [_event(row) for row in await fetch_rows(self._engine, _EVENTS, after=after, most=limit)]
+        rows = await fetch_rows(self._engine, _EVENTS_OF_GROUP, of_group=group_id, after=after, most=limit)
         return [_event(row) for row in rows]
 
     async def events_before(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredEvent]:
         """Return events below a position (None: from the newest), newest first; of all groups when group is None."""
         until = BEYOND_ALL if before is None else before
         if group_id is None:
-            return [_event(row) for row in await self._ask(_EVENTS_BEFORE, before=until, most=limit)]
-        rows = await self._ask(_EVENTS_OF_GROUP_BEFORE, of_group=group_id, before=until, most=limit)
+            return [_event(row) for row in await fetch_rows(self._engine, _EVENTS_BEFORE, before=until, most=limit)]
+        rows = await fetch_rows(self._engine, _EVENTS_OF_GROUP_BEFORE, of_group=group_id, before=until, most=limit)
         return [_event(row) for row in rows]
 
     async def last_position(self) -> int:
         """Return the position of the newest event; 0 before the first."""
-        return next((int(row[0]) for row in await self._ask(_POSITION)), 0)
+        return next((int(row[0]) for row in await fetch_rows(self._engine, _POSITION)), 0)
 
     async def commands(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredCommand]:
         """Return rows of the audit trail below a position (None: from the newest), newest first."""
         until = BEYOND_ALL if before is None else before
         if group_id is None:
-            rows = await self._ask(_COMMANDS, before=until, most=limit)
+            rows = await fetch_rows(self._engine, _COMMANDS, before=until, most=limit)
         else:
-            rows = await self._ask(_COMMANDS_OF_GROUP, of_group=group_id, before=until, most=limit)
+            rows = await fetch_rows(self._engine, _COMMANDS_OF_GROUP, of_group=group_id, before=until, most=limit)
         return [
             StoredCommand(
                 position,
@@ -143,47 +142,3 @@ def _event(row: tuple[Any, ...]) -> StoredEvent:
     position, group_id, kind, at_ms, generation, member, task, body = row
     held = (MemberId(member) if member is not None else None, TaskId(task) if task is not None else None)
     return StoredEvent(position, group_id, Event(kind, at_ms, generation, *held, msgspec.json.decode(body)))
-
-
-_BEGIN: Final = text(
-    "insert into outbox_readers as o (name, position)"
-    " values (:name, coalesce((select min(position) - 1 from events), (select position from event_counter), 0))"
-    " on conflict (name) do update set at = clock_timestamp() returning position"
-)
-_PASSED: Final = text(
-    "update outbox_readers set position = greatest(position, :position), at = clock_timestamp() where name = :name"
-)
-
-
-class Outbox:
-    """Events in the order of their commits, for one publisher, known by its name, that passes them on at least once.
-
-    They wait for it for a time (``upkeep``).
-
-    Only one process at a time should read under a name. Two do no harm but to pass on twice.
-    """
-
-    def __init__(self, engine: AsyncEngine, name: str) -> None:
-        """Read under a name; a new one begins with the oldest event that is kept."""
-        self._engine = engine
-        self._archive = PostgresArchive(engine)
-        self._name = name
-
-    async def next(self, limit: int) -> Sequence[StoredEvent]:
-        """Return the events after the last one that was passed on, oldest first; the same ones until they are.
-
-        Raises:
-            StoreUnavailable: when the database is away.
-        """
-        async with reaching(self._engine) as connection:
-            position = (await connection.execute(_BEGIN, {"name": self._name})).scalar_one()
-        return await self._archive.events(None, after=position, limit=limit)
-
-    async def passed(self, position: int) -> None:
-        """Note that everything up to a position was passed on; a lower one than before changes nothing.
-
-        Raises:
-            StoreUnavailable: when the database is away; then it may be passed on once more.
-        """
-        async with reaching(self._engine) as connection:
-            await connection.execute(_PASSED, {"name": self._name, "position": position})

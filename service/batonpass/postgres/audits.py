@@ -7,10 +7,10 @@ from datetime import date
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import TextClause, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from batonpass.postgres.connect import reaching
+from batonpass.postgres.connect import fetch_rows
 from batonpass.postgres.tables import ms_of
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, AuditStanding, AuditState
 
@@ -23,7 +23,7 @@ _LOST: Final = (
     " < clock_timestamp() - interval '10 minutes') as lost"
 )
 _SILENT: Final = "nothing was heard of it any more: its process was killed, or its machine went"
-# The newest run of each day, beside the newest of its runs that came to a verdict. Days are walked from the newest one
+# The newest run of each day, beside the newest of its runs that reached a verdict. Days are walked from the newest one
 # down the index, so a page costs its own days and not the history.
 _DAYS: Final = text(
     "with recursive of(day) as ("  # noqa: S608 - constants
@@ -73,13 +73,9 @@ class PostgresAudits:
         """Read from a database; any coordinator may."""
         self._engine = engine
 
-    async def _ask(self, question: TextClause, **parameters: Any) -> Sequence[tuple[Any, ...]]:
-        async with reaching(self._engine) as connection:
-            return [tuple(row) for row in await connection.execute(question, parameters)]
-
     async def days(self, *, before: date | None, limit: int) -> Sequence[AuditDay]:
         """Return audited days before one (None: from the newest), newest first."""
-        return [_day(row) for row in await self._ask(_DAYS, before=before, most=limit)]
+        return [_day(row) for row in await fetch_rows(self._engine, _DAYS, before=before, most=limit)]
 
     async def day(self, day: date) -> AuditDay | None:
         """Return one day; None when it was never audited."""
@@ -91,16 +87,16 @@ class PostgresAudits:
 
     async def findings(self, day: date, *, after: int, limit: int) -> Sequence[AuditFinding]:
         """Return the findings of a day's verdict after a number, in order."""
-        return [_finding(row) for row in await self._ask(_FINDINGS, day=day, after=after, most=limit)]
+        return [_finding(row) for row in await fetch_rows(self._engine, _FINDINGS, day=day, after=after, most=limit)]
 
     async def measures(self, day: date) -> Sequence[AuditMeasures]:
-        """Return what each group's day came to, by the day's verdict, in the order of their names."""
-        return [_measures(*row) for row in await self._ask(_MEASURES, day=day)]
+        """Return the results of each group's day, by the day's verdict, in the order of their names."""
+        return [_measures(*row) for row in await fetch_rows(self._engine, _MEASURES, day=day)]
 
     async def standing(self) -> AuditStanding:
         """Return how the audits stand."""
         newest = await self.days(before=None, limit=1)
-        (last, success_ms, finished_ms) = (await self._ask(_STANDING))[0]
+        (last, success_ms, finished_ms) = (await fetch_rows(self._engine, _STANDING))[0]
         verdict = await self.day(last) if last is not None else None
         return AuditStanding(newest[0] if newest else None, verdict, success_ms, finished_ms)
 

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from asyncpg import InterfaceError, PostgresError  # type: ignore[import-untyped]
-from sqlalchemy import event
+from sqlalchemy import TextClause, event
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -124,8 +124,18 @@ async def reaching(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
             yield connection
 
 
+async def fetch_rows(engine: AsyncEngine, statement: TextClause, **parameters: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement.
+
+    Raises:
+        StoreUnavailable, DBAPIError: as ``reaching`` does.
+    """
+    async with reaching(engine) as connection:
+        return [tuple(row) for row in await connection.execute(statement, parameters)]
+
+
 class DedicatedConnection:
-    """A connection that is kept by who uses it again and again, one statement at a time; it ends with its engine.
+    """A connection taken out of the pool for one caller, for one statement at a time; it ends with its engine.
 
     To take one from the pool and to give it back takes longer than a small statement.
     """

@@ -1,9 +1,7 @@
-"""The names of coordinators: who comes back after a crash can tell from one that its former process is dead.
+"""A coordinator's name identifies its process: ``place.process.start.random``.
 
-A name is ``place.process.start.random``: a digest of the running system and of the space in which its process ids
-count, the process id, when the process began, and what makes the name new. Only a process at the same place can tell:
-there an id that is gone, or whose process began at another instant, belongs to nobody who still runs. A name that says
-less, as names did before, or whose place is another, proves nothing.
+``place`` is a digest of the boot id and the PID namespace. A coordinator on the same place can therefore tell whether
+the process of an old name is dead. Any other name proves nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several coordinators share the groups: who lives, whose each group is, and what this one may still speak for (L4).
+"""Divides the groups among live coordinators, and says which of them this one may answer for (L4).
 
 Each group falls to one of the coordinators that live, by rendezvous hashing: all agree without asking, and one that
 comes or goes moves its own share only. That is a preference. What counts is the owner in the group's head, who is
@@ -21,7 +21,7 @@ from batonpass.codec.records import VERSIONS
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId
 from batonpass.postgres.coordinator_names import fresh_name, is_dead
-from batonpass.postgres.leases import Leases, Living
+from batonpass.postgres.leases import Leases, LiveCoordinator
 from batonpass.postgres.snapshots import KIND
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -58,7 +58,7 @@ class Fleet:
     def __init__(self, leases: Leases, registration: Registration, *, clock_ms: Callable[[], float] = boot_ms) -> None:
         """Hold nothing before ``start``. ``changed`` is called when groups went to others or have no owner.
 
-        ``noted`` hears, for the log, what becomes of leases and groups: an event, and what belongs to it.
+        ``noted`` is called with what goes to the log of leases and groups: an event and its fields.
         """
         self.changed: Callable[[], Awaitable[None]] = _nobody_listens
         self.noted: Callable[[str, Mapping[str, object]], None] = _nobody_notes
@@ -68,8 +68,8 @@ class Fleet:
         self._id = fresh_name()
         self._valid_until = float("-inf")
         self._steady_since = float("inf")
-        self._living: tuple[Living, ...] = ()
-        self._winners: dict[str, Living | None] = {}
+        self._living: tuple[LiveCoordinator, ...] = ()
+        self._winners: dict[str, LiveCoordinator | None] = {}
         self._up_to = registration.reads
         self._held: set[GroupId] = set()
         self._lost: set[GroupId] = set()
@@ -83,7 +83,7 @@ class Fleet:
         return self._id
 
     @property
-    def living(self) -> Sequence[Living]:
+    def living(self) -> Sequence[LiveCoordinator]:
         """The coordinators that live, as far as is known."""
         return self._living
 
@@ -112,7 +112,7 @@ class Fleet:
         return sorted(self._lost)
 
     def forgotten(self, group_id: GroupId) -> None:
-        """Hear that nothing of a group is in memory; it is released, and may be taken over again, here too."""
+        """Called when nothing of a group is in memory any more. It is released; then it may be taken over, here too."""
         self._held.discard(group_id)
         if group_id in self._lost:
             self._lost.discard(group_id)
@@ -120,7 +120,7 @@ class Fleet:
             self._woken.set()
 
     def taken(self, group_id: GroupId, identity: str) -> None:
-        """Hear that a group was taken over under a name of this coordinator."""
+        """Called when a group was taken over under a name of this coordinator."""
         self._held.add(group_id)
         self._to_release.discard(group_id)
         self.noted("group-taken-over", {"group": group_id, "coordinator": identity})
@@ -138,7 +138,7 @@ class Fleet:
             StoreUnavailable: when the database is away; to be called again.
         """
         await self._begin(alone=alone)
-        self._look(await self._leases.view())
+        self._look(await self._leases.coordinators())
 
     async def run(self) -> None:
         """Renew the lease and watch the others, until cancelled."""
@@ -146,7 +146,7 @@ class Fleet:
         try:
             while True:
                 try:
-                    pause_ms = await self.round()
+                    pause_ms = await self.renew_and_look()
                 except (StoreUnavailable, DBAPIError):
                     self._steady_since = float("inf")
                     await asyncio.sleep(RETRY_MS / 1_000)
@@ -162,8 +162,8 @@ class Fleet:
         finally:
             telling.cancel()
 
-    async def round(self) -> float:
-        """Renew once, bury who is dead, look who lives, release what was forgotten; return when to come again.
+    async def renew_and_look(self) -> float:
+        """Renew, remove expired coordinators, read who is live, release forgotten groups; return when to do so again.
 
         Raises:
             StoreUnavailable: when the database is away.
@@ -184,9 +184,9 @@ class Fleet:
                 self.noted("group-released", {"group": group_id, "coordinator": self._id})
         # After the database was away for everybody, everybody's lease is over. Each gets the time to say that it lives.
         steady = self._clock_ms() - self._steady_since >= 2 * self._registration.renewal_ms
-        living = await self._leases.view()
-        if steady and any(one.left_ms < 0 for one in living) and await self._leases.bury(self._id):
-            living = await self._leases.view()
+        living = await self._leases.coordinators()
+        if steady and any(one.left_ms < 0 for one in living) and await self._leases.remove_expired(self._id):
+            living = await self._leases.coordinators()
         self._look(living)
         if any(self.holds(GroupId(group)) for group in await self._leases.orphans()):
             self._news.set()
@@ -210,13 +210,13 @@ class Fleet:
         registration = self._registration
         await self._leases.register(self._id, url=registration.url, code=registration.code, reads=registration.reads)
         self._to_release.clear()
-        for other in await self._leases.view():
+        for other in await self._leases.coordinators():
             if other.id != self._id and (alone or self._was_here(other)):
                 await self._leases.remove(other.id)
                 self.noted("lease-taken-away", {"of": other.id, "url": other.url, "coordinator": self._id})
         self._hold_from(sent)
 
-    def _was_here(self, other: Living) -> bool:
+    def _was_here(self, other: LiveCoordinator) -> bool:
         """Say whether this coordinator comes back in the place of that one, whose process is certain to be dead."""
         return bool(other.url) and other.url == self._registration.url and is_dead(other.id)
 
@@ -225,7 +225,7 @@ class Fleet:
         self._valid_until = sent_ms + self._registration.lease_ms * (1 - MARGIN)
         self._steady_since = min(self._steady_since, sent_ms)
 
-    def _look(self, living: Sequence[Living]) -> None:
+    def _look(self, living: Sequence[LiveCoordinator]) -> None:
         if [one.id for one in living] != [one.id for one in self._living]:
             self._winners.clear()
             self._news.set()
@@ -247,7 +247,7 @@ class Fleet:
             self._lost.update(groups)
             self._news.set()
 
-    def _winner(self, group_id: GroupId) -> Living | None:
+    def _winner(self, group_id: GroupId) -> LiveCoordinator | None:
         if group_id not in self._winners:
             if len(self._winners) >= WINNERS_MAX:
                 self._winners.clear()
@@ -266,7 +266,7 @@ class Fleet:
 
 
 def rank(coordinator: str, group_id: str) -> bytes:
-    """Return how much a coordinator is the one for a group: the highest of all has it (rendezvous hashing)."""
+    """Return the rendezvous-hashing weight; the coordinator with the highest owns the group."""
     return hashlib.blake2b(f"{coordinator}\0{group_id}".encode(), digest_size=16).digest()
 
 

@@ -1,8 +1,8 @@
 """The rows of coordinators' leases. Only the database's clock counts, so clocks of machines may differ at will.
 
-A coordinator lives as long as it has a row. It alone renews the row; who finds that the lease is over takes it away,
-for good: of renewing and taking away at once, one comes first and the other finds it so. Only what a coordinator
-without a row owned may be taken over.
+A coordinator is live as long as it has a row. Only the coordinator itself renews its row. Any other one removes the row
+when the lease is over, for good: of a renewal and a removal at once, one comes first and the other finds that. Only
+groups whose owner has no row may be taken over.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _RENEW: Final = text(
     "update coordinators set expires_at = clock_timestamp() + :lease_ms * interval '1 millisecond' where id = :id"
 )
 # A row that is being renewed just now is left alone, and one that was renewed meanwhile is looked at again.
-_BURY: Final = text(
+_REMOVE_EXPIRED: Final = text(
     "delete from coordinators where id in (select id from coordinators where expires_at < clock_timestamp()"
     " and id <> :id order by id for update skip locked)"
 )
-_VIEW: Final = text(
+_COORDINATORS: Final = text(
     "select id, url, code, cast(reads as text),"
     " cast(extract(epoch from expires_at - clock_timestamp()) * 1000 as bigint) from coordinators order by id"
 )
@@ -44,7 +44,7 @@ _RELEASE_ALL: Final = text("update group_heads set owner = null where owner = :i
 _REMOVE: Final = text("delete from coordinators where id = :id")
 
 
-class Living(NamedTuple):
+class LiveCoordinator(NamedTuple):
     """A coordinator that has a row. ``left_ms`` is how long its lease lasts still; below 0 it is over."""
 
     id: str
@@ -69,24 +69,27 @@ class Leases:
             await connection.execute(_REGISTER, parameters)
 
     async def renew(self, identity: str) -> bool:
-        """Renew a lease, also one that is over and that nobody has taken away; say whether there was one."""
+        """Renew the lease. Return False once its row is gone.
+
+        An expired lease can be renewed until another coordinator removes its row.
+        """
         async with reaching(self._engine) as connection:
             done = await connection.execute(_RENEW, {"id": identity, "lease_ms": self._lease_ms})
             return bool(done.rowcount)
 
-    async def bury(self, identity: str) -> int:
-        """Take away the rows of all others whose leases are over; return how many there were."""
+    async def remove_expired(self, identity: str) -> int:
+        """Remove the rows of all other coordinators whose leases are over; return how many there were."""
         async with reaching(self._engine) as connection:
-            return (await connection.execute(_BURY, {"id": identity})).rowcount
+            return (await connection.execute(_REMOVE_EXPIRED, {"id": identity})).rowcount
 
-    async def view(self) -> Sequence[Living]:
+    async def coordinators(self) -> Sequence[LiveCoordinator]:
         """Return every coordinator that has a row."""
         async with reaching(self._engine) as connection:
-            rows = await connection.execute(_VIEW)
-            return [Living(name, url, code, json.loads(reads), left) for name, url, code, reads, left in rows]
+            rows = await connection.execute(_COORDINATORS)
+            return [LiveCoordinator(name, url, code, json.loads(reads), left) for name, url, code, reads, left in rows]
 
     async def orphans(self) -> Sequence[str]:
-        """Return the groups that hold records and that nobody owns who lives."""
+        """Return the groups that have records but no live owner."""
         async with reaching(self._engine) as connection:
             return list((await connection.execute(_ORPHANS)).scalars())
 

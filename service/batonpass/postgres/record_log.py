@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
@@ -13,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.codec.groups import GROUP_VERSION
-from batonpass.codec.records import VERSIONS, StoredRecord, UnreadableRecord, decode_records
+from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_records
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.postgres import snapshots
@@ -63,7 +62,7 @@ class Tenure(Protocol):
         ...
 
     def taken(self, group_id: GroupId, identity: str) -> None:
-        """Hear that a group was taken over under a name."""
+        """Called when a group was taken over under a name."""
         ...
 
     def writes_up_to(self) -> Mapping[str, int]:
@@ -71,29 +70,13 @@ class Tenure(Protocol):
         ...
 
 
-class Unleased:
-    """The tenure of who has no lease: whatever it owns, anybody may take over."""
-
-    def __init__(self) -> None:
-        self.id = secrets.token_hex(8)
-
-    def taken(self, group_id: GroupId, identity: str) -> None:
-        """Take note of nothing."""
-
-    def writes_up_to(self) -> Mapping[str, int]:
-        """Return that everything may be written as this program does."""
-        return VERSIONS
-
-
 class PostgresRecordLog:
     """The records of all groups in one database."""
 
-    def __init__(
-        self, engine: AsyncEngine, *, tenure: Tenure | None = None, writing: AsyncEngine | None = None
-    ) -> None:
+    def __init__(self, engine: AsyncEngine, *, tenure: Tenure, writing: AsyncEngine | None = None) -> None:
         """Append to what is owned under ``tenure``, by ``writing``, which should keep its plans; else by ``engine``."""
         self._engine = engine
-        self._tenure = tenure or Unleased()
+        self._tenure = tenure
         self._connections = (DedicatedConnection(writing or engine), DedicatedConnection(writing or engine))
         self._small, self._large = (Writer(partial(self._write, line)) for line in self._connections)
 

@@ -15,6 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from batonpass.advisory_locks import SORTING_LOCK
 from batonpass.postgres.connect import transacting
 from batonpass.postgres.tables import assignment_events, batches_as_rows
 from batonpass.runtime.ports import StoreUnavailable
@@ -22,8 +23,6 @@ from batonpass.runtime.ports import StoreUnavailable
 BATCHES_AT_ONCE: Final = 100
 EVERY_S: Final = 5.0
 PAUSE_S: Final = 0.1
-ONE_AT_A_TIME: Final = 7_046_029_254_386_355
-"""The key of the lock that sorting takes: any number that nobody else uses in this database."""
 
 _COLUMNS: Final = ", ".join(column.name for column in assignment_events.columns)
 _MOVE: Final = text(
@@ -42,7 +41,7 @@ async def sort_some(engine: AsyncEngine) -> bool:
         StoreUnavailable: when the database is away; nothing was moved.
     """
     async with transacting(engine) as connection:
-        if not (await connection.execute(_TURN, {"key": ONE_AT_A_TIME})).scalar_one():
+        if not (await connection.execute(_TURN, {"key": SORTING_LOCK})).scalar_one():
             return False
         moved: int = (await connection.execute(_MOVE, {"batches": BATCHES_AT_ONCE})).scalar_one()
         return moved == BATCHES_AT_ONCE

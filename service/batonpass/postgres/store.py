@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-import msgspec
-from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine
-
-from batonpass.postgres.archive import Outbox, PostgresArchive
+from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.audits import PostgresAudits
-from batonpass.postgres.connect import connect, reaching
+from batonpass.postgres.connect import connect
 from batonpass.postgres.fleet import LEASE_MS, RENEWAL_MS, Fleet, Registration
 from batonpass.postgres.leases import Leases
+from batonpass.postgres.outbox import PostgresOutbox
 from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.postgres.samples import PostgresSamples
 from batonpass.postgres.sorting import keep_sorted
 from batonpass.postgres.tokens import PostgresTokens
-from batonpass.postgres.upkeep import KEPT_BY_DEFAULT, Retention, Upkeep
-from batonpass.runtime.history import Sample
+from batonpass.postgres.upkeep import DEFAULT_RETENTION, Retention, Upkeep
 from batonpass.runtime.ports import StoreUnavailable
 
-# MERGED """Samples of lags and rates, one row for each group and minute."""
 LEASE_CONNECTIONS = 2
 """Connections that only leases use, so that however busy the others are, a lease is renewed in time."""
 
@@ -44,7 +39,7 @@ class StoreOptions:
     lease_ms: int = LEASE_MS
     renewal_ms: int = RENEWAL_MS
     alone: bool = False
-    retention: Retention = KEPT_BY_DEFAULT
+    retention: Retention = DEFAULT_RETENTION
 
 
 @dataclass(slots=True)
@@ -78,7 +73,7 @@ class PostgresStore:
         self.samples = PostgresSamples(self._engine)
         self.tokens = PostgresTokens(self._engine)
         self.audits = PostgresAudits(self._engine)
-        self.outbox = Outbox(self._engine, "kafka")
+        self.outbox = PostgresOutbox(self._engine, "kafka")
         self._upkeep = Upkeep(self._engine, options.retention)
         self._background = _Background()
 
@@ -116,36 +111,3 @@ class PostgresStore:
     def lease_left_s(self) -> float:
         """Return for how long groups are held if the database went away now; 0 when they are not."""
         return self.ownership.lease_left_s()
-
-
-_KEEP: Final = text(
-    "insert into samples (group_id, at, copies)"
-    " select r.group_id, timestamptz 'epoch' + r.at_ms * interval '1 millisecond', cast(r.copies as json)"
-    " from unnest(cast(:groups as text[]), cast(:at_ms as bigint[]), cast(:copies as text[]))"
-    " as r(group_id, at_ms, copies)"
-)
-
-
-class PostgresSamples:
-    """Keeps samples in a database."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        """Keep them by these connections."""
-        self._engine = engine
-
-    async def keep_samples(self, samples: Sequence[Sample]) -> None:
-        """Keep samples of several groups, all or none.
-
-        Raises:
-            StoreUnavailable: when they could not be kept; a sample that is lost is not made up for.
-        """
-        rows = {
-            "groups": [one.group for one in samples],
-            "at_ms": [one.at_ms for one in samples],
-            "copies": [msgspec.json.encode(one.copies).decode() for one in samples],
-        }
-        try:
-            async with reaching(self._engine) as connection:
-                await connection.execute(_KEEP, rows)
-        except DBAPIError as error:
-            raise StoreUnavailable(f"Postgres did not take a sample: {error.orig}") from error

@@ -5,8 +5,8 @@ there are and which coordinator may add to them; every append begins by moving t
 finds that it has moved (L4). All else is written by the same statement, or can be had again from what was.
 
 Instants that a decision was made at come from its coordinator's clock, leases from the database's. Payloads are json,
-never jsonb: what is read must be what was written, byte for byte (L10), and jsonb orders keys anew and has no NUL. What
-audits come to is jsonb: nothing is decided on it again, and people ask into it.
+never jsonb: what is read must be what was written, byte for byte (L10), and jsonb orders keys anew and has no NUL. The
+results of audits are jsonb: nothing is decided on them again, and people query them.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from sqlalchemy import Table, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from batonpass.advisory_locks import UPKEEP_LOCK
 from batonpass.codec.groups import GROUP_VERSION
 from batonpass.postgres.connect import reaching, transacting
 from batonpass.postgres.snapshots import KEPT
@@ -30,19 +31,16 @@ CHUNK: Final = 5_000
 TURN_S: Final = 3_600.0
 RETRY_S: Final = 60.0
 LOCK_TIMEOUT_MS: Final = 300
-ONE_AT_A_TIME: Final = 7_046_029_254_386_354
-"""The key of the lock that upkeep takes: any number that nobody else uses in this database."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """For how many days what is kept.
+    """How many days each kind of row is kept.
 
-    Records go only once a snapshot that is as old makes them needless; so whatever day is kept can be replayed. Events
-    stay for a reader of the outbox that is behind for as long again. Tokens that are revoked or expired go with the
-    commands. A day that no audit has exported yet is kept for
-    ``unexported`` days more, of everything that is exported, and then goes all the same: a disk must not fill up
-    because nobody audits.
+    Records are deleted only once a snapshot of that age replaces them, so every day that is kept can be replayed.
+    Events are kept for as long again when a reader of the outbox is behind. Revoked and expired tokens are deleted with
+    the commands. A day that no audit has exported is kept for ``unexported`` days more, in every exported table. It is
+    deleted then all the same, so that a disk does not fill up because no audit runs.
     """
 
     changes: int = 30
@@ -57,7 +55,7 @@ class Retention:
     unexported: int = 0
 
 
-KEPT_BY_DEFAULT: Final = Retention()
+DEFAULT_RETENTION: Final = Retention()
 
 _DAYS: Final = text(
     "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid"
@@ -110,7 +108,7 @@ _OLD_TOKENS: Final = text("delete from tokens where least(revoked_at, expires_at
 class Upkeep:
     """Looks after one database."""
 
-    def __init__(self, engine: AsyncEngine, retention: Retention = KEPT_BY_DEFAULT) -> None:
+    def __init__(self, engine: AsyncEngine, retention: Retention = DEFAULT_RETENTION) -> None:
         """Keep what ``retention`` says."""
         self._engine = engine
         self._retention = retention
@@ -186,7 +184,7 @@ class Upkeep:
         """Do something in a transaction, unless somebody else is at it; wait for no lock for long."""
         async with transacting(self._engine) as connection:
             await connection.execute(text(f"set local lock_timeout = {LOCK_TIMEOUT_MS}"))
-            took = await connection.execute(text("select pg_try_advisory_xact_lock(:key)"), {"key": ONE_AT_A_TIME})
+            took = await connection.execute(text("select pg_try_advisory_xact_lock(:key)"), {"key": UPKEEP_LOCK})
             if took.scalar_one():
                 await work(connection)
 

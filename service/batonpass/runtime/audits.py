@@ -1,4 +1,4 @@
-"""What audits came to, as they are looked back at. An audit writes it by itself; nothing here runs one."""
+"""Results of audits, as the API reads them. Nothing here runs an audit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class AuditState(StrEnum):
-    """How a run of an audit ended. ``FAILED``: a law was broken. ``BROKEN``: the audit itself came to no verdict."""
+    """How a run of an audit ended. ``FAILED``: a law was broken. ``BROKEN``: the audit itself reached no verdict."""
 
     RUNNING = "running"
     PASSED = "passed"
@@ -22,8 +22,8 @@ class AuditState(StrEnum):
 class AuditDay:
     """What is known of one audited day (UTC).
 
-    State, times and ``detail`` are those of its newest run. Counts and ``report`` are those of the newest run that came
-    to a verdict, so that a run which is under way, or which broke, hides nothing that an earlier one has found.
+    State, times and ``detail`` are those of its newest run. Counts and ``report`` are those of the newest run that
+    reached a verdict, so that a run which is under way, or which broke, hides nothing that an earlier one has found.
     ``has_verdict`` says whether any did.
     """
 
@@ -58,7 +58,7 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True)
 class AuditMeasures:
-    """What a group's day came to; the recommendation as the audit wrote it, None without one."""
+    """Results of a group's day; the recommendation as the audit wrote it, None without one."""
 
     group: str
     measures: Mapping[str, float | int | None]
@@ -84,7 +84,7 @@ class AuditStanding:
 
 
 class Audits(Protocol):
-    """Where audits write what they came to. Every call may raise ``StoreUnavailable``."""
+    """The results that audits wrote. Every call may raise ``StoreUnavailable``."""
 
     async def days(self, *, before: date | None, limit: int) -> Sequence[AuditDay]:
         """Return audited days before one (None: from the newest), newest first."""
@@ -99,7 +99,7 @@ class Audits(Protocol):
         ...
 
     async def measures(self, day: date) -> Sequence[AuditMeasures]:
-        """Return what each group's day came to, by the day's verdict, in the order of their names."""
+        """Return the results of each group's day, by the day's verdict, in the order of their names."""
         ...
 
     async def standing(self) -> AuditStanding:

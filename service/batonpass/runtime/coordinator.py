@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from batonpass.core.errors import LimitExceeded, ProtocolError, UnknownGroup
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import GroupDeclaration, Input, StreamsRebalance, Tick
-from batonpass.runtime.engine import RETRY_AFTER_MS
 from batonpass.runtime.feed import FOLLOWERS_MAX, Feed
 from batonpass.runtime.group_runtime import GroupRuntime
 from batonpass.runtime.history import NOBODY_ASKED, Asked
-from batonpass.runtime.ports import Archive, CoordinatorLoading, Defect, NotOwner, Ports
+from batonpass.runtime.ports import Archive, CoordinatorLoading, Defect, NotOwner, Ports, not_owner
 
 if TYPE_CHECKING:
     from batonpass.core.model import Group
@@ -40,7 +39,7 @@ class Coordinator:
         self._feeding: asyncio.Task[None] | None = None
         self._known: set[GroupId] = set()
         self._ports = ports
-        self._letters_max = requests_waiting_max
+        self._requests_waiting_max = requests_waiting_max
         self._groups_max = groups_max
         self._runtimes: dict[GroupId, GroupRuntime] = {}
         self._stopping = asyncio.Event()
@@ -227,10 +226,7 @@ class Coordinator:
             raise refusal
 
     def _refusal(self, group_id: GroupId) -> NotOwner | None:
-        if self._ports.ownership.holds(group_id):
-            return None
-        owner = self._ports.ownership.owner_url(group_id) or "a coordinator that is not known yet"
-        return NotOwner(f"group {group_id} is served by {owner}; try again", retry_after_ms=RETRY_AFTER_MS)
+        return None if self._ports.ownership.holds(group_id) else not_owner(self._ports.ownership, group_id)
 
     async def _require_known(self, group_id: GroupId) -> None:
         """Refuse to read a group that there never was: to read one is to take it over, which writes."""
@@ -260,7 +256,7 @@ class Coordinator:
         runtime = self._runtimes.get(group_id)
         if runtime is None:
             runtime = self._runtimes[group_id] = GroupRuntime(
-                group_id, self._ports, self.feed, requests_waiting_max=self._letters_max
+                group_id, self._ports, self.feed, requests_waiting_max=self._requests_waiting_max
             )
         return runtime
 

@@ -31,6 +31,7 @@ from batonpass.core.reports import count_as_heard
 from batonpass.core.soft import Soft
 from batonpass.runtime.history import NO_HISTORY, NOBODY_ASKED, Asked, Historian, History
 from batonpass.runtime.ports import (
+    RETRY_AFTER_MS,
     Commit,
     CoordinatorLoading,
     Defect,
@@ -39,6 +40,7 @@ from batonpass.runtime.ports import (
     StoreUnavailable,
     Superseded,
     VersionConflict,
+    not_owner,
 )
 
 Inputs = tuple[Input, ...]
@@ -53,15 +55,13 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX = 4
 """How often inputs are decided while others keep writing to the same group, before their callers are told to retry."""
 
-RETRY_AFTER_MS = 1_000
-
 COPIES_DECIDED_AT_ONCE = 5_000
 """Decisions on groups with more copies than this are made and checked in a thread: that may take longer than heartbeats
 of other groups should wait (50 ms). Heartbeats that find such a group at rest and write nothing need none."""
 
 
 class Attempt:
-    """A decision with what it was made on; of no use any more once either of these has been replaced.
+    """A decision and the state that it was based on. It is stale once ``group`` or ``soft`` has been replaced.
 
     ``history`` and ``violations`` are there once it has been prepared for the log.
     """
@@ -81,7 +81,7 @@ class Attempt:
 
 
 class LawBroken(Exception):
-    """A decision on several inputs would break a law: each of them is decided alone."""
+    """Raised for a batch whose decision would break a law; its inputs are then decided one by one."""
 
 
 class Engine:
@@ -97,7 +97,8 @@ class Engine:
     ) -> None:
         """Start empty; the group is read from the log on first use.
 
-        ``changed`` hears of what was committed, of None when the group was read anew; ``wake_at`` when to look again.
+        ``changed`` is called with the committed records, or None after the group was read again; ``wake_at`` with the
+        next wake-up.
         """
         self.group_id = group_id
         self.group = Group(group_id)
@@ -136,13 +137,13 @@ class Engine:
         ``attempt`` is a decision on them that has been made already.
         """
         try:
-            return await self._carried_out(inputs, asked, attempt)
+            return await self._try_batch(inputs, asked, attempt)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the group goes on
             if len(inputs) == 1:
                 return (self._defect(inputs[0], error),)
         return tuple([reply for item in inputs for reply in await self.carry_out((item,), asked)])
 
-    async def _carried_out(self, inputs: Inputs, asked: Asked, attempt: Attempt | None) -> tuple[Reply, ...]:
+    async def _try_batch(self, inputs: Inputs, asked: Asked, attempt: Attempt | None) -> tuple[Reply, ...]:
         for _ in range(ATTEMPTS_MAX):
             try:
                 await self._be_current()
@@ -207,7 +208,7 @@ class Engine:
 
     async def _be_current(self) -> None:
         if not self._ports.ownership.holds(self.group_id):
-            raise NotOwner(self._whose(), retry_after_ms=RETRY_AFTER_MS)
+            raise not_owner(self._ports.ownership, self.group_id)
         if not self._loaded or self._doubtful:
             await self._read()
         if self._recovered:
@@ -261,7 +262,7 @@ class Engine:
     async def _commit(
         self, inputs: Inputs, asked: Asked = NOBODY_ASKED, made: Attempt | None = None
     ) -> tuple[Reply, ...]:
-        if made is not None and not self._still_holds(made, inputs):
+        if made is not None and not self._is_still_valid(made, inputs):
             made = None
         if self._may_take_long(inputs):
             attempt = await asyncio.to_thread(self._make, inputs, asked, made)
@@ -270,7 +271,7 @@ class Engine:
         decision = attempt.decision
         if not decision.records and not _leaves_a_row(asked, decision):
             if not self._ports.ownership.holds(self.group_id):
-                raise NotOwner(self._whose(), retry_after_ms=RETRY_AFTER_MS)
+                raise not_owner(self._ports.ownership, self.group_id)
             return self._take_effect(attempt)
         if attempt.violations:
             laws = ", ".join(sorted({violation.law for violation in attempt.violations}))
@@ -282,7 +283,7 @@ class Engine:
         await self._append(attempt)
         return self._take_effect(attempt)
 
-    def _still_holds(self, made: Attempt, inputs: Inputs) -> bool:
+    def _is_still_valid(self, made: Attempt, inputs: Inputs) -> bool:
         return made.group is self.group and made.soft is self.soft and made.inputs == inputs
 
     async def _append(self, attempt: Attempt) -> None:
@@ -324,10 +325,6 @@ class Engine:
             except BaseException:
                 self._snapshot_at = before
                 raise
-
-    def _whose(self) -> str:
-        owner = self._ports.ownership.owner_url(self.group_id)
-        return f"group {self.group_id} is served by {owner or 'a coordinator that is not known yet'}; try again"
 
     def _take_effect(self, attempt: Attempt) -> tuple[Reply, ...]:
         decision = attempt.decision

@@ -1,34 +1,17 @@
-"""The event stream: every type of event, what its body holds, and which events tell of a decision.
+"""The event stream: every type of event, and what its body holds.
 
 Types and fields are part of the public interface: a type may be added, and a field may be added to a body, and
 neither is ever renamed. In bodies, names ending in ``_at`` are instants (RFC 3339), those ending in ``_ms`` durations.
-
-``events_of`` is pure: the same decision tells the same events, in order. Whatever a group does at its very beginning
-(its first grants, and the first runs of its tasks) is told by its generation alone. A decision that does one thing to
-more than ``MANY`` tasks of a member tells so in one event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
-
-from batonpass.codec.answers import rfc3339, time_of
-from batonpass.codec.generations import triggers_of
-from batonpass.core import records as r
-from batonpass.core.answers import why_drain_is_blocked
-from batonpass.core.ids import task_sort_key
-from batonpass.core.inputs import Tick
-from batonpass.core.model import ActiveState, Grant, Group, Member, Role, Stop, Task
-from batonpass.core.reasons import Why
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from batonpass.core.decide import Decision
     from batonpass.core.ids import MemberId, TaskId
-    from batonpass.core.inputs import Input
-    from batonpass.core.policy import GroupConfig
 
 
 class Event(NamedTuple):
@@ -93,24 +76,24 @@ _E = EventType
 
 MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     _E.GROUP_DECLARED: ("The group was created.", ("topology_epoch", "tasks")),
-    _E.TOPOLOGY_CHANGED: ("The group has another topology.", ("topology_epoch", "tasks", "tasks_before")),
+    _E.TOPOLOGY_CHANGED: ("The topology of the group changed.", ("topology_epoch", "tasks", "tasks_before")),
     _E.CONFIG_CHANGED: ("Settings of the group changed.", ("changed",)),
     _E.GROUP_DELETED: ("The group was deleted.", ("members", "granted_from_at")),
     _E.GENERATION: (
         "A new target assignment was committed.",
         ("number", "group_epoch", "triggers", "changed", "moves", "lower_bound", "members", "tasks"),
     ),
-    _E.PLACEMENT_FAILED: ("Placement found no answer: the target stays what it was, and is tried again.", ("why",)),
-    _E.AT_REST: ("Every task is where it belongs and every copy is caught up; nothing is looked at any more.", ()),
-    _E.PROBED: ("A probing rebalance that was due looked at the group.", ("changed", "next_probe_at")),
-    _E.PAUSED: ("An operator holds moves.", ("scope", "reason", "expires_at")),
-    _E.RESUMED: ("Moves go on.", ("scope", "paused_at", "expired")),
+    _E.PLACEMENT_FAILED: ("Placement failed. The target stays as it was, and placement is tried again.", ("why",)),
+    _E.AT_REST: ("Every task is where it belongs, every copy is caught up, and nothing is due.", ()),
+    _E.PROBED: ("A probing rebalance looked at the group.", ("changed", "next_probe_at")),
+    _E.PAUSED: ("An operator paused moves.", ("scope", "reason", "expires_at")),
+    _E.RESUMED: ("The pause is over.", ("scope", "paused_at", "expired")),
     _E.STORM_BEGAN: (
-        "Too many members vanished at once: balance moves and cold takeovers stop.",
+        "Too many members vanished at once. Moves for balance and cold takeovers stop.",
         ("lost", "members_left"),
     ),
     _E.STORM_ENDED: ("The storm is over.", ("began_at",)),
-    _E.COMMITS_LOST: ("Alarm: the store lost commits; what members run is adopted.", ("reason", "until_at")),
+    _E.COMMITS_LOST: ("Alarm: the store lost commits. Members keep the tasks that they run.", ("reason", "until_at")),
     _E.MEMBER_JOINED: (
         "A member joined.",
         (
@@ -125,30 +108,33 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         ),
     ),
     _E.MEMBER_GONE: (
-        "A member is no longer one.",
+        "A member is gone; `cause` says why.",
         ("cause", "running", "lease_end_at", "last_heard_at", "instance_id", "joined_at"),
     ),
-    _E.MEMBER_AWAY: ("A member stopped to restart; its place is kept.", ("until_at", "running", "instance_id")),
-    _E.MEMBER_SUSPECTED: ("A member's long-poll broke and it has not spoken since.", ("running",)),
-    _E.SUSPICION_CLEARED: ("A suspected member spoke.", ()),
+    _E.MEMBER_AWAY: (
+        "A member stopped to restart. Its place is kept until `until_at`.",
+        ("until_at", "running", "instance_id"),
+    ),
+    _E.MEMBER_SUSPECTED: ("A member's long-poll broke, and the member has sent nothing since.", ("running",)),
+    _E.SUSPICION_CLEARED: ("A suspected member sent something.", ()),
     _E.TASKS_ADOPTED: (
-        "What a member reported that it runs became its own: after lost commits, or after a rebalance of Kafka Streams.",
+        "A member keeps the tasks that it reported as running, after lost commits or a rebalance of Kafka Streams.",
         ("tasks", "dropped", "cause"),
     ),
     _E.DRAIN_STARTED: (
-        "A member hands everything over, or has another deadline.",
+        "A member began to hand over its tasks, or its drain has another deadline.",
         ("deadline_at", "gives_up_at", "running"),
     ),
-    _E.DRAIN_CANCELLED: ("A draining member stays.", ("since_at",)),
+    _E.DRAIN_CANCELLED: ("A drain was taken back. The member stays.", ("since_at",)),
     _E.DRAIN_BLOCKED: (
-        "Nobody is left to take what a draining member runs, or its time is over; it keeps it.",
+        "A draining member keeps its tasks: no other member can take them, or its time is over.",
         ("why", "running"),
     ),
     _E.DRAIN_DONE: ("A draining member has no active task left.", ("took_ms",)),
-    _E.HANDOVER_BEGUN: ("The running owner was told to give the task up; `member` is who gets it.", ("from", "why")),
-    _E.HANDOVER_REDIRECTED: ("Another member gets the task that is being handed over.", ("before",)),
+    _E.HANDOVER_BEGUN: ("The running owner was told to give the task up. `member` is the next owner.", ("from", "why")),
+    _E.HANDOVER_REDIRECTED: ("The task that is being handed over goes to another member.", ("before",)),
     _E.TASK_STOPPED: (
-        "From here on nobody runs the task: its last owner (`member`) confirmed, or its lease ran out.",
+        "No member runs the task any more: its last owner (`member`) confirmed, or its lease ran out.",
         ("cause", "to"),
     ),
     _E.HANDOVER_DONE: (
@@ -163,438 +149,24 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         "The task runs again, on `member`.",
         ("from", "cause", "warm", "gap_ms", "stopped_at", "granted_at", "fencing_token"),
     ),
-    _E.TASK_RECOVERED: ("The owner of a task that had fallen back runs it again.", ("cause", "gap_ms", "stopped_at")),
-    _E.TASK_REVOKED: ("The running owner was told to give the task up, and nobody is to have it now.", ("why",)),
+    _E.TASK_RECOVERED: (
+        "The task runs again on the owner on which it had failed, lost its state or restored again.",
+        ("cause", "gap_ms", "stopped_at"),
+    ),
+    _E.TASK_REVOKED: ("The running owner was told to give the task up, and no other member gets it now.", ("why",)),
     _E.WARMUP_STARTED: ("A member began to restore a copy.", ("owner",)),
     _E.WARMUP_CAUGHT_UP: ("A warmup caught up.", ("took_ms",)),
-    _E.WARMUP_STALLED: ("A warmup made no progress; another member is tried.", ("until_at",)),
-    _E.WARMUP_DROPPED: ("A warmup is not needed any more.", ("after_ms",)),
-    _E.TASK_FAILED: ("The owner reports that the task failed.", ("detail", "failures")),
+    _E.WARMUP_STALLED: ("A warmup made no progress. Another member is tried.", ("until_at",)),
+    _E.WARMUP_DROPPED: ("A warmup is no longer needed.", ("after_ms",)),
+    _E.TASK_FAILED: ("The owner reported that the task failed.", ("detail", "failures")),
     _E.TASK_LOST: ("The owner lost the state of the task.", ("detail",)),
     _E.TASK_RESTORING: ("An owner that ran the task restores it again.", ("detail",)),
-    _E.TASK_PARKED: ("The task failed on too many members and is tried no more.", ("members",)),
-    _E.TASK_UNPARKED: ("An operator lets a parked task be tried again.", ()),
-    _E.TASK_PINNED: ("An operator bound the task to `member`.", ("before",)),
-    _E.TASK_UNPINNED: ("An operator took the pin off the task.", ("before",)),
+    _E.TASK_PARKED: (
+        "The task failed on too many members. It is not tried again until an operator releases it.",
+        ("members",),
+    ),
+    _E.TASK_UNPARKED: ("An operator released a parked task. It is tried again.", ()),
+    _E.TASK_PINNED: ("An operator pinned the task to `member`.", ("before",)),
+    _E.TASK_UNPINNED: ("An operator removed the pin of the task.", ("before",)),
 }
-"""What each type says, and the names that stand in its body, all of them, always."""
-
-MANY: Final = 100
-"""More events than this that are alike, in one decision, are told as one: see ``merged``."""
-
-
-_WHYS = frozenset(Why)
-_FELL_BACK = {
-    ActiveState.FAILED: EventType.TASK_FAILED,
-    ActiveState.LOST: EventType.TASK_LOST,
-    ActiveState.RESTORING: EventType.TASK_RESTORING,
-}
-_Kind: TypeAlias = "tuple[str, bool, MemberId | None, object]"
-_Told: TypeAlias = "tuple[EventType, MemberId | None, dict[str, object]]"
-"""The type of an event, the member that it concerns, and its body."""
-
-_TAKEN = frozenset({"revoked"})
-_OWN = frozenset(state.value for state in _FELL_BACK)
-
-
-def events_of(before: Group, inputs: Sequence[Input], decision: Decision, now_ms: int) -> tuple[Event, ...]:
-    """Return the events of a decision that was made on ``before``; none where it wrote nothing.
-
-    Costs a pass over what the records name, whatever the size of the group.
-    """
-    if not decision.records:
-        return ()
-    teller = _Teller(before, inputs, decision, now_ms)
-    teller.tell()
-    return tuple(merged(teller.events))
-
-
-def merged(events: Iterable[Event]) -> list[Event]:
-    """Return the events with those that are alike put into one where they are more than ``MANY``.
-
-    Alike are tasks of one member to which the same happened, equally warm, and members to which the same happened. The
-    one that stands for them has no task, or no member. Its body holds what is the same for all of them, how many
-    ``tasks`` or ``members`` there are, the first ``MANY`` of these as ``sample``, and the largest ``gap_ms``.
-    """
-    events = list(events)
-    alike: dict[_Kind, list[Event]] = {}
-    for event in events:
-        if event.task is not None or event.member is not None:
-            alike.setdefault(_kind_of(event), []).append(event)
-    found: list[Event] = []
-    told: set[_Kind] = set()
-    for event in events:
-        kind = _kind_of(event)
-        if len(alike.get(kind, ())) <= MANY:
-            found.append(event)
-        elif kind not in told:
-            told.add(kind)
-            found.append(_one_for(alike[kind]))
-    return found
-
-
-def _kind_of(event: Event) -> _Kind:
-    is_task = event.task is not None
-    return (event.type, is_task, event.member if is_task else None, event.body.get("warm"))
-
-
-def _one_for(alike: list[Event]) -> Event:
-    first = alike[0]
-    same = {key: value for key, value in first.body.items() if all(one.body.get(key) == value for one in alike)}
-    if first.task is None:
-        members = sorted(one.member for one in alike if one.member is not None)
-        return first._replace(member=None, body=same | {"members": len(alike), "sample": members[:MANY]})
-    tasks = sorted((one.task for one in alike if one.task is not None), key=task_sort_key)
-    gaps = [gap for one in alike if isinstance(gap := one.body.get("gap_ms"), int)]
-    body: dict[str, object] = same | {"tasks": len(alike), "sample": tasks[:MANY]}
-    return first._replace(task=None, body=body | ({"gap_ms": max(gaps)} if gaps else {}))
-
-
-class _Teller:
-    """Reads the records of one decision in order and tells what they mean to people."""
-
-    def __init__(self, before: Group, inputs: Sequence[Input], decision: Decision, now_ms: int) -> None:
-        self._before = before
-        self._after = decision.after
-        self._inputs = inputs
-        self._decision = decision
-        self._now_ms = now_ms
-        self._next_owners = {one.task: one.next_owner for one in decision.records if isinstance(one, r.NextOwnerChosen)}
-        self._handed: set[TaskId] = set()
-        self._whys: dict[TaskId, str] | None = None
-        self.events: list[Event] = []
-
-    def tell(self) -> None:
-        """Tell of every record."""
-        for record in self._decision.records:
-            match record:
-                case r.AssignmentChanged():
-                    self._assignment_changed(record)
-                case r.ActiveReported():
-                    self._reported(record)
-                case r.TaskReleased():
-                    self._released(record)
-                case r.NextOwnerChosen():
-                    self._next_owner_chosen(record)
-                case r.TargetPlaced():
-                    self._placed(record)
-                case r.ProbeScheduled():
-                    self._scheduled(record)
-                case r.WarmupStalled() | r.TaskParked() | r.TaskUnparked() | r.TaskPinned():
-                    self._task(record)
-                case _:
-                    self._add_all(_of_member(self._before, record, self._decision))
-                    self._add_all(_of_group(self._before, record, self._inputs, self._after))
-        self._blocked()
-        self._drained()
-
-    def _add(
-        self, kind: EventType, *, member: MemberId | None = None, task: TaskId | None = None, **body: object
-    ) -> None:
-        self.events.append(Event(kind.value, self._now_ms, self._after.generation, member, task, body))
-
-    def _add_all(self, told: _Told | None) -> None:
-        if told is not None:
-            kind, member, body = told
-            self.events.append(Event(kind.value, self._now_ms, self._after.generation, member, None, body))
-
-    def _why(self, task: TaskId) -> str:
-        """Return why a task goes where it goes, "" where no reason was given."""
-        if self._whys is None:
-            reasons = self._decision.reasons
-            self._whys = {one.task: str(one.code) for one in reasons if one.task is not None and one.code in _WHYS}
-        return self._whys.get(task, "")
-
-    def _assignment_changed(self, record: r.AssignmentChanged) -> None:
-        member = self._before.members.get(record.member_id)
-        assignment = member.assignment if member is not None else None
-        for task in (*record.revoked, *record.demoted):
-            was = assignment.get(task) if assignment is not None else None
-            if was is not None and was.role is Role.ACTIVE:
-                self._given_up(task, record.member_id)
-            elif was is not None and was.role is Role.WARMUP:
-                self._add(
-                    EventType.WARMUP_DROPPED,
-                    member=record.member_id,
-                    task=task,
-                    after_ms=self._now_ms - was.since_ms,
-                )
-        ready = frozenset(record.ready)
-        for task, grant in record.granted.items():
-            if grant.role is Role.ACTIVE:
-                if grant.token > 1:
-                    self._granted(task, record.member_id, grant, warm=task in ready)
-            elif grant.role is Role.WARMUP:
-                owner = self._after.tasks[task].owner
-                self._add(EventType.WARMUP_STARTED, member=record.member_id, task=task, owner=owner)
-            elif assignment:
-                self._caught_up(task, record.member_id, assignment.get(task))
-
-    def _caught_up(self, task: TaskId, member: MemberId, was: Grant | None) -> None:
-        if was is not None and was.role is Role.WARMUP:
-            self._add(EventType.WARMUP_CAUGHT_UP, member=member, task=task, took_ms=self._now_ms - was.since_ms)
-
-    def _given_up(self, task_id: TaskId, owner: MemberId) -> None:
-        """Tell that a running owner was told to stop. One that does not run the task has nothing to hand over."""
-        task = self._before.tasks[task_id]
-        if task.owner != owner or task.state is not ActiveState.RUNNING or task_id in self._handed:
-            return
-        self._handed.add(task_id)
-        after = self._after.tasks[task_id]
-        successor = self._next_owners.get(task_id) or after.owner
-        if successor is None:
-            why = "parked" if after.parked else self._why(task_id)
-            self._add(EventType.TASK_REVOKED, member=owner, task=task_id, why=why)
-            return
-        taker = self._before.members.get(successor)
-        self._caught_up(task_id, successor, taker.assignment.get(task_id) if taker is not None else None)
-        self._add(EventType.HANDOVER_BEGUN, member=successor, task=task_id, **{"from": owner}, why=self._why(task_id))
-
-    def _granted(self, task_id: TaskId, member: MemberId, grant: Grant, *, warm: bool) -> None:
-        """Tell of a grant that is not the second half of a handover, and not the first of a task."""
-        stop = self._after.tasks[task_id].stop
-        if stop is None or stop.cause in _TAKEN:
-            return
-        self._add(
-            EventType.TAKEOVER_BEGUN,
-            member=member,
-            task=task_id,
-            **_of(stop),
-            why=self._why(task_id),
-            warm=warm,
-            fencing_token=grant.token,
-        )
-
-    def _next_owner_chosen(self, record: r.NextOwnerChosen) -> None:
-        """Tell that a handover goes to somebody else than was told before."""
-        task, stop = self._before.tasks[record.task], self._after.tasks[record.task].stop
-        if record.task not in self._handed and stop is not None and stop.cause in _TAKEN:
-            self._add(EventType.HANDOVER_REDIRECTED, member=record.next_owner, task=record.task, before=task.next_owner)
-
-    def _released(self, record: r.TaskReleased) -> None:
-        before, after = self._before.tasks[record.task], self._after.tasks[record.task]
-        stop = before.stop
-        if stop is not None and stop.at_ms is None and not _unreleased_left(before, after, record.member_id):
-            to = after.owner or after.next_owner
-            self._add(EventType.TASK_STOPPED, member=stop.member_id, task=record.task, cause=stop.cause, to=to)
-
-    def _reported(self, record: r.ActiveReported) -> None:
-        # A task may be new, or granted by the very decision: what a rebalance of Kafka Streams grants starts with it.
-        task, granted = self._before.tasks.get(record.task) or Task(record.task), self._after.tasks[record.task]
-        member, stop = record.member_id, task.stop
-        if record.state is ActiveState.RUNNING:
-            if stop is not None:
-                self._runs_again(granted, member, stop)
-        elif task.state is ActiveState.RUNNING or record.state is not ActiveState.RESTORING:
-            body: dict[str, object] = {"detail": record.detail}
-            if record.state is ActiveState.FAILED:
-                body["failures"] = len({one.member_id for one in self._after.tasks[task.id].failures})
-            self._add(_FELL_BACK[record.state], member=member, task=task.id, **body)
-
-    def _runs_again(self, task: Task, member: MemberId, stop: Stop) -> None:
-        gap_ms = None if stop.at_ms is None else max(0, self._now_ms - stop.at_ms)
-        if stop.cause in _OWN and stop.member_id == member:
-            stopped_at = time_of(stop.at_ms)
-            self._add(
-                EventType.TASK_RECOVERED,
-                member=member,
-                task=task.id,
-                cause=stop.cause,
-                gap_ms=gap_ms,
-                stopped_at=stopped_at,
-            )
-            return
-        kind = EventType.HANDOVER_DONE if stop.cause in _TAKEN else EventType.TAKEOVER_DONE
-        self._add(
-            kind,
-            member=member,
-            task=task.id,
-            **_of(stop),
-            warm=task.ready_grant,
-            gap_ms=gap_ms,
-            granted_at=rfc3339(task.since_ms),
-            fencing_token=task.token,
-        )
-
-    def _placed(self, record: r.TargetPlaced) -> None:
-        if record.failed:
-            self._add(EventType.PLACEMENT_FAILED, why=record.failed)
-        if record.generation == self._before.generation:
-            return
-        self._add(
-            EventType.GENERATION,
-            number=record.generation,
-            group_epoch=record.group_epoch,
-            triggers=list(triggers_of(self._before, self._decision.records)),
-            changed=len(record.changes),
-            moves=record.moves,
-            lower_bound=record.lower_bound,
-            members=len(self._after.members),
-            tasks=len(self._after.table.ids),
-        )
-
-    def _scheduled(self, record: r.ProbeScheduled) -> None:
-        due_ms = self._before.next_probe_ms
-        is_tick = any(isinstance(one, Tick) for one in self._inputs)
-        if is_tick and due_ms is not None and due_ms <= self._now_ms:
-            changed = any(isinstance(one, r.TargetPlaced | r.AssignmentChanged) for one in self._decision.records)
-            self._add(EventType.PROBED, changed=changed, next_probe_at=time_of(record.at_ms))
-        if record.at_ms is None and self._after.members:
-            self._add(EventType.AT_REST)
-
-    def _task(self, record: r.WarmupStalled | r.TaskParked | r.TaskUnparked | r.TaskPinned) -> None:
-        task = record.task
-        match record:
-            case r.WarmupStalled(member_id=member_id, until_ms=until_ms):
-                self._add(EventType.WARMUP_STALLED, member=member_id, task=task, until_at=rfc3339(until_ms))
-            case r.TaskParked(members=members):
-                self._add(EventType.TASK_PARKED, task=task, members=list(members))
-            case r.TaskUnparked():
-                self._add(EventType.TASK_UNPARKED, task=task)
-            case r.TaskPinned(member_id=pin):
-                known = self._before.tasks.get(task)
-                kind = EventType.TASK_UNPINNED if pin is None else EventType.TASK_PINNED
-                self._add(kind, member=pin, task=task, before=known.pin if known is not None else None)
-
-    def _blocked(self) -> None:
-        """Tell of every member that drains, has actives left, and since this decision no time, or nobody for them."""
-        if not any(isinstance(one, r.DrainStarted | r.MemberGone | r.MemberAway) for one in self._decision.records):
-            return
-        for member_id, after in sorted(self._after.members.items()):
-            if after.drain is None or not _has_actives(after):
-                continue
-            before = self._before.members.get(member_id)
-            why = why_drain_is_blocked(self._after, after)
-            if why and (before is None or not why_drain_is_blocked(self._before, before)):
-                self._add(EventType.DRAIN_BLOCKED, member=member_id, why=why, running=_running(after))
-
-    def _drained(self) -> None:
-        """Tell of every member that drains and has, since this decision, no active left."""
-        concerned: dict[MemberId, None] = {}
-        for record in self._decision.records:
-            if isinstance(record, r.TaskReleased | r.AssignmentChanged | r.DrainStarted):
-                concerned[record.member_id] = None
-        for member_id in concerned:
-            after = self._after.members.get(member_id)
-            if after is None or after.drain is None or _has_actives(after):
-                continue
-            before = self._before.members.get(member_id)
-            if before is None or before.drain is None or _has_actives(before):
-                took_ms = self._now_ms - after.drain.since_ms
-                self._add(EventType.DRAIN_DONE, member=member_id, took_ms=took_ms)
-
-
-def _unreleased_left(before: Task, after: Task, released: MemberId) -> bool:
-    """Say whether somebody else may still be running the task."""
-    others = {one.member_id for one in before.unreleased if one.member_id != released}
-    return any(one.member_id in others for one in after.unreleased)
-
-
-def _of(stop: Stop) -> dict[str, object]:
-    return {"from": stop.member_id, "cause": stop.cause, "stopped_at": time_of(stop.at_ms)}
-
-
-def _has_actives(member: Member) -> bool:
-    return any(grant.role is Role.ACTIVE for grant in member.assignment.values()) or any(
-        one.active for one in member.revoking.values()
-    )
-
-
-def _of_member(before: Group, record: r.Record, decision: Decision) -> _Told | None:
-    """Return what a record about a member tells; None where it is not one, or tells nothing."""
-    match record:
-        case r.MemberJoined(member=joined):
-            places = (
-                one for one in decision.records if isinstance(one, r.PlaceInherited) and one.successor == joined.id
-            )
-            return EventType.MEMBER_JOINED, joined.id, _profile(joined, next(places, None))
-        case r.MemberGone(member_id=member_id) if member_id in before.members:
-            return EventType.MEMBER_GONE, member_id, _gone(before.members[member_id], record, decision)
-        case r.MemberAway(member_id=member_id, until_ms=until_ms):
-            away = before.members[member_id]
-            body = {"until_at": rfc3339(until_ms), "running": _running(away), "instance_id": away.instance_id}
-            return EventType.MEMBER_AWAY, member_id, body
-        case r.MemberSuspected(member_id=member_id):
-            return EventType.MEMBER_SUSPECTED, member_id, {"running": _running(before.members[member_id])}
-        case r.SuspicionCleared(member_id=member_id):
-            return EventType.SUSPICION_CLEARED, member_id, {}
-        case r.TasksAdopted(member_id=member_id, tokens=tokens, dropped=dropped):
-            cause = "rebalance" if decision.after.config.kafka_streams else "commits-lost"
-            return EventType.TASKS_ADOPTED, member_id, {"tasks": len(tokens), "dropped": len(dropped), "cause": cause}
-        case r.DrainStarted(member_id=member_id, deadline_ms=deadline_ms, gives_up_ms=gives_up_ms, blocked=""):
-            times = {"deadline_at": time_of(deadline_ms), "gives_up_at": rfc3339(gives_up_ms)}
-            return EventType.DRAIN_STARTED, member_id, {**times, "running": _running(before.members[member_id])}
-        case r.DrainCancelled(member_id=member_id):
-            drain = before.members[member_id].drain
-            return EventType.DRAIN_CANCELLED, member_id, {"since_at": time_of(drain.since_ms if drain else None)}
-        case _:
-            return None
-
-
-def _running(member: Member) -> int:
-    """Return how many tasks a member has as active."""
-    return sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
-
-
-def _profile(member: Member, place: r.PlaceInherited | None) -> dict[str, object]:
-    return {
-        "instance_id": member.instance_id,
-        "capacity": member.capacity,
-        "max_tasks": member.max_tasks,
-        "max_disk_bytes": member.max_disk_bytes,
-        "client_tags": dict(member.client_tags),
-        "endpoint": member.endpoint,
-        "on_lease_lost": member.on_lease_lost.value,
-        "in_place_of": place.member_id if place is not None else None,
-    }
-
-
-def _gone(member: Member, record: r.MemberGone, decision: Decision) -> dict[str, object]:
-    member_soft = decision.soft.members.get(member.id)
-    return {
-        "cause": record.cause.value,
-        "running": _running(member),
-        "lease_end_at": rfc3339(record.lease_end_ms),
-        "last_heard_at": time_of(member_soft.heard_ms if member_soft is not None else None),
-        "instance_id": member.instance_id,
-        "joined_at": rfc3339(member.joined_ms),
-    }
-
-
-def _of_group(before: Group, record: r.Record, inputs: Sequence[Input], after: Group) -> _Told | None:
-    """Return what a record about the group as a whole tells; None where it is not one, or tells nothing."""
-    match record:
-        case r.GroupDeclared(topology=topology):
-            return EventType.GROUP_DECLARED, None, {"topology_epoch": topology.epoch, "tasks": len(after.table.ids)}
-        case r.TopologyChanged(topology=topology):
-            sizes = {"tasks": len(after.table.ids), "tasks_before": len(before.table.ids)}
-            return EventType.TOPOLOGY_CHANGED, None, {"topology_epoch": topology.epoch, **sizes}
-        case r.ConfigChanged(config=config):
-            return EventType.CONFIG_CHANGED, None, {"changed": _differences(before.config, config)}
-        case r.GroupDeleted(lease_end_ms=lease_end_ms):
-            body = {"members": len(before.members), "granted_from_at": rfc3339(lease_end_ms)}
-            return EventType.GROUP_DELETED, None, body
-        case r.GrantsHeld(until_ms=until_ms, reason=reason, adopting=True):
-            return EventType.COMMITS_LOST, None, {"reason": reason, "until_at": rfc3339(until_ms)}
-        case r.Paused(pause=pause):
-            scope, expires_at = pause.scope.value, time_of(pause.expires_ms)
-            return EventType.PAUSED, None, {"scope": scope, "reason": pause.reason, "expires_at": expires_at}
-        case r.Resumed() if before.pause is not None:
-            scope, paused_at = before.pause.scope.value, rfc3339(before.pause.since_ms)
-            is_expired = any(isinstance(one, Tick) for one in inputs)
-            return EventType.RESUMED, None, {"scope": scope, "paused_at": paused_at, "expired": is_expired}
-        case r.StormBegan():
-            return EventType.STORM_BEGAN, None, {"lost": len(after.losses), "members_left": len(after.members)}
-        case r.StormEnded():
-            return EventType.STORM_ENDED, None, {"began_at": time_of(before.storm_since_ms)}
-        case _:
-            return None
-
-
-def _differences(before: GroupConfig, after: GroupConfig) -> dict[str, object]:
-    names = [field.name for field in fields(after)]
-    return {
-        name: {"from": getattr(before, name), "to": getattr(after, name)}
-        for name in names
-        if getattr(before, name) != getattr(after, name)
-    }
+"""What each type means, and all the names in its body. A body always has all of them."""

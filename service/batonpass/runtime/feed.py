@@ -78,7 +78,7 @@ class Feed:
         return self._closed
 
     def wake(self) -> None:
-        """Hear that something was committed."""
+        """Called when something was committed."""
         if self._followers:
             self._news.set()
 
@@ -159,7 +159,7 @@ class Feed:
                 follower.woken.set()
 
     def leave(self, follower: Follower) -> None:
-        """Hear that somebody does not follow any more."""
+        """Called when a follower leaves."""
         self._followers.discard(follower)
         if not self._followers:
             self._news.set()

@@ -99,7 +99,7 @@ class GroupRuntime:
             del self._polls[member_id]
 
     def poll_broken(self, member_id: MemberId) -> None:
-        """Hear that a long-poll broke. While the member has another one open, that says nothing about it."""
+        """Called when a long-poll broke. While the member has another one open, that says nothing about it."""
         is_last = self._polls[member_id] == 1
         if is_last and member_id in self.engine.group.members and self.mailbox.post(PollBroken(member_id)):
             self._broken.add(member_id)

@@ -30,7 +30,8 @@ from batonpass.core.inputs import (
     ReleaseRequest,
     ResumeRequest,
 )
-from batonpass.runtime.events import Event, events_of
+from batonpass.runtime.event_derivation import events_of
+from batonpass.runtime.events import Event
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
@@ -189,5 +190,5 @@ class Historian:
         )
 
     def committed(self, soft: Soft) -> None:
-        """Hear that the history of a decision made on ``soft`` is in the log."""
+        """Called when the history of a decision made on ``soft`` is in the log."""
         self._traced = soft

@@ -12,9 +12,9 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from batonpass.core.inputs import Heartbeat, Input, Tick
-from batonpass.runtime.engine import RETRY_AFTER_MS, Attempt
+from batonpass.runtime.engine import Attempt
 from batonpass.runtime.history import NOBODY_ASKED, Asked
-from batonpass.runtime.ports import StoreUnavailable
+from batonpass.runtime.ports import RETRY_AFTER_MS, StoreUnavailable
 
 if TYPE_CHECKING:
     from batonpass.core.ids import MemberId
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from batonpass.runtime.engine import Engine
 
 LATE_SEQ = -1
-"""At or below any ``seq``: such a heartbeat renews the count of the lease and does nothing else."""
+"""Below every real ``seq``: such a heartbeat renews the lease and changes nothing else."""
 
 
 BATCH_MAX = 1_000
@@ -77,13 +77,6 @@ class Mailbox:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._put(Waiting(item, future, asked), attempt)
         return await future
-
-    def answer_at_once(self, item: Input) -> Reply | None:
-        """Carry out an input now, if nothing else is being carried out and it writes nothing; else None."""
-        if self._busy is not None or self._closed:
-            return None
-        found = self._engine.try_at_once(item)
-        return None if isinstance(found, Attempt) else found
 
     def post(self, item: Input) -> bool:
         """Have an input carried out without waiting for it; say whether there was room for it.
@@ -164,7 +157,7 @@ class Mailbox:
 
 
 def _asked_by(batch: list[Waiting]) -> Asked:
-    """Return who asked for what a batch comes to: a batch of several has no one caller, but the causes of the first."""
+    """Return who asked for a batch: one of several inputs has no one caller, but the causes of the first."""
     if len(batch) == 1:
         return batch[0].asked
     causes = dict.fromkeys(waiting.asked.cause for waiting in batch if waiting.asked.cause)

@@ -25,26 +25,26 @@ from batonpass.runtime.ports import Clock, Commit, Loaded, Superseded, VersionCo
 
 
 class Alone:
-    """The ownership of a coordinator that has nobody beside it: everything is its own, always."""
+    """Ownership for a single coordinator: it owns every group."""
 
     def holds(self, group_id: GroupId) -> bool:  # noqa: ARG002 - every group is alike here
-        """Return that the group is its own."""
+        """Always True."""
         return True
 
     def owner_url(self, group_id: GroupId) -> str | None:  # noqa: ARG002 - every group is alike here
-        """Return that nobody else owns the group."""
+        """Always None: there is no other owner."""
         return None
 
     def others(self) -> Sequence[str]:
-        """Return nobody."""
+        """Always empty."""
         return ()
 
     def to_forget(self) -> Sequence[GroupId]:
-        """Return that nothing was ever another's."""
+        """Always empty."""
         return ()
 
     def forgotten(self, group_id: GroupId) -> None:
-        """Take note of nothing."""
+        """Do nothing."""
 
 
 class MemoryRecordLog:
@@ -194,23 +194,23 @@ class NoAudits:
     """The audits of a coordinator that keeps everything in memory: it has none, because an audit reads a database."""
 
     async def days(self, *, before: date | None, limit: int) -> Sequence[AuditDay]:  # noqa: ARG002 - there is none
-        """Return no day."""
+        """Always empty."""
         return ()
 
     async def day(self, day: date) -> AuditDay | None:  # noqa: ARG002 - there is none
-        """Return that the day was never audited."""
+        """Always None."""
         return None
 
     async def findings(self, day: date, *, after: int, limit: int) -> Sequence[AuditFinding]:  # noqa: ARG002 - the same
-        """Return nothing."""
+        """Always empty."""
         return ()
 
     async def measures(self, day: date) -> Sequence[AuditMeasures]:  # noqa: ARG002 - there is none
-        """Return nothing."""
+        """Always empty."""
         return ()
 
     async def standing(self) -> AuditStanding:
-        """Return how audits stand before the first."""
+        """Always as before the first audit."""
         return AuditStanding()
 
 
@@ -239,9 +239,9 @@ class MemoryStore:
         """Do nothing: it is forgotten by itself."""
 
     def not_ready(self) -> str:
-        """Return that there is no reason."""
+        """Always empty: it is always ready."""
         return ""
 
     def lease_left_s(self) -> float:
-        """Return that it does not end."""
+        """Always infinite: there is no lease."""
         return float("inf")

@@ -1,4 +1,4 @@
-"""Observers that are made of others, and the one that knows whether the store answers."""
+"""Combines observers, and tracks whether the store answers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ AWAY_S: Final = 5.0
 
 
 class Observers(Observer):
-    """Passes on what there is to observe to several observers, in their order."""
+    """Calls several observers in order."""
 
     def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
+        self._observers = list(observers)
+
+    def add(self, observer: Observer) -> None:
+        """Call one more observer, after the others."""
+        self._observers.append(observer)
 
     def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Pass on a decision that took effect."""
@@ -57,19 +61,8 @@ class Observers(Observer):
             one.stalled(gap_ms)
 
 
-class OnCommit(Observer):
-    """Passes commits on to whoever asks for them once everything has been built."""
-
-    def __init__(self) -> None:
-        self.hear: Callable[[Commit], None] = lambda _commit: None
-
-    def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - how long it took is for others
-        """Pass on a commit."""
-        self.hear(commit)
-
-
 class CommitWatch(Observer):
-    """Knows whether the store has answered lately."""
+    """Tracks whether the store answers."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -83,9 +76,9 @@ class CommitWatch(Observer):
         return f"the store is away: {self._failure}"
 
     def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - that there was one is enough
-        """Take note that the store answers."""
+        """Record that the store answers."""
         self._failed_at = None
 
     def store_failed(self, group_id: GroupId, reason: str) -> None:  # noqa: ARG002 - one group is like another here
-        """Take note that it does not."""
+        """Record that it does not."""
         self._failed_at, self._failure = self._monotonic(), reason

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from batonpass.runtime.audits import Audits
 
 
+RETRY_AFTER_MS = 1_000
+"""When a caller should ask again, and a deadline that could not be served comes again."""
+
+
 class StoreUnavailable(ProtocolError):
     """The record log cannot be written or read now, or its queue is full. What was asked may be asked again."""
 
@@ -223,19 +227,25 @@ class Ownership(Protocol):
         ...
 
     def forgotten(self, group_id: GroupId) -> None:
-        """Hear that nothing of a group is in memory; it is read anew when it is asked for."""
+        """Called when nothing of a group is in memory any more; it is read anew when it is asked for."""
         ...
+
+
+def not_owner(ownership: Ownership, group_id: GroupId) -> NotOwner:
+    """Return the refusal to answer for a group that this coordinator does not hold."""
+    owner = ownership.owner_url(group_id) or "a coordinator that is not known yet"
+    return NotOwner(f"group {group_id} is served by {owner}; try again", retry_after_ms=RETRY_AFTER_MS)
 
 
 class Outbox(Protocol):
-    """Events that have still to be passed on. Every call may raise ``StoreUnavailable``."""
+    """Committed events that are not in Kafka yet. Every call may raise ``StoreUnavailable``."""
 
     async def next(self, limit: int) -> Sequence[StoredEvent]:
-        """Return the next ones, oldest first; the same ones until they were passed on."""
+        """Return the oldest unpublished events; the same ones again until ``passed`` is called."""
         ...
 
     async def passed(self, position: int) -> None:
-        """Note that everything up to a position was passed on."""
+        """Record that everything up to a position is published."""
         ...
 
 
@@ -264,7 +274,7 @@ class Store(Protocol):
 
     @property
     def audits(self) -> Audits:
-        """What the nightly audits came to."""
+        """The results of the nightly audits."""
         ...
 
     @property
@@ -274,7 +284,7 @@ class Store(Protocol):
 
     @property
     def outbox(self) -> Outbox | None:
-        """What has still to be told to others of events, where that is kept."""
+        """The events that are not in Kafka yet; None where they are not kept."""
         ...
 
     async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -295,25 +305,25 @@ class Store(Protocol):
 
 
 class Observer:
-    """Is told what happened, and does nothing unless a subclass does; it must not raise, and must return at once."""
+    """Receives what happened. Methods do nothing by default, must not raise, and must not block."""
 
     def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
-        """Hear of a decision that took effect, and of how long deciding took."""
+        """Called after a decision took effect; ``decide_ms`` is how long deciding took."""
 
     def committed(self, commit: Commit, append_ms: float) -> None:
-        """Hear of a commit that is in the log, and of how long that took."""
+        """Called after a commit is in the log; ``append_ms`` is how long that took."""
 
     def store_failed(self, group_id: GroupId, reason: str) -> None:
-        """Hear of an append or a read that did not go through."""
+        """Called when an append or a read failed."""
 
     def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
-        """Hear of a decision that was dropped because it would break a law: a defect of the core."""
+        """Called when a decision was dropped because it would break a law: a defect of the core."""
 
     def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
-        """Hear of an input that made the program fail; the group goes on from its last good state."""
+        """Called when an input made the program fail; the group goes on from its last good state."""
 
     def stalled(self, gap_ms: float) -> None:
-        """Hear that the coordinator itself stood still."""
+        """Called when the process stood still for ``gap_ms``."""
 
 
 Decide = Callable[["Group", "Soft", "tuple[Input, ...]", int, "Policy"], "Decision"]

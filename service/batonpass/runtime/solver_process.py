@@ -28,7 +28,7 @@ LIMIT_S: Final = 60.0
 """How long the process may take for one network, before it is ended; the largest take 1 to 4 s."""
 
 _ENDED: Final = (OSError, EOFError, pickle.UnpicklingError)
-"""What reading from a process, or writing to it, comes to where it ended, or could not be started."""
+"""What reading from a process, or writing to it, raises where it ended, or could not be started."""
 
 
 class SolverProcess:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
+from batonpass.percentiles import nearest_rank
 from batonpass.simulate.copies import SteadyRates
 from batonpass.simulate.group import BATONPASS, BATONPASS_FENCED, BatonpassGroup, BatonpassSettings
 from batonpass.simulate.kafka.group import EAGER, KAFKA_DEFAULTS, KAFKA_TUNED, KafkaGroup, KafkaSettings
-from batonpass.simulate.ledger import percentile
 from batonpass.simulate.tasks import Task, TaskSet
 
 SECOND: Final = 1_000
@@ -332,8 +332,8 @@ def play(name: str, arm: Arm, scenario: Scenario) -> Result:
         handovers=outcome.handovers,
         rest_ms=outcome.rest_ms,
         stopped=sum(downtime > 0 for downtime in downtimes),
-        downtime_p50_ms=percentile(downtimes, 50),
-        downtime_p99_ms=percentile(downtimes, 99),
+        downtime_p50_ms=nearest_rank(downtimes, 50),
+        downtime_p99_ms=nearest_rank(downtimes, 99),
         downtime_max_ms=downtimes[-1],
         bytes_restored=outcome.restored_records * RECORD_BYTES,
     )

@@ -119,7 +119,7 @@ class Coordinator:
     """One coordinator process that serves the group, or believes so."""
 
     def __init__(
-        self, name: str, clock: Clock, store: Store, watcher: CoordinatorObserver, *, clock_offset_ms: int = 0
+        self, name: str, clock: Clock, store: Store, observer: CoordinatorObserver, *, clock_offset_ms: int = 0
     ) -> None:
         self.name = name
         self.epoch = 0
@@ -136,7 +136,7 @@ class Coordinator:
         self.heard_at_ms: dict[str, int] = {}
         self._clock = clock
         self._store = store
-        self._watcher = watcher
+        self._observer = observer
         self._clock_offset_ms = clock_offset_ms
         self._polls: dict[str, _Poll] = {}
         self._opened = 0
@@ -170,8 +170,8 @@ class Coordinator:
         self.is_up = True
         self.started_at_ms = self._clock.now_ms
         self.lease_until_ms = self._clock.now_ms + LEASE_MS
-        self._watcher.noted(f"{self.name} starts with epoch {self.epoch} at version {self.group.version}")
-        self._watcher.loaded(self)
+        self._observer.noted(f"{self.name} starts with epoch {self.epoch} at version {self.group.version}")
+        self._observer.loaded(self)
         self._renew()
         if recovered:
             self.decide(StoreRecovered())
@@ -238,7 +238,7 @@ class Coordinator:
         before = self.group
         decision = decide(before, self.soft, (item,), self.clock_ms, POLICY)
         self.decisions += 1
-        self._watcher.decided(self, item, decision)
+        self._observer.decided(self, item, decision)
         if not self._commit(decision):
             self.soft = heard(self.group, self.soft, item, self.clock_ms)
             return None
@@ -259,15 +259,15 @@ class Coordinator:
             self._arm(self.clock_ms + RETRY_MS)
             return False
         if fate is Fate.DEPOSED:
-            self._watcher.noted(f"{self.name} is refused by the store and steps down")
+            self._observer.noted(f"{self.name} is refused by the store and steps down")
             self.stop()
             return False
-        self._watcher.committed(self, decision)
+        self._observer.committed(self, decision)
         self.group = decision.after
         if self.dies_after_append:
             self.dies_after_append = False
-            self._watcher.noted(f"{self.name} dies between append and answer")
-            self._watcher.died(self)
+            self._observer.noted(f"{self.name} dies between append and answer")
+            self._observer.died(self)
         return True
 
     def _arm(self, wake_at_ms: int | None) -> None:

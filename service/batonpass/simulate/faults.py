@@ -297,7 +297,7 @@ def scale_out(world: World, chance: Random) -> None:
             number = len(world.workers)
             fenced = "stop" if number % 2 else "continue"
             tasks = len(world.leader.group.table.ids)
-            world.add_worker(draw_worker(world.scenario.seed, number + 100, fenced=fenced, tasks=tasks)).boot()
+            world.add_worker(draw_worker(world.plan.seed, number + 100, fenced=fenced, tasks=tasks)).boot()
 
 
 @fault(3)

@@ -96,7 +96,7 @@ class BatonpassGroup(CoordinatorObserver):
         self._generation_before = 0
         # Since when the group has been at rest; None while it is not.
         self._rest_at_ms: int | None = None
-        scenario = WorldPlan(
+        plan = WorldPlan(
             seed=0,
             topology=topology_of(tasks),
             config=settings.config,
@@ -105,7 +105,7 @@ class BatonpassGroup(CoordinatorObserver):
             reads_ends=False,
             pace=settings.pace,
         )
-        self._world = World(scenario, rates=rates, check_laws=False, audience=self)
+        self._world = World(plan, rates=rates, check_laws=False, audience=self)
         self._around = self._world.around
         self._around.is_instant = True
         self._account = self._around.account = Account(self._new_ledger())

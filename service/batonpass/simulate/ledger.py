@@ -1,17 +1,11 @@
 """What a change of a group cost: moves, handovers, the time until rest, and how long each task stood still."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import ceil
 from typing import NamedTuple
 
 from batonpass.simulate.tasks import Task
-
-
-def percentile(in_order: Sequence[int], percent: int) -> int:
-    """Return the least of the values, given in order, that so many percent of them do not exceed (nearest rank)."""
-    return in_order[max(0, ceil(len(in_order) * percent / 100) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +109,7 @@ class Stint(NamedTuple):
 
 
 class Account:
-    """Who had which task as its active when, and what that comes to since the last change began."""
+    """Who had which task as its active when, and the cost since the last change began."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -128,7 +122,7 @@ class Account:
         return (*self._over, *self._open.values())
 
     def begins(self, task: Task, client: str, at_ms: int, *, is_running: bool) -> None:
-        """Note that a process has a task as its active from now on, or that it comes to run it."""
+        """Note that a process has a task as its active from now on, or runs it."""
         self._end(task, at_ms)
         self._open[task] = Stint(task, client, is_running, at_ms)
         if is_running:

@@ -128,19 +128,19 @@ def draw_worker(seed: int, number: int, *, fenced: str, tasks: int) -> WorkerPla
     )
 
 
-def narrowed(scenario: WorldPlan, *, only: Sequence[int] | None = None, members: int | None = None) -> WorldPlan:
-    """Return the scenario with only the events of these numbers and the first ``members`` workers."""
-    events = scenario.events if only is None else tuple(event for event in scenario.events if event.number in only)
-    workers = scenario.workers if members is None else scenario.workers[:members]
-    return replace(scenario, events=events, workers=workers)
+def narrowed(plan: WorldPlan, *, only: Sequence[int] | None = None, members: int | None = None) -> WorldPlan:
+    """Return the plan with only the events of these numbers and the first ``members`` workers."""
+    events = plan.events if only is None else tuple(event for event in plan.events if event.number in only)
+    workers = plan.workers if members is None else plan.workers[:members]
+    return replace(plan, events=events, workers=workers)
 
 
-def without_wire_faults(scenario: WorldPlan) -> WorldPlan:
-    """Return the scenario over a wire that loses, doubles and delays nothing."""
-    return replace(scenario, wire=WireFaults())
+def without_wire_faults(plan: WorldPlan) -> WorldPlan:
+    """Return the plan over a wire that loses, doubles and delays nothing."""
+    return replace(plan, wire=WireFaults())
 
 
-def with_partitions(scenario: WorldPlan, most: int) -> WorldPlan:
-    """Return the scenario with at most so many partitions a subtopology."""
-    parts = tuple(replace(one, partitions=min(one.partitions or most, most)) for one in scenario.topology.subtopologies)
-    return replace(scenario, topology=replace(scenario.topology, subtopologies=parts))
+def with_partitions(plan: WorldPlan, most: int) -> WorldPlan:
+    """Return the plan with at most so many partitions a subtopology."""
+    parts = tuple(replace(one, partitions=min(one.partitions or most, most)) for one in plan.topology.subtopologies)
+    return replace(plan, topology=replace(plan.topology, subtopologies=parts))

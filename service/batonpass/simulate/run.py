@@ -17,7 +17,7 @@ from batonpass.simulate.world import World
 class Outcome:
     """How one world went. ``rested_ms`` is how long after the faults it came to rest; None when it did not."""
 
-    scenario: WorldPlan
+    plan: WorldPlan
     steps: int
     decisions: int
     handovers: int
@@ -33,15 +33,13 @@ class Outcome:
         return bool(self.violations)
 
 
-def run_world(
-    scenario: WorldPlan, *, trace: Callable[[str], None] | None = None, most_steps: int | None = None
-) -> Outcome:
-    """Run one world: faults for as long as the scenario says, then calm until it rests, then a while at rest.
+def run_world(plan: WorldPlan, *, trace: Callable[[str], None] | None = None, most_steps: int | None = None) -> Outcome:
+    """Run one world: faults for as long as the plan says, then calm until it rests, then a while at rest.
 
     An exception out of the core or the worker's machine breaks the world as a broken law does. ``most_steps`` ends the
     world before that; what has not happened by then is not judged.
     """
-    world = World(scenario, trace=trace)
+    world = World(plan, trace=trace)
     rested_ms: int | None = None
     try:
         rested_ms = _live(world, most_steps)
@@ -49,12 +47,12 @@ def run_world(
         world.checks.fail("exception", f"{type(error).__name__}: {error} at {_place(error)}")
     checks = world.checks
     return Outcome(
-        scenario,
+        plan,
         world.steps,
         checks.decisions,
         checks.handovers,
         checks.moves,
-        world.now_ms - scenario.start_ms,
+        world.now_ms - plan.start_ms,
         rested_ms,
         tuple(checks.broken),
         tuple(world.recent) if checks.broken else (),
@@ -73,9 +71,9 @@ def _live(world: World, most_steps: int | None) -> int | None:
         return most_steps is not None and world.steps >= most_steps
 
     world.begin()
-    for event in world.scenario.events:
+    for event in world.plan.events:
         world.clock.after(event.at_ms, faults.apply, world, event)
-    world.run_until(world.scenario.start_ms + world.scenario.chaos_ms, stop=is_spent)
+    world.run_until(world.plan.start_ms + world.plan.chaos_ms, stop=is_spent)
     if world.checks.broken or is_spent():
         return None
     # What an event began (a machine that boots later, a commit that hangs) ends before the calm.
@@ -115,7 +113,7 @@ def patience_ms(world: World) -> int:
     waits = 6 * longest + config.rejoin_grace_ms + 2 * config.rebalance_timeout_ms + 2 * config.warmup_stall_timeout_ms
     waits += config.drain_timeout_ms + 2 * config.probing_rebalance_interval_ms + 30_000
     tasks = world.task_ids()
-    growth_per_s = world.scenario.growth_per_s * len(tasks)
+    growth_per_s = world.plan.growth_per_s * len(tasks)
     speed = min((worker.plan.records_per_s for worker in world.workers), default=1) - growth_per_s
     longest_log = max((world.around.end_of(task_of(task)) for task in tasks), default=0)
     restore_ms = int(longest_log * 1000 / max(1, speed)) + 2_000

@@ -58,7 +58,7 @@ def shrink(outcome: Outcome, *, run: Callable[[WorldPlan], Outcome] | None = Non
     Left out first is what says most by its absence: the faults of the wire, then events, then members and tasks.
     ``run`` is how a world is run; it may be given to look at the search itself.
     """
-    seed, wanted = outcome.scenario.seed, _way(outcome)
+    seed, wanted = outcome.plan.seed, _way(outcome)
     most_steps = 4 * outcome.steps + 2_000
     run = run or (lambda scenario: run_world(scenario, most_steps=most_steps))
     best, shown = Narrowing(), outcome
@@ -72,8 +72,8 @@ def shrink(outcome: Outcome, *, run: Callable[[WorldPlan], Outcome] | None = Non
         return True
 
     still_breaks(replace(best, whole_wire=True))
-    _drop_events(tuple(event.number for event in outcome.scenario.events), lambda: best, still_breaks)
-    for members in range(1, len(outcome.scenario.workers)):
+    _drop_events(tuple(event.number for event in outcome.plan.events), lambda: best, still_breaks)
+    for members in range(1, len(outcome.plan.workers)):
         if still_breaks(replace(best, members=members)):
             break
     for partitions in (1, 2, 3):

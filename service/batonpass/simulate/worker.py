@@ -176,7 +176,7 @@ class Surroundings:
 class Worker:
     """One machine: its disk outlives the processes that run on it.
 
-    ``send`` carries a request to a coordinator, ``gone`` hears that a process has ended, ``note`` writes a trace.
+    ``send`` carries a request to a coordinator, ``gone`` is called when a process has ended, ``note`` writes a trace.
     """
 
     def __init__(
@@ -447,7 +447,7 @@ class Worker:
         self._look()
 
     def begun(self, task: Task) -> None:
-        """Take it that a copy has come to the end, and is processed from now on, unless it was stopped since."""
+        """Called when an active has restored; it is processed from now on, unless it was stopped since."""
         if self.runs_as(self.process, self.begun, task) and task in self.tasks:
             self._begun(task)
 

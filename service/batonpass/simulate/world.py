@@ -1,7 +1,7 @@
 """One world: virtual time, a wire, workers, coordinators, and the truth about all of them.
 
 A *step* is one thing that happens: a message arrives, a timer fires, a copy comes to the end. The laws are looked at
-after each of them, unless nobody asks for that. Chance comes from the scenario's seed alone, so a world runs the same
+after each of them, unless nobody asks for that. Chance comes from the plan's seed alone, so a world runs the same
 way each time. A world without faults is one in which none is switched on.
 """
 
@@ -31,33 +31,33 @@ TRACE_LINES = 400
 class World(CoordinatorObserver):
     """Everything that there is, and the time.
 
-    Without ``rates`` changelogs are as large and grow as fast as the scenario says, and workers restore as their plans
-    say. Whoever else wants to hear what coordinators do is the ``audience``.
+    Without ``rates`` changelogs are as large and grow as fast as the plan says, and workers restore as their own
+    plans say. Whoever else wants to hear what coordinators do is the ``audience``.
     """
 
     def __init__(
         self,
-        scenario: WorldPlan,
+        plan: WorldPlan,
         *,
         rates: Rates | None = None,
         check_laws: bool = True,
         audience: CoordinatorObserver | None = None,
         trace: Callable[[str], None] | None = None,
     ) -> None:
-        self.scenario = scenario
-        self.clock = Clock(scenario.start_ms)
+        self.plan = plan
+        self.clock = Clock(plan.start_ms)
         self.steps = 0
         self.pending = 0
-        self.chance = seeded(scenario.seed, "world")
-        self.net = seeded(scenario.seed, "net")
-        self.wire = scenario.wire
-        self.topology = scenario.topology
-        self.config = dict(scenario.config)
-        self.store = Store(Group(GroupId(scenario.group_id)))
+        self.chance = seeded(plan.seed, "world")
+        self.net = seeded(plan.seed, "net")
+        self.wire = plan.wire
+        self.topology = plan.topology
+        self.config = dict(plan.config)
+        self.store = Store(Group(GroupId(plan.group_id)))
         self._stateful: set[int] = set()
-        self._note_stateful(scenario.topology)
-        copies = Copies(lambda task: task[0] in self._stateful, rates or self, now_ms=scenario.start_ms)
-        self.around = Surroundings(self.clock, copies, scenario.pace, keep_looking=scenario.reads_ends)
+        self._note_stateful(plan.topology)
+        copies = Copies(lambda task: task[0] in self._stateful, rates or self, now_ms=plan.start_ms)
+        self.around = Surroundings(self.clock, copies, plan.pace, keep_looking=plan.reads_ends)
         self.workers: list[Worker] = []
         self.named: dict[str, Worker] = {}
         self.checks = Checks(self.around, self.workers, self.store, self.noted)
@@ -67,8 +67,8 @@ class World(CoordinatorObserver):
         self.recent: deque[str] = deque(maxlen=TRACE_LINES)
         self.coordinators: list[Coordinator] = []
         self.leader = self.new_coordinator()
-        for plan in scenario.workers:
-            self.add_worker(plan)
+        for worker in plan.workers:
+            self.add_worker(worker)
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class World(CoordinatorObserver):
     def noted(self, line: str) -> None:
         """Note what happened, for the trace of a failing world."""
         if self._check_laws:
-            text = f"{(self.now_ms - self.scenario.start_ms) / 1000:9.3f} {line}"
+            text = f"{(self.now_ms - self.plan.start_ms) / 1000:9.3f} {line}"
             self.recent.append(text)
             if self._trace is not None:
                 self._trace(text)
@@ -141,7 +141,7 @@ class World(CoordinatorObserver):
     def end_offset(self, task: Task, at_ms: int) -> int:
         """The end of a task's changelog, had the task run until then."""
         size = 100 + 13 * (sum(map(ord, name_of(task))) % 40)
-        return size + (at_ms - self.scenario.start_ms) * self.scenario.growth_per_s // 1000
+        return size + (at_ms - self.plan.start_ms) * self.plan.growth_per_s // 1000
 
     def restore_rate(self, client: str) -> float:
         """How many records a second a worker restores, all of its copies together."""
@@ -169,8 +169,8 @@ class World(CoordinatorObserver):
     def new_coordinator(self) -> Coordinator:
         """Return a coordinator that has not started yet, with a clock of its own."""
         number = len(self.coordinators)
-        skews = self.scenario.clock_skews_ms
-        skew_ms = seeded(self.scenario.seed, "clock", number).choice(skews)
+        skews = self.plan.clock_skews_ms
+        skew_ms = seeded(self.plan.seed, "clock", number).choice(skews)
         coordinator = Coordinator(f"c{number}", self.clock, self.store, self, clock_offset_ms=skew_ms)
         self.coordinators.append(coordinator)
         return coordinator
@@ -247,7 +247,7 @@ class World(CoordinatorObserver):
         for _ in range(copies):
             if net.random() >= wire.lost:
                 late = net.random() < wire.late
-                out.append(net.randint(1, wire.late_ms) if late else net.randint(*self.scenario.pace.message))
+                out.append(net.randint(1, wire.late_ms) if late else net.randint(*self.plan.pace.message))
         return out
 
     def _is_cut(self, worker: Worker, request: Request) -> bool:
@@ -307,15 +307,13 @@ class World(CoordinatorObserver):
         if worker.last_id is not None and self.net.random() >= self.wire.silent_ends:
             for coordinator in self.coordinators:
                 if coordinator.is_up:
-                    self.clock.after(
-                        self.net.randint(*self.scenario.pace.closing), coordinator.poll_broke, worker.last_id
-                    )
+                    self.clock.after(self.net.randint(*self.plan.pace.closing), coordinator.poll_broke, worker.last_id)
 
     # --- workers ------------------------------------------------------------------------------------------------
 
     def add_worker(self, plan: WorkerPlan) -> Worker:
         """Put up one more machine."""
-        chance = seeded(self.scenario.seed, "work", plan.name)
+        chance = seeded(self.plan.seed, "work", plan.name)
         worker = Worker(plan, self.around, chance, send=self.send, gone=self.sockets_closed, note=self.noted)
         self.workers.append(worker)
         self.named[plan.name] = worker
@@ -339,7 +337,7 @@ class World(CoordinatorObserver):
         """Start the coordinator, declare the group, start the workers over a few seconds."""
         self.leader.start()
         self.declare(self.topology, self.config)
-        if self.scenario.reads_ends:
+        if self.plan.reads_ends:
             self._read_ends()
         for worker in self.workers:
             self.clock.after(self.chance.randint(0, 3_000), worker.boot)

@@ -1,4 +1,4 @@
-"""How a process logs in to Kafka, by the ``BATONPASS_KAFKA_`` variables: what goes together, and what it comes to.
+"""How a process logs in to Kafka, by the ``BATONPASS_KAFKA_`` variables: what goes together, and the resulting login.
 
 The same for workers and coordinators. Kafka's library is not needed here, so that what makes no sense is refused before
 anything is started.

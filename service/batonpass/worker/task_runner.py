@@ -30,8 +30,8 @@ RETRY_REVOKE_S = 1.0
 class Terms:
     """What all tasks of a member share. Durations are seconds.
 
-    ``stopped`` hears that nothing of a task runs any more, ``demoted`` that it goes on as a copy, ``failed`` that a
-    callback raised, ``again`` that it is about to be called once more.
+    ``stopped`` is called when nothing of a task runs any more, ``demoted`` when it goes on as a copy, ``failed`` when a
+    callback raised, ``again`` when it is about to be called once more.
     """
 
     callbacks: Callbacks

@@ -15,7 +15,7 @@ class ReportSink(Protocol):
     """Where a task's news goes: the member that has it."""
 
     def progress(self, task: str, progress: Progress) -> None:
-        """Hear how far a copy, or an active that restores, has come."""
+        """Called with the progress of a copy, or of an active that restores."""
 
     def running(self, task: str) -> None:
         """Called when an active processes."""
@@ -30,7 +30,7 @@ class ReportSink(Protocol):
         """Called when an active's producer was fenced."""
 
     def input_lag(self, task: str, lag: int) -> None:
-        """Hear how far an active is behind its input."""
+        """Called with an active's input lag."""
 
     def may_process(self, task: str) -> bool:
         """Whether an active may write now."""
@@ -243,7 +243,7 @@ class Callbacks:
         """Let go of what is still open: the member is gone, every task has stopped, and nothing is called any more."""
 
     def on_status(self, statuses: Sequence[Status]) -> None:
-        """Hear what the coordinator says of this member's standing (draining, drained, ...). Must return at once."""
+        """Called with the member's statuses (draining, drained, ...) when they change. Must return at once."""
 
     def on_problem(self, kind: RequestKind, problem: Problem) -> None:
         """Called with a refusal that somebody may have to mend. Must return at once."""

@@ -94,7 +94,7 @@ class ThreadCallbacks:
         """Remove what lies on disk of a task that moved away ``state_cleanup_delay_ms`` ago."""
 
     def on_status(self, statuses: Sequence[Status]) -> None:
-        """Hear what the coordinator says of this member's standing. Must return at once."""
+        """Called with the member's statuses when they change. Must return at once."""
 
     def on_problem(self, kind: RequestKind, problem: Problem) -> None:
         """Called with a refusal that somebody may have to mend. Must return at once."""

@@ -9,6 +9,7 @@ from statistics import median
 from sqlalchemy import text
 from tests.benchmarks.groups import EQUAL_WEIGHTS, POLICY, Moment, Shape, prepare
 from tests.benchmarks.operations import inputs_of
+from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.code import code_version
 from batonpass.core.ids import GroupId
@@ -40,7 +41,7 @@ async def persist(url: str, shape: Shape, *, rounds: int = 3, changes: int = 30)
     operations = inputs_of(stage)
     engine = connect(url)
     writing = connect(url, connections_max=2, keeps_plans=True)
-    log = PostgresRecordLog(engine, writing=writing)
+    log = unleased_log(engine, writing=writing)
     await log.get_ready()
     try:
         first, write_down = [], []

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from tests.benchmarks.kafka import assign_reported
 from tests.simulate.kafka.cases import COLD, caught_up, client, grid, process_ids
 
 from batonpass.simulate.kafka.assignor import (
@@ -13,7 +14,6 @@ from batonpass.simulate.kafka.assignor import (
     ClientState,
     Kip441Config,
     assign,
-    assign_reported,
     lags_of,
 )
 from batonpass.simulate.tasks import Task, TaskSet

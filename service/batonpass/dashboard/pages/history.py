@@ -8,13 +8,12 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from batonpass.client import Refused
+from batonpass.client import Refused, instant
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.gaps import HEIGHT, KINDS, dots, gaps_of, scale, summaries
 from batonpass.dashboard.view_models.generations import because, flows, reasons
 from batonpass.dashboard.view_models.timeline import axis
-from batonpass.dashboard.words import instant
 
 PAGE: Final = 50
 DIFF_SHOWN: Final = 300

@@ -1,4 +1,4 @@
-"""What the nightly audits came to."""
+"""Results of the nightly audits."""
 
 from __future__ import annotations
 

@@ -40,10 +40,10 @@ TONES: Final[Mapping[str, str]] = {
 }
 
 BLOCKED: Final[Mapping[str, str]] = {
-    "no-eligible-member": "no other member is there to take it",
-    "drain-timeout": "not handed over within drain_timeout_ms",
+    "no-eligible-member": "no other member is eligible",
+    "drain-timeout": "drain_timeout_ms is over",
 }
-"""Why a drain does not get on; what is drained stays where it is."""
+"""Why a draining member keeps its tasks."""
 
 GONE: Final[Mapping[str, str]] = {
     "left": "left",
@@ -127,9 +127,9 @@ def _words(event: Json, body: Json, names: Names) -> str:
         case "task-failed":
             return f"{task} failed on {member}: {body.get('detail') or 'no detail'}."
         case "warmup-started":
-            return f"{member} began to warm {task} up."
+            return f"{member} began to restore a copy of {task}."
         case "warmup-caught-up":
-            return f"{member} has caught up with {task}, in {span(body.get('took_ms'))}."
+            return f"The copy of {task} on {member} caught up in {span(body.get('took_ms'))}."
         case _:
             return _others(event, body, task, names)
 
@@ -138,25 +138,25 @@ def _others(event: Json, body: Json, task: str, names: Names) -> str:
     member = names(event.get("member"))
     match event["type"]:
         case "drain-started":
-            return f"{member} drains; it runs {count(body.get('running') or 0, 'task')}."
+            return f"{member} began to drain. It runs {count(body.get('running') or 0, 'task')}."
         case "drain-done":
             return f"{member} has no active task left, after {span(body.get('took_ms'))}."
         case "drain-cancelled":
             return f"{member} stays: its drain was taken back."
         case "drain-blocked":
             what = count(body.get("running") or 0, "active task")
-            why_not = BLOCKED.get(str(body.get("why")), str(body.get("why") or "nobody says why"))
-            return f"{member} cannot hand {what} over and keeps what it runs: {why_not}."
+            why_not = BLOCKED.get(str(body.get("why")), str(body.get("why") or "the reason is not known"))
+            return f"{member} keeps {what}: {why_not}."
         case "task-recovered":
             return f"{task} runs again on {member}; nobody ran it for {span(body.get('gap_ms'))}."
         case "task-pinned":
-            return f"An operator bound {task} to {member}."
+            return f"An operator pinned {task} to {member}."
         case "task-unpinned":
-            return f"{task} may go where it belongs: an operator took its pin off."
+            return f"An operator removed the pin of {task}."
         case "task-parked":
             return f"{task} is parked: it failed on too many members."
         case "task-unparked":
-            return f"{task} may be tried again: an operator released it."
+            return f"An operator released {task}. It is tried again."
         case "task-lost":
             return f"{member} lost the state of {task}{_told(body.get('detail'))}."
         case "task-restoring":
@@ -168,19 +168,15 @@ def _others(event: Json, body: Json, task: str, names: Names) -> str:
 def _rare(event: Json, body: Json, task: str, member: str) -> str:
     match event["type"]:
         case "task-revoked":
-            return f"{member} was told to give {task} up, and nobody is to have it now{_why(body)}."
+            return f"{member} was told to give {task} up, and no other member gets it now{_why(body)}."
         case "handover-redirected":
-            return f"{task} goes to {member} instead: the member that was to have it cannot."
+            return f"{task} goes to {member} instead, because its next owner cannot take it."
         case "warmup-stalled":
-            return f"{member} makes no progress with {task}: another member is tried."
+            return f"The copy of {task} on {member} makes no progress. Another member is tried."
         case "warmup-dropped":
-            return f"{member} warms {task} up no more: it is not needed."
+            return f"The copy of {task} on {member} is no longer needed."
         case "tasks-adopted":
-            why = (
-                "it came by a rebalance of Kafka"
-                if body.get("cause") == "rebalance"
-                else "after lost commits, what it reported is its own"
-            )
+            why = "a rebalance of Kafka gave it" if body.get("cause") == "rebalance" else "the store lost commits"
             return f"{member} keeps {task or 'what it runs'}: {why}."
         case _:
             return _of_group(event, body, task, member)
@@ -189,29 +185,29 @@ def _rare(event: Json, body: Json, task: str, member: str) -> str:
 def _of_group(event: Json, body: Json, task: str, member: str) -> str:
     match event["type"]:
         case "group-declared":
-            return f"The group was declared, with {task or 'no tasks'}."
+            return f"The group was created, with {task or 'no tasks'}."
         case "group-deleted":
             return f"The group was deleted, with {count(body.get('members') or 0, 'member')}."
         case "topology-changed":
-            return f"The group has another topology, with {task or 'no tasks'}."
+            return f"The topology of the group changed. It has {task or 'no tasks'}."
         case "config-changed":
             return f"Settings were changed{_told(_changes(body.get('changed')))}."
         case "at-rest":
             return "At rest: every task is where it belongs."
         case "probed":
-            return "Looked whether warmups have caught up." if not body.get("changed") else "Looked, and moved on."
+            return f"A probing rebalance looked at the group{' and changed something' if body.get('changed') else ''}."
         case "paused":
-            return f"An operator paused {'all moves' if body.get('scope') == 'all' else 'balance'}{_because(body)}."
+            return f"An operator paused {'all moves' if body.get('scope') == 'all' else 'moves for balance'}{_because(body)}."
         case "resumed":
-            return "The pause ran out: moves go on." if body.get("expired") else "Moves go on."
+            return "The pause expired." if body.get("expired") else "An operator ended the pause."
         case "storm-began":
-            return f"Storm: {count(body.get('lost') or 0, 'member')} vanished at once; moves are held."
+            return f"Storm: {count(body.get('lost') or 0, 'member')} vanished at once. Moves for balance and cold takeovers stop."
         case "storm-ended":
-            return "The storm is over: moves go on."
+            return "The storm is over."
         case "placement-failed":
-            return "Placement found no answer: every task keeps its target until the next change or probe."
+            return "Placement failed. The target stays as it was, and placement is tried again."
         case "commits-lost":
-            return "Alarm: the store lost commits; what members run is adopted."
+            return "Alarm: the store lost commits. Members keep the tasks that they run."
         case _:
             return generic(event["type"], task, member if event.get("member") else "", _why(body))
 

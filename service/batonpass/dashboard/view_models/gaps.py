@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from batonpass.client import instant
 from batonpass.dashboard.view_models.timeline import WIDTH, Axis
-from batonpass.dashboard.words import instant, span
+from batonpass.dashboard.words import span
+from batonpass.percentiles import nearest_rank
 
 Json = Mapping[str, Any]
 
@@ -119,17 +121,10 @@ def summaries(gaps: Sequence[Gap]) -> list[Summary]:
                 kind,
                 label,
                 sum(gap.tasks for gap in of_kind),
-                percentile(lengths, 0.5),
-                percentile(lengths, 0.99),
-                lengths[-1] if lengths else None,
+                *((nearest_rank(lengths, 50), nearest_rank(lengths, 99), lengths[-1]) if lengths else (None,) * 3),
             )
         )
     return found
-
-
-def percentile(ordered: Sequence[float], share: float) -> float | None:
-    """Return the value below or at which ``share`` of some ordered values lie; None where there are none."""
-    return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else None
 
 
 def dots(gaps: Sequence[Gap], along: Axis) -> list[Dot]:

@@ -8,7 +8,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from batonpass.dashboard.words import Names, ago, count, instant, span_whole
+from batonpass.client import instant
+from batonpass.dashboard.words import Names, ago, count, span_whole
 
 Json = Mapping[str, Any]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from batonpass.dashboard.words import Names, clock, instant, span, why
+from batonpass.client import instant
+from batonpass.dashboard.words import Names, clock, span, why
 
 Json = Mapping[str, Any]
 

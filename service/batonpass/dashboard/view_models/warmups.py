@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from batonpass.client import instant
 from batonpass.dashboard.view_models.grid import natural
-from batonpass.dashboard.words import instant
 
 Json = Mapping[str, Any]
 

@@ -166,24 +166,6 @@ def assign(clients: Iterable[ClientState], tasks: TaskSet, config: Kip441Config)
     )
 
 
-def assign_reported(
-    reports: Iterable[ClientReport], tasks: TaskSet, config: Kip441Config, *, end_offsets: Mapping[Task, int]
-) -> Assignment:
-    """Place every task from what the clients report: the leader's whole decision, its table of lags included.
-
-    This is the unit to time against a decision that starts from what members report. `end_offsets` has the summed
-    end of every stateful task's changelogs.
-    """
-    return assign(
-        [
-            ClientState(report.client, lags_of(end_offsets, report.offset_sums), report.capacity, report.tags)
-            for report in reports
-        ],
-        tasks,
-        config,
-    )
-
-
 # The ideal: it depends on process ids, capacities, tags and task ids alone. Neither owners nor lags are looked at, so
 # the goal is the same from one probing rebalance to the next, and far from the present state after a change.
 

@@ -58,11 +58,11 @@ class Played:
 def play(
     scenario: Scenario,
     *,
-    watcher: ScenarioObserver | None = None,
+    observer: ScenarioObserver | None = None,
     start_ms: int = LEAD_MS,
     passed: Callable[[int], None] | None = None,
 ) -> Played:
-    """Play a scenario from its beginning at ``start_ms`` to its end; ``passed`` hears how far it has come.
+    """Play a scenario from its beginning at ``start_ms`` to its end; ``passed`` is called with the time played.
 
     The same scenario always has the same result.
 
@@ -70,7 +70,7 @@ def play(
         RuntimeError: The group does not come to rest before anything happens to it.
         InvalidConfig: Its settings are refused.
     """
-    stage = _Stage(scenario, watcher, start_ms)
+    stage = _Stage(scenario, observer, start_ms)
     for step in sorted(scenario.steps, key=lambda one: one.at_ms):
         if scenario.until_ms is None or step.at_ms <= scenario.until_ms:
             stage.go_to(start_ms + step.at_ms, passed)
@@ -82,9 +82,9 @@ def play(
 class _Stage:
     """One group on which a scenario is played."""
 
-    def __init__(self, scenario: Scenario, watcher: ScenarioObserver | None, start_ms: int) -> None:
+    def __init__(self, scenario: Scenario, observer: ScenarioObserver | None, start_ms: int) -> None:
         self._scenario = scenario
-        self._watcher = watcher
+        self._observer = observer
         self._start_ms = start_ms
         self._workers = {worker.name: worker for worker in scenario.workers}
         self._missed: list[Step] = []
@@ -93,7 +93,7 @@ class _Stage:
             task_set(scenario),
             settings,
             ScenarioRates(scenario, start_ms=start_ms),
-            observe=None if watcher is None else watcher.decided,
+            observe=None if observer is None else observer.decided,
         )
         self._minute_ms = _next_minute(self._group.now_ms)
         for place, name in enumerate(scenario.present):
@@ -118,8 +118,8 @@ class _Stage:
 
     def _tell_minutes(self, until_ms: int) -> None:
         while self._minute_ms <= until_ms:
-            if self._watcher is not None:
-                self._watcher.minute(self._group.group, self._group.soft, self._minute_ms)
+            if self._observer is not None:
+                self._observer.minute(self._group.group, self._group.soft, self._minute_ms)
             self._minute_ms += MINUTE_MS
 
     def take(self, step: Step) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
-from batonpass.simulate.ledger import percentile
+from batonpass.percentiles import nearest_rank
 from batonpass.simulate.scenario.play import Played
 from batonpass.simulate.scenario.tally import Counted
 from batonpass.simulate.tasks import name_of
@@ -59,8 +59,8 @@ def result_of(played: Played, counted: Counted) -> Result:
         generations=counted.generations,
         downtime_ms=sum(downtimes),
         stopped=sum(one > 0 for one in downtimes),
-        downtime_p50_ms=percentile(downtimes, 50),
-        downtime_p99_ms=percentile(downtimes, 99),
+        downtime_p50_ms=nearest_rank(downtimes, 50),
+        downtime_p99_ms=nearest_rank(downtimes, 99),
         downtime_max_ms=downtimes[-1],
         bytes_restored=outcome.restored_records * scenario.record_bytes,
         worst=tuple((name_of(task), down) for task, down in worst if down),

@@ -269,7 +269,7 @@ class Changelog:
         return is_too_old(self._store(partition).level_ms, self._deletions_kept_ms[partition.topic], self._clock())
 
     def _note_level(self, consumer: AIOKafkaConsumer) -> None:
-        """Note when each store that has come to the end was there: when the broker last said where that is."""
+        """Note when each store that has reached the end was there: when the broker last said where that is."""
         wall_ms, now_ms = time.time_ns() // 1_000_000, self._clock()
         was_level = []
         for partition in self._topics:

@@ -153,7 +153,7 @@ class KafkaConnection:
 
 
 async def to_its_end(starting: Coroutine[object, object, Made], *, patience_s: float = PATIENCE_S) -> Made:
-    """Return what the start of a client comes to. A caller that is cancelled meanwhile hears of it when that has ended.
+    """Wait for the start of a client to end, also when the caller is cancelled meanwhile, and return its result.
 
     aiokafka closes no connection that it is just making: cut short there, it stays open until the process ends. What
     was started is for the caller to stop, as if it had been cancelled a moment later.

@@ -37,8 +37,8 @@ class ActiveOptions:
     With ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
     promotion does not wait for them. A copy is compared with the changelog's own ``delete.retention.ms``;
     ``delete_retention_ms`` counts where the cluster does not tell that. The rest are keyword arguments of aiokafka's
-    clients. ``observe`` hears of each step; it must return at once. ``clock`` gives milliseconds since 1970, by which
-    the age of state is told.
+    clients. ``observe`` is called with each step; it must return at once. ``clock`` gives milliseconds since 1970, by
+    which the age of state is told.
     """
 
     commit_interval_ms: int = 100

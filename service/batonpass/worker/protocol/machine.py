@@ -267,7 +267,7 @@ class Channel:
         self.in_flight, self.unanswered, self.failures = None, None, 0
 
     def failed(self, now_ms: int, *, cap_ms: int, wait_ms: int | None = None) -> None:
-        """Note that the request under way came to nothing; another is due after a backoff, or ``wait_ms``."""
+        """Note that the request under way failed; another is due after a backoff, or ``wait_ms``."""
         self.failures += 1
         self.unanswered, self.in_flight = self.in_flight, None
         self.due_ms = now_ms + (backoff_ms(self.failures, cap_ms, self.jitter_seed) if wait_ms is None else wait_ms)
@@ -884,7 +884,7 @@ class MemberProtocol:
             self._fail(channel)
 
     def _fail(self, channel: Channel, *, wait_ms: int | None = None) -> None:
-        """Let a request come to nothing, to be tried again later."""
+        """Give a request up, to be tried again later."""
         attempt = channel.in_flight.attempt if channel.in_flight else 0
         if channel is self._poll:
             if channel.failures == 0 and wait_ms is None:

@@ -120,7 +120,7 @@ class Progress:
 
     @classmethod
     def at(cls, offsets: Offsets) -> Progress:
-        """Return the progress of a copy that has come to these offsets, with nothing known of the end."""
+        """Return the progress of a copy that has reached these offsets, with nothing known of the end."""
         return cls(position=offsets) if isinstance(offsets, int) else cls(positions=offsets)
 
     @property

@@ -18,7 +18,7 @@ from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.fleet import Fleet, Registration
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.postgres.recovered import EPOCH_LEAP, POSITION_LEAP, recovered
+from batonpass.postgres.recovery import EPOCH_LEAP, POSITION_LEAP, recover
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.events import Event
 from batonpass.runtime.history import History
@@ -33,7 +33,7 @@ async def test_numbers_leap_and_writers_are_refused(engine: AsyncEngine, postgre
     event = Event("x", 1, 1, None, None, {})
     assert await postgres_log.take_over(ORDERS) == 1
     await postgres_log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)], History(events=(event,))))
-    assert await recovered(engine) == (1, 0, POSITION_LEAP + 1)
+    assert await recover(engine) == (1, 0, POSITION_LEAP + 1)
     with pytest.raises(Superseded):
         await postgres_log.append(Commit(ORDERS, 1, 1, [ProbeScheduled(2)]))
     assert await postgres_log.take_over(ORDERS) == EPOCH_LEAP + 2
@@ -49,7 +49,7 @@ async def test_a_group_is_marked_until_it_was_told(engine: AsyncEngine, postgres
         await postgres_log.take_over(group)
         await postgres_log.append(Commit(group, 1, 0, [ProbeScheduled(1)]))
     assert not (await postgres_log.read(ORDERS)).recovered
-    await recovered(engine)
+    await recover(engine)
     epoch = await postgres_log.take_over(ORDERS)
     assert (await postgres_log.read(ORDERS)).recovered
     await postgres_log.append(Commit(ORDERS, epoch, 1, [ProbeScheduled(2)]))
@@ -84,13 +84,13 @@ async def test_a_group_hears_of_the_loss_before_anything_else(make: Make, engine
     await coordinator.ask(ORDERS, DECLARED)
     before, _ = await coordinator.look(ORDERS)
     assert before.tokens_from == 0
-    assert (await recovered(engine)).coordinators == 1
+    assert (await recover(engine)).coordinators == 1
     name = fleet.id
-    await fleet.round()
+    await fleet.renew_and_look()
     assert fleet.id != name
     assert list(fleet.to_forget()) == [ORDERS]
     await fleet.changed()
-    await fleet.round()
+    await fleet.renew_and_look()
     await fleet.changed()
     after, _ = await coordinator.look(ORDERS)
     assert after.tokens_from > 0
@@ -110,7 +110,7 @@ async def test_a_coordinator_that_comes_later_tells_too(make: Make, engine: Asyn
     await fleet.start()
     await coordinator.ask(ORDERS, DECLARED)
     await fleet.leave()
-    await recovered(engine)
+    await recover(engine)
     later, its_fleet = make()
     await its_fleet.start()
     group, _ = await later.look(ORDERS)

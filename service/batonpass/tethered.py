@@ -1,7 +1,8 @@
 """Run a module as a program that ends with the process which started it, however that one ends.
 
-A script of its own, started as `python -P tethered.py PARENT MODULE ARGUMENT...`, with a pipe that the parent holds as
-its standard input. On Linux the system kills it with its parent; elsewhere it ends when the pipe does.
+A script of its own, which ``tethered_command`` starts. The parent holds the other end of its standard input, a pipe. On
+Linux the system kills it with its parent; elsewhere it ends when the pipe does. Use it for modules of Python that may
+be killed at any time, as workers. A server that has to stop in good order needs `batonpass.child_watchdog`.
 """
 
 import ctypes
@@ -10,8 +11,14 @@ import runpy
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 
 PR_SET_PDEATHSIG = 1
+
+
+def tethered_command(module: str, arguments: Sequence[str]) -> list[str]:
+    """Return the command that runs a module and ends with this process."""
+    return [sys.executable, "-P", __file__, str(os.getpid()), module, *arguments]
 
 
 def tie(parent: int) -> None:

@@ -6,19 +6,9 @@ from functools import cache
 import pytest
 from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, NAMES, SCENARIO, Noted, lived
 
-from batonpass.audit.whatif import (
-    Learnt,
-    NoStory,
-    Rates,
-    Restores,
-    Story,
-    attempt,
-    first_sizes,
-    grid,
-    learnt,
-    present,
-    tell,
-)
+from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Rates, day_scenario
+from batonpass.audit.restores import Restores, RestoreSpeed, first_sizes, restore_speed
+from batonpass.audit.trials import attempt, grid, present
 from batonpass.core import records as r
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.model import Cause, Grant, Group, Role
@@ -32,10 +22,10 @@ def noted() -> Noted:
     return lived()
 
 
-def told(found: Noted, rates: Rates | None = None) -> Story:
+def told(found: Noted, rates: Rates | None = None) -> DayScenario:
     """Tell the day."""
     rates = rates or Rates(found.lags, found.restored)
-    return tell(Group(GroupId("small")), found.records, rates, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS)
+    return day_scenario(Group(GroupId("small")), found.records, rates, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS)
 
 
 def test_who_came_and_went_is_told() -> None:
@@ -77,11 +67,11 @@ def test_the_told_day_comes_to_what_was_lived() -> None:
 
     Where two placements are as good as each other, the day as it was told need not take the one that was lived.
     """
-    story = told(noted())
-    trial = attempt(story.scenario, present(story.scenario))
-    assert abs(trial.moves - story.lived.moves) <= 1
-    assert story.lived.downtime_ms > 60_000
-    assert abs(trial.downtime_ms - story.lived.downtime_ms) < 0.15 * story.lived.downtime_ms
+    day = told(noted())
+    trial = attempt(day.scenario, present(day.scenario))
+    assert abs(trial.moves - day.lived.moves) <= 1
+    assert day.lived.downtime_ms > 60_000
+    assert abs(trial.downtime_ms - day.lived.downtime_ms) < 0.15 * day.lived.downtime_ms
     assert not trial.missed
 
 
@@ -89,8 +79,8 @@ def test_the_day_on_which_a_group_was_declared_can_be_played_again() -> None:
     """It begins with the declaration, with nobody there; members join, and other settings can be tried."""
     found, midnight_ms = noted(), BEGIN_MS - 60 * MINUTE
     rates = Rates(found.lags, found.restored)
-    story = tell(Group(GroupId("small")), found.records, rates, begin_ms=midnight_ms, end_ms=BEGIN_MS + DAY_MS)
-    scenario = story.scenario
+    day = day_scenario(Group(GroupId("small")), found.records, rates, begin_ms=midnight_ms, end_ms=BEGIN_MS + DAY_MS)
+    scenario = day.scenario
     assert scenario.present == ()
     assert [(step.act, step.worker) for step in scenario.steps[: len(NAMES)]] == [(Act.JOIN, name) for name in NAMES]
     assert scenario.until_ms == BEGIN_MS + DAY_MS - found.records[0][1]
@@ -111,30 +101,32 @@ def test_the_end_of_a_changelog_is_not_taken_for_state_that_was_restored_at_once
         for epoch, at_ms, one in found.records
     ]
     begin_ms, end_ms = BEGIN_MS - 60 * MINUTE, BEGIN_MS + DAY_MS
-    scenario = tell(Group(GroupId("small")), far, Rates({}, found.restored), begin_ms=begin_ms, end_ms=end_ms).scenario
+    scenario = day_scenario(
+        Group(GroupId("small")), far, Rates({}, found.restored), begin_ms=begin_ms, end_ms=end_ms
+    ).scenario
     assert max(scenario.tasks[0].records) < 10**6
-    later = tell(Group(GroupId("small")), far, Rates(), begin_ms=BEGIN_MS, end_ms=end_ms).scenario
+    later = day_scenario(Group(GroupId("small")), far, Rates(), begin_ms=BEGIN_MS, end_ms=end_ms).scenario
     assert max(later.tasks[0].records) > 10**9
 
 
 def test_without_samples_the_speed_is_learnt_from_how_long_copies_took() -> None:
     """A copy that has nothing yet takes as long as its state is large: that tells how fast members restore."""
-    story = told(noted(), Rates())
-    assert all(5_000 < worker.restore_per_second < 15_000 for worker in story.scenario.workers)
-    assert any("as no sample fell into a restore" in gap for gap in story.gaps)
+    day = told(noted(), Rates())
+    assert all(5_000 < worker.restore_per_second < 15_000 for worker in day.scenario.workers)
+    assert any("as no sample fell into a restore" in gap for gap in day.gaps)
     # That somebody came back without its disk only samples tell: what it ran need not move then.
-    trial = attempt(story.scenario, present(story.scenario))
-    assert 0 < trial.moves <= story.lived.moves
-    assert abs(trial.downtime_ms - story.lived.downtime_ms) < 0.25 * story.lived.downtime_ms
+    trial = attempt(day.scenario, present(day.scenario))
+    assert 0 < trial.moves <= day.lived.moves
+    assert abs(trial.downtime_ms - day.lived.downtime_ms) < 0.25 * day.lived.downtime_ms
 
 
 def test_without_samples_and_restores_it_is_said_what_is_not_known() -> None:
-    """Where nobody restored anything the story goes on with what is usual, and says so, and what would tell."""
+    """Where nobody restored anything the day goes on with what is usual, and says so, and what would tell."""
     found = noted()
     early = replace(found, records=[one for one in found.records if one[1] < BEGIN_MS + 50 * MINUTE])
-    story = told(early, Rates())
-    assert {worker.restore_per_second for worker in story.scenario.workers} == {RESTORE_PER_SECOND}
-    assert any("nobody was seen restoring" in gap and "once a minute" in gap for gap in story.gaps)
+    day = told(early, Rates())
+    assert {worker.restore_per_second for worker in day.scenario.workers} == {RESTORE_PER_SECOND}
+    assert any("nobody was seen restoring" in gap and "once a minute" in gap for gap in day.gaps)
 
 
 def test_state_on_a_disk_tells_no_speed() -> None:
@@ -153,8 +145,8 @@ def test_state_on_a_disk_tells_no_speed() -> None:
         restores.granted(picture(7_000, Role.WARMUP), kept=kept)
         restores.granted(picture(7_100, Role.STANDBY), kept=kept)
     assert [(one.from_ms, one.to_ms) for one in restores.spans(with_first=True)] == [(1_000, 5_000)]
-    assert learnt(restores, lambda _task, _at_ms: 8_000.0, is_new=False) == Learnt(2_000.0, (member,), 1)
-    assert learnt(restores, lambda _task, _at_ms: 500.0, is_new=False) is None
+    assert restore_speed(restores, lambda _task, _at_ms: 8_000.0, is_new=False) == RestoreSpeed(2_000.0, (member,), 1)
+    assert restore_speed(restores, lambda _task, _at_ms: 500.0, is_new=False) is None
 
 
 def test_a_first_start_takes_as_long_as_it_did() -> None:
@@ -182,9 +174,9 @@ def test_a_takeover_is_a_crash_some_seconds_before() -> None:
     at_ms = BEGIN_MS + DAY_MS - 5 * MINUTE
     again = replace(last, id=MemberId("d.9"), joined_ms=at_ms)
     records: list[r.Record] = [r.MemberGone(last.id, Cause.TAKEN_OVER, at_ms, at_ms), r.MemberJoined(again)]
-    story = told(replace(found, records=[*found.records, *((2, at_ms, one) for one in records)]))
-    assert [(step.act, step.worker) for step in story.scenario.steps[-2:]] == [(Act.CRASH, "d"), (Act.RETURN, "d")]
-    assert story.scenario.steps[-2].at_ms == DAY_MS - 5 * MINUTE - 10_000
+    day = told(replace(found, records=[*found.records, *((2, at_ms, one) for one in records)]))
+    assert [(step.act, step.worker) for step in day.scenario.steps[-2:]] == [(Act.CRASH, "d"), (Act.RETURN, "d")]
+    assert day.scenario.steps[-2].at_ms == DAY_MS - 5 * MINUTE - 10_000
 
 
 def test_a_day_without_a_group_is_no_story() -> None:
@@ -192,12 +184,12 @@ def test_a_day_without_a_group_is_no_story() -> None:
     found = noted()
     end = found.records[-1][1]
     deleted = [*found.records, (2, end, r.GroupDeleted(end, end))]
-    with pytest.raises(NoStory, match="not declared"):
+    with pytest.raises(NoDayScenario, match="not declared"):
         told(replace(found, records=deleted))
-    with pytest.raises(NoStory, match="not declared"):
+    with pytest.raises(NoDayScenario, match="not declared"):
         told(replace(found, records=[]))
     of_streams = [*found.records, (2, end, r.ConfigChanged(GroupConfig(kafka_streams=True)))]
-    with pytest.raises(NoStory, match="Kafka Streams"):
+    with pytest.raises(NoDayScenario, match="Kafka Streams"):
         told(replace(found, records=of_streams))
-    with pytest.raises(NoStory, match="no members"):
+    with pytest.raises(NoDayScenario, match="no members"):
         told(replace(found, records=[one for one in found.records if isinstance(one[2], r.GroupDeclared)]))

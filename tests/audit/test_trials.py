@@ -4,20 +4,10 @@ from dataclasses import replace
 
 import msgspec
 
+from batonpass.audit.day_scenario import DayScenario
 from batonpass.audit.findings import GroupDay
-from batonpass.audit.whatif import (
-    NOT_TOLD,
-    TUNED,
-    Story,
-    Trial,
-    Value,
-    choose,
-    grid,
-    present,
-    recommendation,
-    recommendations,
-    worth_trying,
-)
+from batonpass.audit.trials import TUNED, Trial, Value, choose, grid, present, recommendation
+from batonpass.audit.whatif import NOT_TOLD, recommendations, worth_trying
 from batonpass.core.policy import parse_config
 from batonpass.simulate.scenario.model import Scenario, TaskSort, Worker
 from batonpass.simulate.scenario.tally import Counted
@@ -38,9 +28,9 @@ def trial(downtime_ms: int, moves: int = 10, size: int = 1_000, **changed: Value
     return Trial({**NOW, **changed}, downtime_ms, moves, size)
 
 
-def story(downtime_ms: int, moves: int = 10, *gaps: str) -> Story:
+def lived_day(downtime_ms: int, moves: int = 10, *gaps: str) -> DayScenario:
     """Return a day that was down for so long."""
-    return Story(SCENARIO, Counted(downtime_ms, moves, 0, 0, 0, 0), gaps)
+    return DayScenario(SCENARIO, Counted(downtime_ms, moves, 0, 0, 0, 0), gaps)
 
 
 def test_the_present_settings_come_first() -> None:
@@ -108,11 +98,11 @@ def test_among_equals_the_smallest_change_wins() -> None:
 def test_a_close_simulation_is_called_so() -> None:
     """Simulated and lived figures stand side by side, and how far they agree is said in words."""
     trials = [trial(60_000), trial(10_000, acceptable_recovery_lag=1_000)]
-    close = recommendation("g", story(66_000), trials)
+    close = recommendation("g", lived_day(66_000), trials)
     assert "1 min of downtime and 10 moves; in truth it had 1 min 6 s and 10" in close.confidence
     assert "follows this day closely" in close.confidence
-    assert "roughly" in recommendation("g", story(100_000), trials).confidence
-    off = recommendation("g", story(600_000, 10, "weights of tasks are left out"), trials)
+    assert "roughly" in recommendation("g", lived_day(100_000), trials).confidence
+    off = recommendation("g", lived_day(600_000, 10, "weights of tasks are left out"), trials)
     assert "does not follow this day" in off.confidence
     assert "Beware: weights of tasks are left out." in off.confidence
 
@@ -134,19 +124,19 @@ def test_what_a_standby_cannot_change_is_not_held_against_it() -> None:
     bought = replace(trial(75_000, num_standby_replicas=2), silence_ms=60_000)
     assert choose([now, bought]) is bought
     assert choose([now, replace(bought, downtime_ms=85_000)]) is now
-    told = recommendation("g", story(100_000), [now, bought]).confidence
+    told = recommendation("g", lived_day(100_000), [now, bought]).confidence
     assert "Of the downtime that is left, 1 min is waiting for members that had died" in told
-    assert "session_timeout_ms" not in recommendation("g", story(60_000), [trial(60_000)]).confidence
+    assert "session_timeout_ms" not in recommendation("g", lived_day(60_000), [trial(60_000)]).confidence
 
 
 def test_where_the_simulation_does_not_follow_it_is_said_in_what_and_why() -> None:
     """What differs is named; then what is not known, else that the day was short, else what a simulation lacks."""
     now = trial(5_000)
-    known = story(60_000)
+    known = lived_day(60_000)
     day = replace(known.scenario, until_ms=86_400_000)
 
-    def told(story: Story) -> str:
-        return recommendation("g", story, [now]).confidence
+    def told(one: DayScenario) -> str:
+        return recommendation("g", one, [now]).confidence
 
     assert "does not follow this day in downtime: " in told(replace(known, scenario=day))
     assert "slower to start and to stop" in told(replace(known, scenario=day))
@@ -163,12 +153,12 @@ def test_what_the_recommendation_rests_on_says_how_sure_it_is() -> None:
     """Where tasks are to be where they belong sooner, it matters how long they were elsewhere in truth; else not."""
     now = replace(trial(60_000), waiting_ms=600_000)
     soon = replace(trial(60_000, max_warmup_replicas=4), waiting_ms=300_000)
-    told = recommendation("g", story(60_000), [now, soon]).confidence
+    told = recommendation("g", lived_day(60_000), [now, soon]).confidence
     assert "does not follow this day" in told
     assert "Tasks run elsewhere than where they belong for 5 min in all instead of 10 min." in told
-    lived = replace(story(60_000), lived=replace(story(60_000).lived, waiting_ms=590_000))
+    lived = replace(lived_day(60_000), lived=replace(lived_day(60_000).lived, waiting_ms=590_000))
     assert "closely" in recommendation("g", lived, [now, soon]).confidence
-    assert "closely" in recommendation("g", story(60_000), [now]).confidence
+    assert "closely" in recommendation("g", lived_day(60_000), [now]).confidence
 
 
 def test_settings_far_off_are_tried_against_the_defaults() -> None:
@@ -188,12 +178,12 @@ def test_settings_far_off_are_tried_against_the_defaults() -> None:
 def test_a_recommendation_shows_everything_that_was_tried() -> None:
     """Present, recommended and the whole grid are there; refused settings are not, and more copies are priced."""
     trials = [trial(60_000), trial(1_000, num_standby_replicas=2), replace(trial(0), refused="no")]
-    found = recommendation("g", story(60_000), trials)
+    found = recommendation("g", lived_day(60_000), trials)
     assert (found.present.downtime_ms, found.recommended.downtime_ms) == (60_000.0, 1_000.0)
     assert found.recommended.settings["num_standby_replicas"] == 2
     assert len(found.grid) == 2
     assert "1 more copy of every task, about 10.0 GB" in found.confidence
-    same = recommendation("g", story(60_000), trials[:1])
+    same = recommendation("g", lived_day(60_000), trials[:1])
     assert same.recommended == same.present
     assert "No setting that was tried is enough better" in same.confidence
 
@@ -202,7 +192,7 @@ def test_rows_come_back_in_any_order() -> None:
     """What executors found is put together by group and place; a group whose own day failed is named."""
 
     def row(group: str, place: int, one: Trial) -> tuple[str, int, str, str]:
-        kept = msgspec.json.encode(story(60_000)).decode() if place == 0 else ""
+        kept = msgspec.json.encode(lived_day(60_000)).decode() if place == 0 else ""
         return group, place, msgspec.json.encode(one).decode(), kept
 
     better = trial(5_000, max_warmup_replicas=8)

@@ -1,8 +1,8 @@
 """After the database lost commits: a failover to a replica that was behind, or a restore from a backup.
 
-What was lost cannot be had again, but it must not be done over under the same names. Coordinator epochs and positions
-of events leap above everything that may have been given away; whoever coordinated before finds that it does so no more;
-and each group is marked, so that it hears of the loss from whoever reads it next (L3).
+Lost commits cannot be restored, and their epochs and positions must not be used again. So coordinator epochs and
+positions of events leap above everything that may have been given out, coordinators lose their leases, and each group
+is marked: whoever reads it next tells it of the loss (L3).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Recovered(NamedTuple):
     position: int
 
 
-async def recovered(engine: AsyncEngine) -> Recovered:
+async def recover(engine: AsyncEngine) -> Recovered:
     """Have everything go on after lost commits. Once more does no harm: numbers leap again, and groups are told again.
 
     Coordinators may run meanwhile: what they have in memory is refused, and they read everything anew.

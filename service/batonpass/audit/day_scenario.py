@@ -1,0 +1,396 @@
+"""A group's day as a scenario that can be played again, from its records and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from statistics import median
+from typing import Final
+
+from batonpass.audit.restores import Restores, RestoreSpeed, first_sizes, restore_speed
+from batonpass.core import records as r
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import ActiveState, Cause, Group, Member, OnLeaseLost
+from batonpass.core.policy import GroupConfig
+from batonpass.core.room import has_limits
+from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.tally import Counted, Tally
+
+TAKEN_OVER_AFTER_MS: Final = 10_000
+"""A run that another one took over from is assumed to have ended so long before; the records do not say when."""
+
+RESTARTS_WITHIN_MS: Final = 900_000
+"""Without a grace a restart is written as a leave: whoever is back by its instance id so soon was restarting."""
+
+RECORDS_UNKNOWN: Final = 100_000
+"""So much state has a task of which nothing is known, in a group in which nothing is known of any."""
+
+LOST_SHARE: Final = 0.9
+LOST_LEAST: Final = 1_000
+"""A copy of state that was there before and lacks this share of it, and so many records, began from nothing."""
+
+_SLOPE_LEAST_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What the samples of a day tell of one group.
+
+    ``lags`` has the largest lag of each member's copy of each task, and when that was; ``restored`` how fast each
+    member restored, in records a second.
+    """
+
+    lags: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    restored: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DayScenario:
+    """A day as it can be played again, and its results when it was lived; ``so_far``: it is under way still.
+
+    ``gaps`` say, in words for a person, what is not known or not simulated.
+    """
+
+    scenario: Scenario
+    lived: Counted
+    gaps: tuple[str, ...] = ()
+    so_far: bool = False
+
+
+class NoDayScenario(Exception):
+    """The day of a group cannot be played again; the text says why."""
+
+
+def day_scenario(
+    base: Group, records: Sequence[tuple[int, int, r.Record]], rates: Rates, *, begin_ms: int, end_ms: int
+) -> DayScenario:
+    """Return the day from ``begin_ms`` to ``end_ms``, told from the group as it was before the first record.
+
+    The day of a group that was declared in it begins then, with nobody there: whoever joins restores what there is.
+
+    ``records`` have the coordinator epoch and the instant with which each of them was appended.
+
+    Raises:
+        NoDayScenario: when there is nothing to play: no members, no tasks, a deleted group, or one of Kafka Streams.
+    """
+    before = [one for _, at_ms, one in records if at_ms < begin_ms]
+    day = [entry for entry in records if entry[1] >= begin_ms]
+    start = evolve(base, before)
+    is_new = not start.declared and bool(day)
+    if is_new:
+        begin_ms = day[0][1]
+    builder = _DayBuilder(start, begin_ms)
+    tally = Tally(start, begin_ms=begin_ms, end_ms=end_ms)
+    for epoch, at_ms, record in day:
+        builder.take(record, at_ms, epoch)
+        tally.take((record,), at_ms)
+    end = evolve(start, (one for _, _, one in day))
+    if not end.declared or not end.topology.subtopologies:
+        raise NoDayScenario("the group is not declared when the day ends")
+    if end.config.kafka_streams:
+        raise NoDayScenario("the rebalances of a Kafka Streams application are not simulated")
+    if not builder.workers:
+        raise NoDayScenario("the group has no members all day")
+    growth, sizes = _sizes(builder.ends, rates, begin_ms)
+    told = restore_speed(
+        builder.restores, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms), is_new=is_new
+    )
+    rates, slow = _with_speed(rates, told)
+    if is_new:
+        sizes = first_sizes(sizes, builder.restores.first_ms, _usual_speed(rates))
+    sorts, unknown = _sorts(end, growth, sizes)
+    builder.look_at_disks(rates, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
+    scenario = Scenario(
+        name=f"day of {end.id}",
+        group=end.id,
+        tasks=tuple(sorts),
+        workers=_workers(builder, rates),
+        present=tuple(builder.present),
+        config=_config(end.config),
+        steps=tuple(sorted(builder.steps, key=lambda one: one.at_ms)),
+        until_ms=end_ms - begin_ms,
+    )
+    return DayScenario(scenario, tally.counted(), (*builder.gaps(), *unknown, *slow, *_left_out(end)))
+
+
+class _DayBuilder:
+    """Follows one day: who is there, and what befalls them."""
+
+    def __init__(self, start: Group, begin_ms: int) -> None:
+        self._begin_ms = begin_ms
+        self._config = start.config
+        self.names: dict[MemberId, str] = {}
+        self._up: dict[str, MemberId] = {}
+        self._draining: set[str] = set()
+        self._seen: set[str] = set()
+        self._suspected_ms: dict[MemberId, int] = {}
+        self._had: dict[str, set[TaskId]] = {}
+        # Which step brought a run back, and what it had had before.
+        self._returns: dict[MemberId, tuple[int, frozenset[TaskId]]] = {}
+        # Which step has it leave who may have been restarting.
+        self._left: dict[str, int] = {}
+        self.restores = Restores()
+        self._epoch: int | None = None
+        self._unusual: dict[str, int] = {}
+        self.workers: dict[str, Member] = {}
+        self.present: list[str] = []
+        self.steps: list[Step] = []
+        # Where each changelog ended, and when that was said.
+        self.ends: dict[TaskId, list[tuple[int, int]]] = {}
+        for member_id, member in sorted(start.members.items()):
+            name = self._name(member)
+            self.workers[name] = member
+            self._had[name] = set(member.assignment)
+            self._seen.add(name)
+            if member.away_until_ms is None:
+                self._up[name] = member_id
+                self.present.append(name)
+                if member.drain is not None:
+                    self._draining.add(name)
+                    self._step(begin_ms, Act.DRAIN, name)
+            else:
+                # It restarts over midnight: it is there, and goes at once.
+                self.present.append(name)
+                self._step(begin_ms, Act.RESTART, name)
+
+    def take(self, record: r.Record, at_ms: int, epoch: int) -> None:
+        """Take the next record of the day."""
+        if self._epoch is not None and epoch != self._epoch:
+            self._step(at_ms, Act.COORDINATOR)
+        self._epoch = epoch
+        match record:
+            case r.MemberJoined(member=member):
+                self._joined(member)
+            case r.MemberGone():
+                self._gone(record)
+            case r.MemberAway(member_id=member_id):
+                self._ended(member_id, Act.RESTART, record.at_ms)
+            case r.MemberSuspected(member_id=member_id):
+                self._suspected_ms[member_id] = at_ms
+            case r.SuspicionCleared(member_id=member_id):
+                self._suspected_ms.pop(member_id, None)
+            case r.DrainStarted(member_id=member_id):
+                self._drains(record)
+            case r.AssignmentChanged():
+                self._assignment_changed(record)
+            case r.ActiveReported(task=task, member_id=member_id, state=ActiveState.RUNNING):
+                self.restores.runs(member_id, task, record.at_ms)
+            case r.TaskReleased(task=task, final_position=final) if final:
+                self.ends.setdefault(task, []).append((record.at_ms or at_ms, sum(end for _, end in final)))
+            case r.ConfigChanged(config=config):
+                self._config = config
+                self._note("changes of settings")
+            case r.TopologyChanged():
+                self._note("changes of the topology")
+            case r.Paused() | r.TaskPinned() | r.StormBegan() | r.GrantsHeld() | r.TaskParked():
+                self._note("pauses, pins, storms and parked tasks")
+            case _:
+                pass
+
+    def gaps(self) -> tuple[str, ...]:
+        """Say what happened that is not played again."""
+        told = sorted(self._unusual.items())
+        return tuple(f"{what} are left out ({'once' if count == 1 else f'{count:,} times'})" for what, count in told)
+
+    def _note(self, what: str) -> None:
+        self._unusual[what] = self._unusual.get(what, 0) + 1
+
+    def _name(self, member: Member) -> str:
+        name = str(member.instance_id or member.id)
+        self.names[member.id] = name
+        return name
+
+    def _step(self, at_ms: int, act: Act, worker: str = "", **more: object) -> None:
+        self.steps.append(Step(max(0, at_ms - self._begin_ms), act, worker, **more))  # type: ignore[arg-type]
+
+    def _joined(self, member: Member) -> None:
+        name = self._name(member)
+        if name in self._up:
+            # The run before it ended unseen.
+            self._crashed(name, member.joined_ms - TAKEN_OVER_AFTER_MS)
+        act = Act.RETURN if name in self._seen else Act.JOIN
+        if act is Act.RETURN:
+            self._restarted(name, member)
+            self._returns[member.id] = len(self.steps), frozenset(self._had.get(name, ()))
+        self._step(member.joined_ms, act, name)
+        self._seen.add(name)
+        self._up[name] = member.id
+        self._draining.discard(name)
+        self.workers[name] = member
+
+    def _restarted(self, name: str, member: Member) -> None:
+        place = self._left.pop(name, None)
+        came_ms = member.joined_ms - self._begin_ms
+        if place is not None and member.instance_id and came_ms - self.steps[place].at_ms <= RESTARTS_WITHIN_MS:
+            self.steps[place] = replace(self.steps[place], act=Act.RESTART)
+
+    def _crashed(self, name: str, at_ms: int) -> None:
+        del self._up[name]
+        self._step(at_ms, Act.CRASH, name)
+
+    def _gone(self, record: r.MemberGone) -> None:
+        match record.cause:
+            case Cause.EXPIRED | Cause.FENCED:
+                since = self._suspected_ms.pop(record.member_id, None)
+                heard_ms = record.at_ms - self._config.session_timeout_ms
+                broke_ms = None if since is None else since - self._config.suspect_timeout_ms
+                self._ended(record.member_id, Act.CRASH, heard_ms if broke_ms is None else max(heard_ms, broke_ms))
+            case Cause.REPLACED | Cause.TAKEN_OVER:
+                self._ended(record.member_id, Act.CRASH, record.at_ms - TAKEN_OVER_AFTER_MS)
+            case Cause.EVICTED:
+                self._ended(record.member_id, Act.CRASH, record.at_ms)
+            case Cause.LEFT:
+                self._ended(record.member_id, Act.LEAVE, record.at_ms)
+            case Cause.RESTARTED | Cause.GRACE_OVER:
+                # It has stopped before, which has been told.
+                pass
+
+    def _ended(self, member_id: MemberId, act: Act, at_ms: int) -> None:
+        name = self.names.get(member_id)
+        if name is None or self._up.get(name) != member_id:
+            return
+        del self._up[name]
+        if not (act is Act.LEAVE and name in self._draining):
+            if act is Act.LEAVE and not self._config.rejoin_grace_ms:
+                self._left[name] = len(self.steps)
+            self._step(at_ms, act, name)
+        self._draining.discard(name)
+
+    def _drains(self, record: r.DrainStarted) -> None:
+        name = self.names.get(record.member_id)
+        if name is not None and name in self._up and name not in self._draining:
+            self._draining.add(name)
+            deadline_ms = None if record.deadline_ms is None else max(1, record.deadline_ms - record.since_ms)
+            self._step(record.since_ms, Act.DRAIN, name, deadline_ms=deadline_ms)
+
+    def _assignment_changed(self, record: r.AssignmentChanged) -> None:
+        _, had_before = self._returns.get(record.member_id, (0, frozenset()))
+        self.restores.granted(record, kept=had_before)
+        name = self.names.get(record.member_id)
+        if name is not None:
+            had = self._had.setdefault(name, set())
+            had.update(record.granted)
+            had.difference_update(record.revoked)
+
+    def look_at_disks(self, rates: Rates, size_at: Callable[[str, int], float]) -> None:
+        """Have those come back without their disks who had to restore from the beginning what they had before."""
+        for (member_id, task), (lag, at_ms) in sorted(rates.lags.items()):
+            place, had = self._returns.get(MemberId(member_id), (None, frozenset()))
+            if place is not None and task in had and lag >= max(LOST_LEAST, LOST_SHARE * size_at(task, at_ms)):
+                self.steps[place] = replace(self.steps[place], keeps_disk=False)
+
+
+def _config(config: GroupConfig) -> dict[str, object]:
+    """Return the settings that are not the defaults, as a declaration would name them."""
+    usual = asdict(GroupConfig())
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in asdict(config).items()
+        if value != usual[name]
+    }
+
+
+def _sizes(
+    ends: Mapping[TaskId, Sequence[tuple[int, int]]], rates: Rates, begin_ms: int
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Return by how much the changelog of each task grew a second, and where it ended when the day began.
+
+    A changelog's end is known where a member said where it stopped writing, else from the lag of a copy that had it
+    all before it.
+    """
+    growth: dict[str, float] = {task: slope for task, said in ends.items() if (slope := _slope(said)) is not None}
+    usual = median(growth.values()) if growth else 0.0
+    sizes: dict[str, int] = {}
+    for task, said in ends.items():
+        at_ms, end = said[0]
+        sizes[task] = max(0, end - round(growth.get(task, usual) * (at_ms - begin_ms) / 1_000))
+    seen: dict[str, int] = {}
+    for (_, name), (lag, at_ms) in rates.lags.items():
+        begun = lag - round(growth.get(name, usual) * max(0, at_ms - begin_ms) / 1_000)
+        seen[name] = max(seen.get(name, 0), begun)
+    return growth, {**seen, **sizes}
+
+
+def _size_at(growth: Mapping[str, float], sizes: Mapping[str, int], task: str, in_ms: int) -> float:
+    return sizes.get(task, 0) + growth.get(task, 0.0) * in_ms / 1_000
+
+
+def _sorts(group: Group, growth: Mapping[str, float], sizes: Mapping[str, int]) -> tuple[list[TaskSort], list[str]]:
+    """Return the tasks by subtopology, with state and growth, and what is not known of them."""
+    usual_growth = median(growth.values()) if growth else 0.0
+    usual_size = round(median(sizes.values())) if sizes else RECORDS_UNKNOWN
+    sorts, known, stateful = [], 0, 0
+    for one in group.topology.subtopologies:
+        names = [f"{one.id}_{partition}" for partition in range(one.partitions or 0)]
+        if not names:
+            continue
+        if one.stateful:
+            stateful += len(names)
+            known += sum(name in sizes for name in names)
+        sorts.append(
+            TaskSort(
+                records=tuple(sizes.get(name, usual_size) if one.stateful else 0 for name in names),
+                rate=tuple(growth.get(name, usual_growth) if one.stateful else 0.0 for name in names),
+                stateful=one.stateful,
+            )
+        )
+    if not sorts:
+        raise NoDayScenario("the group has no tasks when the day ends")
+    missing = stateful - known
+    unknown = [f"the state of {missing} of {stateful} tasks is not known and taken to be the usual"] if missing else []
+    return sorts, unknown
+
+
+def _slope(said: Sequence[tuple[int, int]]) -> float | None:
+    """Return by how many records a second a changelog grew, from where it was said to end."""
+    (first_ms, first), (last_ms, last) = said[0], said[-1]
+    if last_ms - first_ms < _SLOPE_LEAST_MS or last < first:
+        return None
+    return (last - first) * 1_000 / (last_ms - first_ms)
+
+
+def _with_speed(rates: Rates, found: RestoreSpeed | None) -> tuple[Rates, list[str]]:
+    """Return the rates with how fast members restore, and what to say of it where samples do not tell."""
+    if rates.restored:
+        return rates, []
+    if found is None:
+        said = f"nobody was seen restoring; {RESTORE_PER_SECOND:,.0f} records a second are assumed"
+        return rates, [f"{said} (samples are taken once a minute: a restore that takes longer tells the speed)"]
+    copies = "1 copy" if found.copies == 1 else f"{found.copies:,} copies"
+    said = f"how fast members restore, {found.speed:,.0f} records a second, is taken from how long {copies} took"
+    everybody = {str(member_id): found.speed for member_id in found.members}
+    return replace(rates, restored=everybody), [f"{said}, as no sample fell into a restore"]
+
+
+def _usual_speed(rates: Rates) -> float:
+    return median(rates.restored.values()) if rates.restored else RESTORE_PER_SECOND
+
+
+def _workers(builder: _DayBuilder, rates: Rates) -> tuple[Worker, ...]:
+    """Return the workers, with how fast they restore."""
+    speeds: dict[str, float] = {}
+    for member_id, speed in rates.restored.items():
+        name = builder.names.get(MemberId(member_id))
+        if name is not None:
+            speeds[name] = max(speeds.get(name, 0.0), speed)
+    usual = median(speeds.values()) if speeds else RESTORE_PER_SECOND
+    return tuple(
+        Worker(
+            name,
+            capacity=member.capacity,
+            tags=dict(member.client_tags),
+            restore_per_second=speeds.get(name, usual),
+            fenced=member.on_lease_lost is OnLeaseLost.CONTINUE,
+        )
+        for name, member in sorted(builder.workers.items())
+    )
+
+
+def _left_out(group: Group) -> list[str]:
+    found = []
+    if any(weight != 1.0 for weight in group.table.weight):
+        found.append("weights of tasks are left out")
+    if has_limits(group):
+        found.append("limits of members on tasks and on their disks are left out")
+    return found

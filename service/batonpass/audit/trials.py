@@ -1,0 +1,322 @@
+"""A day under other settings: which are tried, how one trial goes, and which are recommended.
+
+All of it is pure and deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from batonpass.audit.day_scenario import DayScenario
+from batonpass.audit.findings import Outcome, Recommendation, amount
+from batonpass.core.durations import duration
+from batonpass.core.errors import InvalidConfig
+from batonpass.core.ids import GroupId
+from batonpass.core.model import Group
+from batonpass.core.policy import GroupConfig, parse_config
+from batonpass.simulate.scenario.model import Act, Scenario
+from batonpass.simulate.scenario.play import LEAD_MS, play
+from batonpass.simulate.scenario.tally import Tally
+
+Value = int | float | str | bool | None
+
+TUNED: Final = (
+    *("max_warmup_replicas", "acceptable_recovery_lag", "num_standby_replicas", "rejoin_grace_ms"),
+    "probing_rebalance_interval_ms",
+)
+"""The settings that are tried: those that trade downtime, moves and restored bytes against each other."""
+
+USUAL: Final = GroupConfig()
+"""The defaults are tried too: settings that are far off do not come right by doubling or halving them."""
+
+GRACES_MS: Final = (60_000, 900_000)
+PROBE_OFTEN_MS: Final = 60_000
+
+BETTER_SHARE: Final = 0.10
+BETTER_MS: Final = 1_000
+"""A change of settings is worth its while from so much less downtime on: this share of it, and so many milliseconds."""
+
+SAME_SHARE: Final = 0.05
+"""Outcomes whose downtime differs by less than this share of the present one are taken to be equal."""
+
+SOONER_SHARE: Final = 0.25
+SOONER_MS: Final = 60_000
+"""Tasks that run where they belong so much sooner are worth a change where that costs no downtime."""
+
+STEPS: Final = 10
+"""Bytes and waiting are compared in tenths of the present ones, so that a handful of records decides nothing."""
+
+STANDBY_SHARE: Final = 0.5
+"""A further standby costs a copy of all state for good: it is to leave less than this share of the downtime, but for
+sessions of members that died, which run out as they do whoever stands by."""
+
+SILENCE_SHARE: Final = 0.5
+"""It is said that members that died are waited for where this is more than such a share of the downtime left."""
+
+CLOSE: Final = 0.25
+ROUGH: Final = 0.5
+"""By how large a share the simulation of the present settings may differ from the day to be called close, or rough."""
+
+
+SHORT_MS: Final = 3_600_000
+"""Of a shorter day it is said that it was short, where its simulation does not follow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Results of one set of settings. ``missed`` steps could not be taken; ``refused`` says why none was.
+
+    ``waiting_ms`` is how long tasks ran elsewhere than where they belong; ``silence_ms`` is the part of the downtime in
+    which members that had died were waited for.
+    """
+
+    settings: Mapping[str, Value]
+    downtime_ms: int = 0
+    moves: int = 0
+    bytes: int = 0
+    missed: int = 0
+    refused: str = ""
+    waiting_ms: int = 0
+    silence_ms: int = 0
+
+    @property
+    def outcome(self) -> Outcome:
+        """The trial as it is reported."""
+        return Outcome(self.settings, float(self.downtime_ms), self.moves, self.bytes, float(self.waiting_ms))
+
+
+def present(scenario: Scenario) -> dict[str, Value]:
+    """Return the settings that a day had, of those that are tried."""
+    config = parse_config(scenario.config)
+    return {name: getattr(config, name) for name in TUNED}
+
+
+def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
+    """Return the settings to try, the present ones first: each changed by itself, the likely pairs, the defaults."""
+    config = parse_config(scenario.config)
+    stateful = sum(sort.partitions for sort in scenario.tasks if sort.stateful)
+    budget, lag, standbys = config.warmup_budget(stateful), config.acceptable_recovery_lag, config.num_standby_replicas
+    one_by_one: list[dict[str, Value]] = [{"max_warmup_replicas": count} for count in (2 * budget, 4 * budget)]
+    if budget > 1:
+        one_by_one.append({"max_warmup_replicas": budget // 2})
+    one_by_one += [{"acceptable_recovery_lag": lag * 10}, {"acceptable_recovery_lag": lag // 10}]
+    one_by_one.append({"acceptable_recovery_lag": lag // 10, "max_warmup_replicas": 4 * budget})
+    if standbys:
+        one_by_one.append({"num_standby_replicas": standbys - 1})
+    if most_at_once(scenario) > standbys + 1:
+        one_by_one.append({"num_standby_replicas": standbys + 1})
+        one_by_one.append({"num_standby_replicas": standbys + 1, "max_warmup_replicas": 4 * budget})
+    one_by_one += [{"rejoin_grace_ms": grace} for grace in GRACES_MS]
+    one_by_one.append({"rejoin_grace_ms": GRACES_MS[-1], "max_warmup_replicas": 4 * budget})
+    if config.probing_rebalance_interval_ms > PROBE_OFTEN_MS:
+        one_by_one.append({"probing_rebalance_interval_ms": PROBE_OFTEN_MS})
+    usual: dict[str, Value] = {name: getattr(USUAL, name) for name in TUNED}
+    one_by_one += [*({name: value} for name, value in usual.items()), usual]
+    now = present(scenario)
+    tried: list[dict[str, Value]] = [now]
+    for change in one_by_one:
+        wanted = {**now, **change}
+        if wanted not in tried and _is_allowed(config, wanted):
+            tried.append(wanted)
+    return tuple(tried)
+
+
+def most_at_once(scenario: Scenario) -> int:
+    """Return how many members there were at the most at one time."""
+    there = set(scenario.present)
+    most = len(there)
+    for step in sorted(scenario.steps, key=lambda one: one.at_ms):
+        if step.act in {Act.JOIN, Act.RETURN}:
+            there.add(step.worker)
+        elif step.act in {Act.CRASH, Act.LEAVE, Act.RESTART}:
+            there.discard(step.worker)
+        most = max(most, len(there))
+    return most
+
+
+def _is_allowed(config: GroupConfig, wanted: Mapping[str, Value]) -> bool:
+    try:
+        parse_config(wanted, config)
+    except InvalidConfig:
+        return False
+    return True
+
+
+def attempt(scenario: Scenario, settings: Mapping[str, Value]) -> Trial:
+    """Play a day under other settings, and count its results as those of the day itself are counted."""
+    tried = replace(scenario, config={**scenario.config, **settings})
+    end_ms = LEAD_MS + (scenario.until_ms or 0)
+    tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=end_ms)
+    try:
+        played = play(tried, observer=tally)
+    except (RuntimeError, InvalidConfig) as error:
+        return Trial(settings, refused=str(error)[:200])
+    counted = tally.counted()
+    restored = played.outcome.restored_records * scenario.record_bytes
+    return Trial(
+        settings,
+        downtime_ms=counted.downtime_ms,
+        moves=counted.moves,
+        bytes=restored,
+        missed=len(played.missed),
+        waiting_ms=counted.waiting_ms,
+        silence_ms=counted.silence_ms,
+    )
+
+
+def recommendation(group: str, day: DayScenario, trials: Sequence[Trial]) -> Recommendation:
+    """Return what to set; ``trials`` begin with that of the present settings.
+
+    Raises:
+        ValueError: The present settings could not be played.
+    """
+    now = trials[0]
+    if now.refused:
+        raise ValueError(now.refused)
+    played = [one for one in trials if not one.refused]
+    best = choose(played)
+    return Recommendation(
+        group=group,
+        present=now.outcome,
+        recommended=best.outcome,
+        confidence=" ".join(_sentences(day, now, best)),
+        grid=tuple(one.outcome for one in played),
+    )
+
+
+def choose(trials: Sequence[Trial]) -> Trial:
+    """Return the trial to recommend, of several that begin with the present settings.
+
+    The least downtime wins if it is worth a change; what costs a further copy of all state wins only where it leaves
+    less than half of what can be had without, not counting how long the dead are waited for. Among equals the fewest
+    standbys win, then the fewest bytes, the least waiting, the fewest moves, and the fewest changed settings. Where
+    nothing lowers the downtime, what brings tasks to where they belong sooner is recommended, or what does less for
+    the same.
+    """
+    now = trials[0]
+    free = [one for one in trials if _standbys(one) <= _standbys(now)]
+    best = _best_of(free, now)
+    dear = [one for one in trials if _standbys(one) > _standbys(now)]
+    if dear:
+        bought = _best_of([*dear, best], now)
+        if _avoidable_ms(bought) < STANDBY_SHARE * _avoidable_ms(best) and _is_better(bought, best):
+            best = bought
+    return best
+
+
+def _avoidable_ms(one: Trial) -> int:
+    """Return the downtime that settings of the grid can do something about."""
+    return one.downtime_ms - one.silence_ms
+
+
+def _best_of(trials: Sequence[Trial], now: Trial) -> Trial:
+    least = min(one.downtime_ms for one in trials)
+    room = SAME_SHARE * now.downtime_ms
+    near = [one for one in trials if one.downtime_ms <= least + room]
+    best = min(near, key=lambda one: _cost(one, now))
+    if _is_better(best, now):
+        return best
+    # Nothing is down for less; perhaps something is done sooner, or for less.
+    bearable_ms = now.downtime_ms + max(BETTER_MS, room)
+    same = [one for one in trials if one.downtime_ms <= bearable_ms and _is_no_dearer(one, now)]
+    soonest = min(same, key=lambda one: (one.waiting_ms // SOONER_MS, _cost(one, now)), default=now)
+    if _is_sooner(soonest, now):
+        return soonest
+    cheapest = min((now, *same), key=lambda one: _cost(one, now))
+    saves = cheapest.bytes < (1 - BETTER_SHARE) * now.bytes or cheapest.moves < (1 - BETTER_SHARE) * now.moves
+    return cheapest if saves else now
+
+
+def _is_no_dearer(one: Trial, now: Trial) -> bool:
+    return one.bytes <= (1 + SAME_SHARE) * now.bytes and one.moves <= now.moves
+
+
+def _is_sooner(one: Trial, now: Trial) -> bool:
+    saved = now.waiting_ms - one.waiting_ms
+    return saved >= SOONER_MS and saved >= SOONER_SHARE * now.waiting_ms
+
+
+def _is_better(one: Trial, other: Trial) -> bool:
+    saved = other.downtime_ms - one.downtime_ms
+    return saved >= BETTER_MS and saved >= BETTER_SHARE * other.downtime_ms
+
+
+def _cost(one: Trial, now: Trial) -> tuple[int, int, int, int, int, str]:
+    changed = sum(one.settings[name] != now.settings[name] for name in TUNED)
+    restored = round(STEPS * one.bytes / now.bytes) if now.bytes else one.bytes
+    waiting = round(STEPS * one.waiting_ms / max(now.waiting_ms, SOONER_MS))
+    named = str(sorted(one.settings.items(), key=lambda item: item[0]))
+    return _standbys(one), restored, waiting, one.moves, changed, named
+
+
+def _standbys(one: Trial) -> int:
+    count = one.settings["num_standby_replicas"]
+    assert isinstance(count, int)  # noqa: S101 - a setting that is always a number
+    return count
+
+
+def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
+    """Say how sure the recommendation is, and what it costs beside."""
+    lived = day.lived
+    what = "the day so far" if day.so_far else "the day"
+    told = [
+        (
+            f"Simulated with the present settings, {what} has {duration(now.downtime_ms)} of downtime and {amount(now.moves, 'move')}; "
+            f"in truth it had {duration(lived.downtime_ms)} and {lived.moves}."
+        ),
+        _how_sure(day, now, best),
+    ]
+    if best is now:
+        told.append("No setting that was tried is enough better to change anything.")
+    if _is_sooner(best, now):
+        told.append(
+            f"Tasks run elsewhere than where they belong for {duration(best.waiting_ms)} in all instead of {duration(now.waiting_ms)}."
+        )
+    if best.silence_ms >= BETTER_MS and best.silence_ms > SILENCE_SHARE * best.downtime_ms:
+        told.append(
+            f"Of the downtime that is left, {duration(best.silence_ms)} is waiting for members that had died: "
+            "session_timeout_ms says how long, suspect_timeout_ms where outputs are fenced; neither is tried here."
+        )
+    extra = _standbys(best) - _standbys(now)
+    if extra > 0:
+        size = day.scenario.record_bytes
+        state = sum(sum(sort.records) for sort in day.scenario.tasks) * size * extra
+        more = "1 more copy" if extra == 1 else f"{extra} more copies"
+        told.append(f"It keeps {more} of every task, about {state / 1e9:.1f} GB at {size} bytes a record.")
+    left_out = [*day.gaps, *([f"{amount(now.missed, 'event')} could not be repeated"] if now.missed else [])]
+    if left_out:
+        told.append(f"Beware: {'; '.join(left_out)}.")
+    return told
+
+
+def _how_sure(day: DayScenario, now: Trial, best: Trial) -> str:
+    """Say how far the simulation of the present settings agrees with the day, in what the recommendation rests on."""
+    pairs = {"moves": (now.moves, day.lived.moves, 1)}
+    pairs["downtime"] = (now.downtime_ms, day.lived.downtime_ms, BETTER_MS)
+    if best is not now and _is_sooner(best, now) and not _is_better(best, now):
+        pairs["how long tasks run elsewhere"] = (now.waiting_ms, day.lived.waiting_ms, SOONER_MS)
+    # What is next to nothing in both agrees.
+    apart = {
+        what: abs(one - other) / max(one, other) if max(one, other) >= least else 0.0
+        for what, (one, other, least) in pairs.items()
+    }
+    worst = max(apart.values())
+    if worst <= CLOSE:
+        return "The simulation follows this day closely."
+    if worst <= ROUGH:
+        return "The simulation follows this day roughly: trust the order of the settings more than the figures."
+    what = " and ".join(what for what, share in apart.items() if share > ROUGH)
+    told = f"The simulation does not follow this day in {what}: take this as a hint, and try it on one group first."
+    return f"{told} {_why_apart(day, now)}"
+
+
+def _why_apart(day: DayScenario, now: Trial) -> str:
+    """Say what may keep a simulation from following its day, and what would change that."""
+    if day.gaps or now.missed:
+        return "What is not known of it, or left out, may be why, and is said below."
+    lasted_ms = day.scenario.until_ms or 0
+    if lasted_ms < SHORT_MS:
+        return f"It lasted {duration(lasted_ms)}, in which a few seconds decide: a longer one says more."
+    return "Its processes may have been slower to start and to stop, or failed otherwise, than simulated ones do."

@@ -1,0 +1,56 @@
+"""The outbox: committed events that are still to be passed on, by reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from batonpass.postgres.archive import PostgresArchive
+from batonpass.postgres.connect import reaching
+from batonpass.runtime.history import StoredEvent
+
+_BEGIN: Final = text(
+    "insert into outbox_readers as o (name, position)"
+    " values (:name, coalesce((select min(position) - 1 from events), (select position from event_counter), 0))"
+    " on conflict (name) do update set at = clock_timestamp() returning position"
+)
+_PASSED: Final = text(
+    "update outbox_readers set position = greatest(position, :position), at = clock_timestamp() where name = :name"
+)
+
+
+class PostgresOutbox:
+    """Events in the order of their commits, for one publisher, known by its name, that passes them on at least once.
+
+    They wait for it for a time (``upkeep``).
+
+    Only one process at a time should read under a name. Two do no harm but to pass on twice.
+    """
+
+    def __init__(self, engine: AsyncEngine, name: str) -> None:
+        """Read under a name; a new one begins with the oldest event that is kept."""
+        self._engine = engine
+        self._archive = PostgresArchive(engine)
+        self._name = name
+
+    async def next(self, limit: int) -> Sequence[StoredEvent]:
+        """Return the events after the last one that was passed on, oldest first; the same ones until they are.
+
+        Raises:
+            StoreUnavailable: when the database is away.
+        """
+        async with reaching(self._engine) as connection:
+            position = (await connection.execute(_BEGIN, {"name": self._name})).scalar_one()
+        return await self._archive.events(None, after=position, limit=limit)
+
+    async def passed(self, position: int) -> None:
+        """Note that everything up to a position was passed on; a lower one than before changes nothing.
+
+        Raises:
+            StoreUnavailable: when the database is away; then it may be passed on once more.
+        """
+        async with reaching(self._engine) as connection:
+            await connection.execute(_PASSED, {"name": self._name, "position": position})
