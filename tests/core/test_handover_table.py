@@ -163,7 +163,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(task={"failures": FAILED_ON_B}), A, Held.FAILED),
         (World(group={"grants_from_ms": NOW + 1}, a={"drain": LEAVING}), A, Held.GRANTS_HELD),
         (World(b=MUST_REVOKE, a={"drain": LEAVING}), A, Held.REVOKE_FIRST),
-        (World(group={"unsettled": PMap({OTHER: Pending.OPEN})}, a={"drain": LEAVING}), A, Held.TAKE_OVER_FIRST),
+        (World(group={"unsettled": PMap({OTHER: Pending.MOVING})}, a={"drain": LEAVING}), A, Held.TAKE_OVER_FIRST),
     ],
     "runs, the target is ready": [
         (World(), B, Why.HANDOVER),

@@ -175,7 +175,7 @@ def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | Non
         return Held.GRANTS_HELD
     if target.revoking:
         return Held.REVOKE_FIRST
-    return Held.TAKE_OVER_FIRST if owner.id in view.next_owners else None
+    return Held.TAKE_OVER_FIRST if owner.id in view.must_not_stop_now else None
 
 
 def _is_past_deadline(view: View, member: Member) -> bool:
