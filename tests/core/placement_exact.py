@@ -24,7 +24,7 @@ class Exact:
     def __init__(self, group: Group) -> None:
         self.group = group
         self.ranks = list(group.table.stateful_indexes)
-        self.members = [one for one in sorted(group.seats, key=lambda one: one.id) if one.open]
+        self.members = [one for one in sorted(group.seats, key=lambda one: one.id) if one.may_be_target]
         self.home = group.home or (None,) * len(group.table.ids)
         self.rows: list[Row] = []
         self.upper = np.ones(len(self.ranks) * len(self.members) + 2)

@@ -150,7 +150,7 @@ class Group:
     def drain(self, *names: str, closed: bool = True) -> "Group":
         """Return the group with some members draining, or no longer."""
         return replace(
-            self, seats=tuple(replace(one, open=not closed) if one.id in names else one for one in self.seats)
+            self, seats=tuple(replace(one, may_be_target=not closed) if one.id in names else one for one in self.seats)
         )
 
 
@@ -165,21 +165,21 @@ def moved(group: Group, placed: Placed) -> dict[int, tuple[str | None, str | Non
 
 
 def counts(group: Group, placed: Placed, *, stateful: bool = True) -> dict[str, int]:
-    """Return how many stateful (or stateless) actives each open member is to have."""
+    """Return how many stateful (or stateless) actives each eligible member is to have."""
     task_indexes = group.table.stateful_indexes if stateful else group.table.stateless_indexes
     found = Counter(placed.owner[task_index] for task_index in task_indexes)
-    return {one.id: found[group.number()[one.id]] for one in group.seats if one.open}
+    return {one.id: found[group.number()[one.id]] for one in group.seats if one.may_be_target}
 
 
 def standby_counts(group: Group, placed: Placed) -> dict[str, int]:
-    """Return how many standbys each open member is to have."""
+    """Return how many standbys each eligible member is to have."""
     found = Counter(one for held in placed.standbys for one in held)
-    return {one.id: found[group.number()[one.id]] for one in group.seats if one.open}
+    return {one.id: found[group.number()[one.id]] for one in group.seats if one.may_be_target}
 
 
 def loads(group: Group, placed: Placed, *, stateful_only: bool = False) -> dict[str, float]:
-    """Return the weight of the actives that each open member is to have."""
-    found: dict[str, float] = {one.id: 0.0 for one in group.seats if one.open}
+    """Return the weight of the actives that each eligible member is to have."""
+    found: dict[str, float] = {one.id: 0.0 for one in group.seats if one.may_be_target}
     for task_index, owner in enumerate(placed.owner):
         name = group.name(owner)
         if name in found and (group.table.stateful[task_index] or not stateful_only):
@@ -188,8 +188,8 @@ def loads(group: Group, placed: Placed, *, stateful_only: bool = False) -> dict[
 
 
 def skew(group: Group, placed: Placed) -> float:
-    """Return by how much per-capacity counts of a subtopology differ between open members, at most."""
-    capacity = {one.id: one.capacity for one in group.seats if one.open}
+    """Return by how much per-capacity counts of a subtopology differ between eligible members, at most."""
+    capacity = {one.id: one.capacity for one in group.seats if one.may_be_target}
     per: dict[int, Counter[str | None]] = {one: Counter() for one in range(group.table.subtopologies)}
     for task_index, owner in enumerate(placed.owner):
         per[group.table.subtopology[task_index]][group.name(owner)] += 1
@@ -204,7 +204,7 @@ def faults(group: Group, placed: Placed) -> list[str]:
     """Return what is wrong with any placement, whatever was asked: where tasks are, and how many copies of them."""
     found = []
     ordered = sorted(group.seats, key=lambda one: one.id)
-    is_open = [one.open for one in ordered]
+    eligible = [one.may_be_target for one in ordered]
     copies: Counter[int] = Counter(owner for owner in placed.owner if owner != UNASSIGNED)
     for task_index, (owner, held) in enumerate(zip(placed.owner, placed.standbys, strict=True)):
         copies.update(held)
@@ -215,33 +215,33 @@ def faults(group: Group, placed: Placed) -> list[str]:
         if held and not group.table.stateful[task_index]:
             found.append(f"{task_index} is stateless and has standbys")
         if (
-            any(is_open)
+            any(eligible)
             and task_index not in group.bound
-            and not all(is_open[one] for one in (*held, *([owner] if owner >= 0 else [])))
+            and not all(eligible[one] for one in (*held, *([owner] if owner >= 0 else [])))
         ):
             found.append(f"{task_index} is placed on a seat that drains")
         lacking = (
             group.replicas - len(held)
-            if group.table.stateful[task_index] and owner != UNASSIGNED and any(is_open)
+            if group.table.stateful[task_index] and owner != UNASSIGNED and any(eligible)
             else 0
         )
         if placed.short.get(task_index, 0) != lacking:
             found.append(f"{task_index} lacks {lacking} standbys, reported {placed.short.get(task_index, 0)}")
     for index, one in enumerate(ordered):
-        if one.open and one.max_tasks is not None and copies[index] > max(one.max_tasks, len(group.bound)):
+        if one.may_be_target and one.max_tasks is not None and copies[index] > max(one.max_tasks, len(group.bound)):
             found.append(f"{one.id} has {copies[index]} copies, limit {one.max_tasks}")
     return found
 
 
 def unbalanced(group: Group, placed: Placed) -> list[str]:
-    """Return the open members outside of floor and ceiling of their quota of stateful tasks, limits aside."""
+    """Return the eligible members outside of floor and ceiling of their quota of stateful tasks, limits aside."""
     have = counts(group, placed)
     total = sum(have.values())
-    whole = sum(one.capacity for one in group.seats if one.open)
+    whole = sum(one.capacity for one in group.seats if one.may_be_target)
     return [
         f"{one.id} has {have[one.id]} of quota {quota}"
         for one in group.seats
-        if one.open and (quota := total * one.capacity / whole) is not None
+        if one.may_be_target and (quota := total * one.capacity / whole) is not None
         if not floor(quota + TINY) <= have[one.id] <= ceil(quota - TINY)
     ]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tests.core.scene import Scene, copy, failed, topology
+from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.errors import TooLarge
 from batonpass.core.explain.status import describe_group
 from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Leave, PartitionCounts
-from batonpass.core.model import Role, Subtopology, Topology
+from batonpass.core.inputs import DrainRequest, Leave, PartitionCounts, PauseRequest
+from batonpass.core.model import PauseScope, Role, Subtopology, Topology
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held
 from batonpass.core.replies import Answer, DrainProgress
@@ -126,3 +126,39 @@ def test_a_parked_task_is_held_back_with_or_without_state() -> None:
     scene.beat("m1", {"1_0": failed()})
     found = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
     assert [(entry.task, entry.reason) for entry in found.held_back] == [("1_0", Held.PARKED)]
+
+
+def test_a_deadline_ends_what_does_not_run_too() -> None:
+    """At the deadline a task that is still restored goes as well, and so does one without state, whatever is paused."""
+    scene = Scene()
+    scene.declare(topology(1, stateless=1))
+    scene.join("m1")
+    scene.beat("m1", {"0_0": restoring(9_000), "1_0": running()})
+    scene.do(PauseRequest(PauseScope.ALL))
+    scene.join("m2")
+    scene.do(DrainRequest(M1, deadline_ms=5_000))
+    scene.wait(4_000)
+    assert scene.owners() == {"0_0": "m1", "1_0": "m1"}
+    scene.wait(1_000)
+    scene.beat("m1", {})
+    assert scene.owners() == {"0_0": "m2", "1_0": "m2"}
+
+
+def test_whoever_has_to_go_takes_nothing_back_from_a_member_that_stays() -> None:
+    """Past its deadline m1 is ready first with its copy: it would have to give the task up again at once."""
+    scene = Scene()
+    scene.declare(topology(1), acceptable_recovery_lag=100, num_standby_replicas=1)
+    scene.join("m1")
+    scene.beat("m1", {"0_0": restoring(9_000)})
+    scene.join("m2")
+    scene.do(DrainRequest(M1, deadline_ms=5_000))
+    scene.beat("m2", {"0_0": copy("standby", 50_000)})
+    scene.wait(5_000)
+    scene.obey("m1")
+    assert scene.owners() == {"0_0": "m2"}
+    assert scene.held("m1", Role.STANDBY) == ["0_0"]
+    for lag in (9_000, 0, 0):
+        scene.wait(4_000)
+        scene.beat("m1", {"0_0": copy("standby", lag)})
+        scene.beat("m2", {"0_0": restoring(40_000 + lag)})
+    assert (scene.task("0_0").owner, scene.task("0_0").next_owner) == ("m2", None)

@@ -59,7 +59,7 @@ def test_a_group_at_rest_agrees_with_itself() -> None:
         (replace(whole(), instances=PMap({InstanceId("pod-1"): M2})), "L2"),
         (replace(whole(), instances=PMap({InstanceId("pod-1"): NOBODY})), "L2"),
         (replace(whole(), instances=PMap()), "L2"),
-        (replace(whole(), unsettled=PMap({A: Pending.OPEN})), "L9"),
+        (replace(whole(), unsettled=PMap({A: Pending.MOVING})), "L9"),
         (with_task(whole(), A, state=ActiveState.RESTORING), "L9"),
         (replace(whole(), tasks=whole().tasks.without(A)), "L2"),
     ],
@@ -73,7 +73,7 @@ def test_a_target_may_lag_behind_what_is_due() -> None:
     """Between a departure and the placement that it brings, a target may be without an owner or of an older config."""
     pending = replace(whole(), placement_due_ms=NOW)
     assert check_group(with_task(pending, A, target_standbys=(M2,), target=M1)) == []
-    late = replace(with_task(pending, A, target=None), unsettled=PMap({A: Pending.OPEN}))
+    late = replace(with_task(pending, A, target=None), unsettled=PMap({A: Pending.MOVING}))
     assert check_group(late) == []
 
 
@@ -97,7 +97,7 @@ def test_only_the_named_tasks_of_a_member_are_looked_at() -> None:
 @pytest.mark.parametrize("fields", [{"warmups": (M3,)}, {"next_owner": M2, "target": M2}, {"target": M2}])
 def test_a_group_looks_again_while_something_is_to_come(fields: dict[str, object]) -> None:
     """With a warmup, a next owner, or a task that is not at its target, a look or a placement must be due."""
-    moving = replace(with_task(whole(), A, **fields), unsettled=PMap({A: Pending.OPEN}))
+    moving = replace(with_task(whole(), A, **fields), unsettled=PMap({A: Pending.MOVING}))
     assert "L9" in laws(moving)
     assert "L9" not in laws(replace(moving, next_probe_ms=NOW))
     assert "L9" not in laws(replace(moving, placement_due_ms=NOW))
@@ -105,7 +105,7 @@ def test_a_group_looks_again_while_something_is_to_come(fields: dict[str, object
 
 def test_what_waits_for_an_event_needs_no_look() -> None:
     """A parked task, and one without an owner or a target, come on by an event that wakes the group."""
-    moving = replace(with_task(whole(), A, parked=True, target=M2), unsettled=PMap({A: Pending.OPEN}))
+    moving = replace(with_task(whole(), A, parked=True, target=M2), unsettled=PMap({A: Pending.MOVING}))
     assert "L9" not in laws(moving)
     waiting = group()
     assert waiting.tasks[B].target is None

@@ -43,7 +43,7 @@ def badness(group: Group, targets: tuple[str | None, ...]) -> tuple[int, ...]:
 
 def every_balanced(group: Group) -> Iterator[tuple[str, ...]]:
     """Yield every placement with each member at floor or ceiling of its quota."""
-    names = [one.id for one in group.seats if one.open]
+    names = [one.id for one in group.seats if one.may_be_target]
     quota = len(group.table.ids) / len(names)
     for targets in product(names, repeat=len(group.table.ids)):
         if all(floor(quota) <= targets.count(name) <= ceil(quota) for name in names):

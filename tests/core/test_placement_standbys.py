@@ -92,7 +92,7 @@ def test_of_too_many_copies_the_warmest_stay() -> None:
 def test_where_all_drain_no_more_copies_stay_than_are_wanted(replicas: int, kept: tuple[int, ...]) -> None:
     """With nobody to give anything to, what is there stays, but never more than the group asks for now."""
     warm = {0: {"m01": Warmth(Ready.BEHIND, 900), "m02": CAUGHT_UP}}
-    draining = tuple(replace(one, open=False) for one in seats(3))
+    draining = tuple(replace(one, may_be_target=False) for one in seats(3))
     held = (frozenset({"m01", "m02"}),)
     placed = Group(tasks(1), draining, ("m00",), held, replicas, warm=warm).place()
     assert (placed.owner, placed.standbys, placed.short) == ([0], [kept], {})
@@ -223,7 +223,7 @@ def test_a_waiting_task_has_no_standbys() -> None:
 
 def test_a_first_placement_beside_what_is_bound_to_a_draining_member() -> None:
     """A handover that was sent to a member that drains gets its standbys with all others."""
-    members = (*seats(3), replace(seat("x"), open=False))
+    members = (*seats(3), replace(seat("x"), may_be_target=False))
     group = Group(tasks(7), members, replicas=1, bound={3: "x"})
     placed = group.place()
     assert faults(group, placed) == []
@@ -393,7 +393,7 @@ def test_a_second_copy_on_the_owner_goes_where_the_task_is_bound_to_one_that_dra
     """Nobody is left to compare by tags, and the standby is placed on the only other member."""
     group = Group(
         tasks(1),
-        (seat("a", open=False), seat("b")),
+        (seat("a", may_be_target=False), seat("b")),
         home=("a",),
         standbys=(frozenset({"a"}),),
         bound={0: "a"},

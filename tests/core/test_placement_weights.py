@@ -19,10 +19,12 @@ def by_subtopology(*weights: float, size: int = 12) -> Group:
 def off(group: Group, placed: object) -> float:
     """Return how far the farthest open member is from its quota, in units of the heaviest task."""
     load = loads(group, placed, stateful_only=True)  # type: ignore[arg-type]
-    whole = sum(one.capacity for one in group.seats if one.open)
+    whole = sum(one.capacity for one in group.seats if one.may_be_target)
     heaviest = max(group.table.stateful_weights)
     return max(
-        abs(load[one.id] - sum(load.values()) * one.capacity / whole) / heaviest for one in group.seats if one.open
+        abs(load[one.id] - sum(load.values()) * one.capacity / whole) / heaviest
+        for one in group.seats
+        if one.may_be_target
     )
 
 

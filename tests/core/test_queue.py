@@ -46,7 +46,7 @@ class Both:
 
 def opened(group: Group) -> Group:
     """Return the group with everything that waits for a slot looked at in each step."""
-    marks = {task_id: Pending.OPEN if mark is Pending.QUEUED else mark for task_id, mark in group.unsettled.items()}
+    marks = {task_id: Pending.MOVING if mark is Pending.QUEUED else mark for task_id, mark in group.unsettled.items()}
     return replace(group, unsettled=PMap(marks))
 
 
@@ -96,7 +96,7 @@ def queue_of(one: Scene) -> set[TaskId]:
 
 def warming(one: Scene) -> dict[TaskId, MemberId]:
     """Return every warmup."""
-    return {task_id: warmup for task_id in one.group.open_tasks() for warmup in one.group.tasks[task_id].warmups}
+    return {task_id: warmup for task_id in one.group.moving_tasks() for warmup in one.group.tasks[task_id].warmups}
 
 
 def test_no_step_stages_what_waits_for_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ def test_a_next_owner_that_is_full_by_now_is_not_waited_for() -> None:
     scene.settle()
     assert scene.task(runs_on).target == scene.task(runs_on).owner == A
     assert (scene.task(waits).target, scene.task(waits).waiting_reason) == (None, Held.NO_CAPACITY)
-    assert dict(scene.group.unsettled) == {waits: Pending.WAITING}
+    assert dict(scene.group.unsettled) == {waits: Pending.AWAITING_NEWS}
     before = scene.group
     scene.do(ProbeRequest())
     assert scene.group is before
@@ -202,7 +202,7 @@ def test_what_runs_is_not_stopped_where_there_is_no_room_for_all() -> None:
     scene.do(PinRequest(TaskId(waiting), A))
     scene.settle()
     assert scene.owners() == owners
-    assert dict(scene.group.unsettled) == {waiting: Pending.WAITING}
+    assert dict(scene.group.unsettled) == {waiting: Pending.AWAITING_NEWS}
     assert scene.task(waiting).waiting_reason == Held.NO_CAPACITY
     before = scene.group
     scene.do(ProbeRequest())

@@ -85,7 +85,7 @@ def generation_of(
         tasks=len(after.table.ids),
         moves=placed.moves,
         lower_bound=placed.lower_bound,
-        warmups=sum(len(after.tasks[task].warmups) for task in after.open_tasks()),
+        warmups=sum(len(after.tasks[task].warmups) for task in after.moving_tasks()),
         score_before=_score(before, after),
         score=_score(after, after),
         decide_ms=at[1],

@@ -119,7 +119,7 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
         missing = len(task.target_standbys) - sum([_is_caught_up(view, task, member_id) for member_id in there])
         kept.update(_surplus_kept(view, task, surplus, missing=missing, is_ready=choice.ready))
         if not view.as_if_released:
-            kept.update({member_id: role for member_id, role in surplus.items() if member_id in view.next_owners})
+            kept.update({member_id: role for member_id, role in surplus.items() if member_id in view.must_not_stop_now})
             _keep_on_drained(
                 view, task, kept, {member_id: role for member_id, role in surplus.items() if member_id not in kept}
             )

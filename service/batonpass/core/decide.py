@@ -100,8 +100,8 @@ def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Re
 
 
 def _apply(draft: DecisionDraft, item: i.Input) -> Reply:
-    if draft.group.declared and draft.group.config.kafka_streams and isinstance(item, _OF_MEMBERS):
-        return _of_kafka_streams(draft, item)
+    if draft.group.declared and draft.group.config.kafka_streams and isinstance(item, _NOT_FOR_KAFKA_STREAMS):
+        return _turn_away(draft, item)
     match item:
         case i.Heartbeat():
             return reports.heartbeat(draft, item)
@@ -134,10 +134,10 @@ def _apply(draft: DecisionDraft, item: i.Input) -> Reply:
             return _command(draft, item)
 
 
-_OF_MEMBERS = (i.Tick, i.Join, i.Heartbeat, i.Leave)
+_NOT_FOR_KAFKA_STREAMS = (i.Tick, i.Join, i.Heartbeat, i.Leave)
 
 
-def _of_kafka_streams(draft: DecisionDraft, item: i.Input) -> Reply:
+def _turn_away(draft: DecisionDraft, item: i.Input) -> Reply:
     """Refuse the calls of members, and ignore ticks: a Kafka Streams group changes by rebalances only (``streams``)."""
     if isinstance(item, i.Join | i.Heartbeat | i.Leave):
         message = (
@@ -212,7 +212,7 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: s
         place_now(draft)
     take_step(draft, concerned, explains_all=concerned is None or draft.group.generation != generation)
     if is_tick:
-        liveness.note_overdue_drains(draft)
+        liveness.note_blocked_drains(draft)
     schedule_probe(draft)
     if not draft.records:
         draft.explain(NoChange.UNCHANGED)

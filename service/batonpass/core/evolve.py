@@ -46,6 +46,19 @@ SUSPECTED = "suspected"
 """The ``cause`` of a stop because the member was suspected to be dead."""
 
 
+def evolve(group: Group, records: Iterable[r.Record]) -> Group:
+    """Return the group that ``records`` lead to; without records, ``group`` itself.
+
+    Its version has grown by the number of records.
+    """
+    builder = GroupBuilder(group)
+    count = 0
+    for record in records:
+        builder.fold(record)
+        count += 1
+    return builder.finish(group.version + count) if count else group
+
+
 class GroupBuilder:
     """The group under construction: its plain fields, and the tasks and members that differ from before."""
 
@@ -129,14 +142,45 @@ class GroupBuilder:
         for task_id, task in tasks.items():
             task_index = index_of.get(task_id)
             if task_index is None:
-                mark = Pending.OPEN if _is_held(task) else None
+                mark = Pending.MOVING if _is_with_any_member(task) else None
             else:
                 mark = pending(task, replicas=replicas if stateful[task_index] else None)
                 if task.owner in suspects or (task.owner in leaving and mark is Pending.QUEUED):
-                    mark = Pending.OPEN
+                    mark = Pending.MOVING
             if mark is not known.get(task_id):
                 changes[task_id] = mark
         return changes
+
+
+def pending(task: Task, *, replicas: int | None) -> Pending | None:
+    """Return what a task of the topology waits for; None if it is settled.
+
+    A task is settled if it runs at its target, has the wanted standbys, and involves no other member. ``replicas`` is
+    how many standbys a task should have; None for a stateless task.
+    """
+    owner, state, target, standbys = task.owner, task.state, task.target, task.standbys
+    if task.unreleased or task.warmups or task.next_owner is not None or task.previous_owner is not None:
+        return Pending.MOVING
+    if owner is None:
+        is_to_go = target is not None or standbys or task.target_standbys
+        return Pending.MOVING if is_to_go else Pending.AWAITING_NEWS
+    if owner == target and standbys == task.target_standbys:
+        if state is ActiveState.RUNNING:
+            return None
+        return Pending.AWAITING_NEWS if state in (ActiveState.GRANTED, ActiveState.RESTORING) else Pending.MOVING
+    runs_on = state is ActiveState.RUNNING and target is not None and not task.parked and not task.stalls
+    is_complete = len(standbys) == len(task.target_standbys) == replicas
+    is_queued = runs_on and is_complete and target not in standbys and owner not in standbys
+    return Pending.QUEUED if is_queued else Pending.MOVING
+
+
+def _is_with_any_member(task: Task) -> bool:
+    return bool(task.owner or task.unreleased or task.standbys or task.warmups)
+
+
+def _goes_at_an_instant(member: Member) -> bool:
+    """Say whether a member gives up what it runs at the deadline of its drain, whether copies are ready or not."""
+    return member.drain is not None and member.drain.deadline_ms is not None
 
 
 # The group and its members.
@@ -597,37 +641,6 @@ def _dispossess(builder: GroupBuilder, task_id: TaskId, record: r.TasksAdopted) 
 # What several folds share.
 
 
-def _goes_at_an_instant(member: Member) -> bool:
-    """Say whether a member gives up what it runs at the deadline of its drain, whether copies are ready or not."""
-    return member.drain is not None and member.drain.deadline_ms is not None
-
-
-def pending(task: Task, *, replicas: int | None) -> Pending | None:
-    """Return what a task of the topology waits for; None if it is settled.
-
-    A task is settled if it runs at its target, has the wanted standbys, and involves no other member. ``replicas`` is
-    how many standbys a task should have; None for a stateless task.
-    """
-    owner, state, target, standbys = task.owner, task.state, task.target, task.standbys
-    if task.unreleased or task.warmups or task.next_owner is not None or task.previous_owner is not None:
-        return Pending.OPEN
-    if owner is None:
-        is_to_go = target is not None or standbys or task.target_standbys
-        return Pending.OPEN if is_to_go else Pending.WAITING
-    if owner == target and standbys == task.target_standbys:
-        if state is ActiveState.RUNNING:
-            return None
-        return Pending.WAITING if state in (ActiveState.GRANTED, ActiveState.RESTORING) else Pending.OPEN
-    runs_on = state is ActiveState.RUNNING and target is not None and not task.parked and not task.stalls
-    is_complete = len(standbys) == len(task.target_standbys) == replicas
-    is_queued = runs_on and is_complete and target not in standbys and owner not in standbys
-    return Pending.QUEUED if is_queued else Pending.OPEN
-
-
-def _is_held(task: Task) -> bool:
-    return bool(task.owner or task.unreleased or task.standbys or task.warmups)
-
-
 def _tasks_involving(builder: GroupBuilder, member: Member) -> list[TaskId]:
     """Return every task that names the member: tasks it holds or held, its pins, and tasks with it as target."""
     pinned = [task_id for task_id, pin in builder.group.pins.items() if pin == member.id]
@@ -748,16 +761,3 @@ _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.TaskPinned: _pinned,
     r.TasksAdopted: _adopted,
 }
-
-
-def evolve(group: Group, records: Iterable[r.Record]) -> Group:
-    """Return the group that ``records`` lead to; without records, ``group`` itself.
-
-    Its version has grown by the number of records.
-    """
-    builder = GroupBuilder(group)
-    count = 0
-    for record in records:
-        builder.fold(record)
-        count += 1
-    return builder.finish(group.version + count) if count else group

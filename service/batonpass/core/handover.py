@@ -5,26 +5,45 @@ copy at the target takes over from it (L7). Until then the target warms up and t
 tried, so one change of target costs at most one handover (L8). A task without an owner is the opposite case: it goes at
 once to the most caught-up live copy, on whichever member that is, and its target warms up behind it.
 
-The first row that fits decides.
+In each table the first row that fits decides. A *ready* copy is caught up. An owner that has not reported since the
+coordinator started counts as running.
 
-| present owner | owner after this step |
+| the present owner | owner after this step |
 |---|---|
-| any, and the task is parked | nobody |
-| any, and the task has no state | the target at once, if it is present |
-| lost its state | as for a task without an owner; the present owner is the last choice |
-| is suspected to be dead | a caught-up copy (takeover), else the owner |
-| runs, its drain's deadline is over | the best copy, ready or not, of a member that stays |
+| any, and the topology has dropped the task, or it is parked | nobody |
+| drains, its deadline is over, and a member that stays may have the task | its best copy there, ready or not |
+| any, and the task has no state | the target, if it is present and the move is not held; else the owner |
+| lost its state | a ready copy, else the most caught-up, else the target, else the owner |
+| is suspected to be dead | a ready copy (takeover), else the owner |
+| has not reported since a start, and the task is to go back to the previous owner | the owner |
+| runs, and the deadline of its drain is over | the owner |
 | runs, is the target, or the target is away or gone | the owner |
-| runs, and grants are held for the group, or for the target until it confirms its revocations | the owner |
-| runs, and is about to be granted a task without an owner | the owner |
-| runs, the target is caught up | the target (handover) |
-| runs, the target is not caught up | the owner; the target warms up if the budget allows |
-| restores, and is caught up, or will be by its next heartbeat | the owner |
-| restores, some copy is caught up | that copy (failover); the target, if it is among them |
+| runs, the target is not ready | the owner; the target warms up if the budget allows |
+| runs, the target is ready, and the move is held | the owner |
+| runs, the target is ready | the target (handover) |
+| restores, is ready or will be by its next heartbeat, and makes progress | the owner |
 | was granted the task less than a heartbeat interval ago, and has not reported | the owner |
-| failed | a caught-up copy where the task has not failed lately; else the owner |
-| restores without progress | a caught-up copy if there is one, else the owner |
-| none | the chosen next owner, else the best caught-up copy, else the most caught-up, else the target |
+| restores, and another copy is ready | that copy (failover); the target's, if it is among them |
+| failed, and another copy is ready where the task has not failed lately | that copy (failover) |
+| restores or failed | the owner |
+
+These hold a move: a pause or a storm, an overdue member, and a failure at the target lately, unless the owner drains; a
+pause of everything; grants that are held for the group; a revocation that the target has to confirm; and a task without
+an owner that the owner is about to be granted.
+
+| there is no owner | owner after this step |
+|---|---|
+| a next owner is chosen, and has room | the next owner |
+| the task has no state | the target, if it is present |
+| a copy is ready | the best one |
+| a storm is on, or there is no target | nobody |
+| the target, or the last owner, is away to restart | nobody |
+| a copy is behind | the most caught-up |
+| a copy of unknown lag may turn out to be better | nobody, for a while |
+| no copy is of use | the target, which restores cold |
+
+Of several ready copies those on members that drain come last. Once the deadline of a drain is over, its member takes
+over nothing of which the owner or the target stays: it would have to give that up again at once.
 
 ``copies`` decides on the standbys and warmups beside the active, ``budget`` on slots, and ``reconcile`` on what each
 member is told. This file reads the view that it is given, and changes nothing.
@@ -65,6 +84,10 @@ def choose_active(view: View, task: Task) -> Choice:
     if task.owner is None:
         return _choose_for_ownerless(view, task, is_stateful=table.stateful[task_index])
     owner = view.members[task.owner]
+    if _is_past_deadline(view, owner):
+        choice = _choose_at_deadline(view, task, owner)
+        if choice is not None:
+            return choice
     if not table.stateful[task_index]:
         return _choose_for_stateless(view, task, owner)
     if task.state is ActiveState.LOST:
@@ -117,19 +140,16 @@ def _choose_for_suspected(view: View, task: Task, owner: Member) -> Choice:
 
 
 def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
-    drain = owner.drain
-    if drain is not None and drain.deadline_ms is not None and view.now_ms >= drain.deadline_ms:
-        return _choose_at_deadline(view, task, owner)
-    if task.target == owner.id:
-        return _stays(view, task, owner)
+    if _is_past_deadline(view, owner):
+        return _stays(view, task, owner, Held.NO_ELIGIBLE_MEMBER)
     target = view.present_member(task.target)
-    if target is None:
+    if target is None or target.id == owner.id:
         return _stays(view, task, owner)
     copy = view.copy(task, target.id)
     if not copy.is_caught_up or copy.on_disk:
         return _stays(view, task, owner)
-    held = view.why_moves_are_held(for_balance=drain is None) or _held_for_overdue(view, task, owner)
-    if drain is None and view.has_failed(task, target.id):
+    held = view.why_moves_are_held(for_balance=owner.drain is None) or _held_for_overdue(view, task, owner)
+    if owner.drain is None and view.has_failed(task, target.id):
         held = Held.FAILED
     held = held or _held_for_its_grant(view, owner, target)
     return _stays(view, task, owner, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
@@ -155,20 +175,22 @@ def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | Non
         return Held.GRANTS_HELD
     if target.revoking:
         return Held.REVOKE_FIRST
-    return Held.TAKE_OVER_FIRST if owner.id in view.next_owners else None
+    return Held.TAKE_OVER_FIRST if owner.id in view.must_not_stop_now else None
 
 
-def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice:
-    """Give the task to the best copy, ready or not. A member that drains too is no better than the owner."""
-    for choice in (
-        _best_ready(view, task, excluding=(owner.id,)),
-        _most_caught_up(view, task),
-        Choice(task.target, Why.DEADLINE),
-    ):
+def _is_past_deadline(view: View, member: Member) -> bool:
+    deadline_ms = member.drain.deadline_ms if member.drain is not None else None
+    return deadline_ms is not None and view.now_ms >= deadline_ms
+
+
+def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice | None:
+    """Return the best copy, ready or not, of a member that stays. A member that drains too is no better."""
+    to_target = Choice(task.target, Why.DEADLINE, ready=not view.is_stateful(task.id))
+    for choice in (_best_ready(view, task, excluding=(owner.id,)), _most_caught_up(view, task), to_target):
         taker = view.present_member(choice.active) if choice is not None else None
         if choice is not None and taker is not None and taker.id != owner.id and taker.drain is None:
             return choice._replace(why=Why.DEADLINE)
-    return _stays(view, task, owner, Held.NO_ELIGIBLE_MEMBER)
+    return None
 
 
 def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
@@ -309,7 +331,7 @@ def _best_ready(
             continue
         member = view.members[member_id]
         copy = view.copy(task, member_id)
-        if copy.is_caught_up and not member.suspected and _may_take_over(task, member):
+        if copy.is_caught_up and not member.suspected and _may_take_over(view, task, member):
             if copy.on_disk and not on_disk:
                 continue
             is_previous_owner, is_target = member_id == task.previous_owner, member_id == task.target
@@ -327,9 +349,19 @@ def _best_ready(
     return Choice(best[1], Why.FAILOVER, ready=True)
 
 
-def _may_take_over(task: Task, member: Member) -> bool:
-    """Say whether the member has no limit on copies, holds a copy, or is the target."""
+def _may_take_over(view: View, task: Task, member: Member) -> bool:
+    """Say whether the member has room for the task, and would not have to give it up again at once.
+
+    A member with a limit on its copies has room for what it holds, and for what it is the target of.
+    """
+    if _is_past_deadline(view, member) and _is_to_stay(view, task.owner, task.target):
+        return False
     return member.max_tasks is None or member.id == task.target or task.id in member.assignment
+
+
+def _is_to_stay(view: View, *member_ids: MemberId | None) -> bool:
+    members = [view.present_member(member_id) for member_id in member_ids]
+    return any(member is not None and member.drain is None for member in members)
 
 
 def _most_caught_up(view: View, task: Task) -> Choice | None:
@@ -340,7 +372,7 @@ def _most_caught_up(view: View, task: Task) -> Choice | None:
         if (
             copy.readiness <= Readiness.BEHIND
             and copy.lag is not None
-            and _may_take_over(task, view.members[member_id])
+            and _may_take_over(view, task, view.members[member_id])
         ):
             member = view.members[member_id]
             ranked.append((member.drain is not None, copy.lag, member_id != task.target, member_id))

@@ -6,6 +6,18 @@ from batonpass.core.model import Group, Member
 from batonpass.core.soft import Soft
 
 
+def fenced_by_ms(group: Group, soft: Soft, now_ms: int, member: Member, since_ms: int) -> tuple[int, bool]:
+    """Return until when a member that must give something up since ``since_ms`` can keep others waiting.
+
+    The second value is true if the member is silent, and its lease ends before it would be fenced for not confirming.
+    """
+    fenced_ms = since_ms + group.config.rebalance_timeout_ms
+    member_soft = soft.members.get(member.id)
+    is_silent = member_soft is not None and now_ms - member_soft.heard_ms > group.config.overdue_ms
+    expires_ms = max(lease_end_ms(group, soft, now_ms, member), soft.judge_from_ms)
+    return (expires_ms, True) if is_silent and expires_ms < fenced_ms else (fenced_ms, False)
+
+
 def lease_end_ms(group: Group, soft: Soft, now_ms: int, member: Member) -> int:
     """Return when a member's lease ends as this coordinator counts it: from receipt, by the largest timeout.
 
@@ -18,15 +30,3 @@ def lease_end_ms(group: Group, soft: Soft, now_ms: int, member: Member) -> int:
         return max(soft.judge_from_ms, joined_ms + group.longest_session_ms)
     answered_ms = max((timeout for _, timeout in member_soft.timeouts), default=group.longest_session_ms)
     return member_soft.heard_ms + max(answered_ms, group.config.session_timeout_ms)
-
-
-def fenced_by_ms(group: Group, soft: Soft, now_ms: int, member: Member, since_ms: int) -> tuple[int, bool]:
-    """Return until when a member that must give something up since ``since_ms`` can keep others waiting.
-
-    The second value is true if the member is silent, and its lease ends before it would be fenced for not confirming.
-    """
-    fenced_ms = since_ms + group.config.rebalance_timeout_ms
-    member_soft = soft.members.get(member.id)
-    is_silent = member_soft is not None and now_ms - member_soft.heard_ms > group.config.overdue_ms
-    expires_ms = max(lease_end_ms(group, soft, now_ms, member), soft.judge_from_ms)
-    return (expires_ms, True) if is_silent and expires_ms < fenced_ms else (fenced_ms, False)

@@ -129,20 +129,20 @@ def _expire(draft: DecisionDraft) -> None:
     if draft.now_ms < draft.soft.judge_from_ms:
         return
     now_ms = draft.now_ms
-    overdue = [
+    expired = [
         member_id
         for member_id in sorted(draft.group.members)
         if draft.group.members[member_id].away_until_ms is None
         and draft.lease_end_ms(draft.group.members[member_id]) <= now_ms
     ]
-    if not overdue:
+    if not expired:
         return
     ran: list[TaskId] = []
-    for member_id in overdue:
+    for member_id in expired:
         assignment = draft.group.members[member_id].assignment
         ran.extend(task for task, grant in assignment.items() if grant.role is Role.ACTIVE)
         draft.explain(Happened.EXPIRED, to=member_id)
-    draft.record(*(MemberGone(member_id, Cause.EXPIRED, at_ms=now_ms, lease_end_ms=now_ms) for member_id in overdue))
+    draft.record(*(MemberGone(member_id, Cause.EXPIRED, at_ms=now_ms, lease_end_ms=now_ms) for member_id in expired))
     _guard_against_storm(draft)
     park(draft, sorted(ran))
     draft.schedule("expiry")
@@ -206,7 +206,7 @@ def _fence_unconfirmed(draft: DecisionDraft) -> None:
 
 def _release_at_lease_end(draft: DecisionDraft) -> None:
     over: list[Record] = []
-    for task_id in sorted(draft.group.open_tasks()):
+    for task_id in sorted(draft.group.moving_tasks()):
         over.extend(
             TaskReleased(task_id, entry.member_id, at_ms=draft.now_ms)
             for entry in draft.group.tasks[task_id].unreleased
@@ -221,7 +221,7 @@ def find_stalls(draft: DecisionDraft) -> None:
     view = draft.view()
     timeout_ms = view.config.warmup_stall_timeout_ms
     stalled: list[Record] = []
-    for task_id in sorted(view.group.open_tasks()):
+    for task_id in sorted(view.group.moving_tasks()):
         task = view.group.tasks[task_id]
         for member_id in task.warmups:
             copy = view.copy(task, member_id)
@@ -242,7 +242,7 @@ def _progress_ms(draft: DecisionDraft, task_id: TaskId, member: Member) -> int:
     return max(grant.since_ms, draft.soft.started_ms, measured.progress_ms if measured is not None else 0)
 
 
-def note_overdue_drains(draft: DecisionDraft) -> None:
+def note_blocked_drains(draft: DecisionDraft) -> None:
     """Record once for each drain whose time is over that it is blocked, if the member still has active tasks.
 
     The drain goes on, and members that join later may still take the tasks.
@@ -292,7 +292,7 @@ def find_wake(draft: DecisionDraft) -> None:
     for member_id, member in group.members.items():
         at.extend(_member_instants(draft, member_id, member))
     stall_ms = group.config.warmup_stall_timeout_ms
-    for task_id in group.open_tasks():
+    for task_id in group.moving_tasks():
         task = group.tasks[task_id]
         at.extend(entry.free_at_ms for entry in task.unreleased if entry.free_at_ms is not None)
         at.extend(stall.until_ms for stall in task.stalls)

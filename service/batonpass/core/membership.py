@@ -157,7 +157,7 @@ def _release_vouched(draft: DecisionDraft, is_stopped: Callable[[MemberId], bool
     """Release what departed members may still have been running, if ``is_stopped`` vouches that they have stopped."""
     freed = [
         TaskReleased(task_id, entry.member_id, at_ms=draft.now_ms)
-        for task_id in sorted(draft.group.open_tasks())
+        for task_id in sorted(draft.group.moving_tasks())
         for entry in draft.group.tasks[task_id].unreleased
         if is_stopped(entry.member_id)
     ]

@@ -163,6 +163,7 @@ class Task(NamedTuple):
 
     Attributes:
         owner: the member that has been granted the active.
+        state: how far the owner has come. Without an owner it says only how far the last one had come.
         ready_grant: the owner was caught up when it was granted the task.
         since_ms: when the task got or lost its owner.
         token: the highest fencing token granted so far.
@@ -234,26 +235,26 @@ class Pending(IntEnum):
 
     What each task waits for, and which step looks at it::
 
-        placed elsewhere, free slots only   -->  QUEUED   a step with a free slot, in the order of the queue
+        placed elsewhere, free slots only   -->  QUEUED         a step with a free slot, in the order of the queue
               | a slot is given
               v
         a copy, a handover, a release
-        or a suspicion is under way         -->  OPEN     every step: anything may change for it
+        or a suspicion is under way         -->  MOVING         every step: anything may change for it
               | granted to its target
               v
-        its owner has not reported running  -->  WAITING  a step with news of the task
+        its owner has not reported running  -->  AWAITING_NEWS  a step with news of the task
               | it runs
               v
-        settled                                           none
+        settled                                                 none
 
     A ``QUEUED`` task runs and has as many standbys as it should. It waits for a warmup slot, at its target or at the
-    place of a standby that is to move. A task that has no owner, and that no member may have, is ``WAITING`` as well:
-    it waits for a target. A record can turn each kind into any other (``evolve``). Where members have limits on their
-    copies (``room``), tasks share room, and every step looks at the queued tasks too.
+    place of a standby that is to move. A task that has no owner, and that no member may have, is ``AWAITING_NEWS`` as
+    well: the news of a target. A record can turn each kind into any other (``evolve``). Where members have limits on
+    their copies (``room``), tasks share room, and every step looks at the queued tasks too.
     """
 
-    WAITING = 0
-    OPEN = 1
+    AWAITING_NEWS = 0
+    MOVING = 1
     QUEUED = 2
 
 
@@ -374,7 +375,7 @@ class Group:
     tokens_from: int = 0
     placement_failed: str = ""
 
-    def open_tasks(self) -> list[TaskId]:
+    def moving_tasks(self) -> list[TaskId]:
         """Return the tasks that every step looks at. No other task has warmups, or members that have to release it."""
-        is_open = Pending.OPEN
-        return [task_id for task_id, pending in self.unsettled.items() if pending is is_open]
+        moving = Pending.MOVING
+        return [task_id for task_id, pending in self.unsettled.items() if pending is moving]

@@ -109,7 +109,7 @@ class PlacementMember:
         max_stateful: the most copies of stateful tasks among them, including those it has, or None for no limit.
         tags: its client tags.
         topology_epoch: the newest topology that its program knows.
-        open: False while it drains. It is then no task's target.
+        may_be_target: False while it drains or is suspected. Nothing is then placed on it.
     """
 
     id: MemberId
@@ -117,7 +117,7 @@ class PlacementMember:
     max_tasks: int | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     topology_epoch: int = 0
-    open: bool = True
+    may_be_target: bool = True
     max_stateful: int | None = None
 
 
@@ -146,7 +146,7 @@ class PlacementRequest:
         state_size: the records that a restore of a task from nothing reads, where known.
         num_standby_replicas: the standbys that every stateful task should have.
         rack_aware_tags: the tag keys over whose values a task's copies are spread, most important first.
-        balance_held: a pause or a storm: tasks on open members stay where they are.
+        balance_held: a pause or a storm: tasks on eligible members stay where they are.
     """
 
     table: TaskTable

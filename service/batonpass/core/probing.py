@@ -87,7 +87,7 @@ def _delay_ms(view: View) -> int:
     interval_ms = config.probing_rebalance_interval_ms
     seed = sum(ord(letter) * (index + 1) for index, letter in enumerate(view.group.id)) + 7919 * view.group.version
     delay_ms = interval_ms + seed % max(1, interval_ms // _JITTER_SHARE)
-    for task_id in view.group.open_tasks():
+    for task_id in view.group.moving_tasks():
         task = view.group.tasks[task_id]
         for member_id in task.warmups:
             soon = level_in_ms(view.copy(task, member_id))

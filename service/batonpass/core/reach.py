@@ -43,7 +43,7 @@ _LASTING: Final = (None, Held.NO_CAPACITY, Held.STALE_TOPOLOGY, Held.NO_ELIGIBLE
 
 def is_nothing_under_way(group: Group) -> bool:
     """Say whether nothing is under way: no member warms up or gives up anything, whatever still has to move."""
-    return all(_is_nothing_under_way_for(group.tasks[task_id]) for task_id in group.open_tasks())
+    return all(_is_nothing_under_way_for(group.tasks[task_id]) for task_id in group.moving_tasks())
 
 
 def _is_nothing_under_way_for(task: Task) -> bool:

@@ -35,13 +35,13 @@ from batonpass.core.view import View
 class _MemberChanges:
     """What changes for one member: tasks to give up, tasks to take up, and roles to change."""
 
-    __slots__ = ("demoted", "granted", "ready", "revoked", "role_changes")
+    __slots__ = ("demoted", "new_entries", "ready", "revoked", "role_changes")
 
     def __init__(self) -> None:
         self.revoked: list[TaskId] = []
         self.demoted: dict[TaskId, Role] = {}
         self.role_changes: dict[TaskId, Role] = {}
-        self.granted: dict[TaskId, Role] = {}
+        self.new_entries: dict[TaskId, Role] = {}
         self.ready: list[TaskId] = []
 
 
@@ -73,7 +73,7 @@ def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberC
             members[member_id].role_changes[task.id] = wanted
     for member_id, role in plan.copies.items():
         if member_id not in held and member_id != task.owner:
-            members[member_id].granted[task.id] = role
+            members[member_id].new_entries[task.id] = role
     if active is None or active == task.owner:
         return ()
     if task.owner is None and not task.unreleased:
@@ -83,7 +83,7 @@ def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberC
 
 
 def _grant_active(task_id: TaskId, choice: Choice, changes: _MemberChanges) -> None:
-    changes.granted[task_id] = Role.ACTIVE
+    changes.new_entries[task_id] = Role.ACTIVE
     if choice.ready:
         changes.ready.append(task_id)
 
@@ -110,24 +110,24 @@ def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[Record]
 def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> AssignmentChanged | None:
     """Return the member's next assignment; None if there is nothing to change, or it has to wait."""
     now_ms, epoch = view.now_ms, member.epoch + 1
-    granted = {task: Grant(role, epoch, now_ms) for task, role in changes.role_changes.items()}
+    entries = {task: Grant(role, epoch, now_ms) for task, role in changes.role_changes.items()}
     if changes.revoked or changes.demoted:
-        granted.update({task: Grant(role, epoch, now_ms) for task, role in changes.demoted.items()})
+        entries.update({task: Grant(role, epoch, now_ms) for task, role in changes.demoted.items()})
         revoked, demoted = tuple(changes.revoked), tuple(changes.demoted)
-        lags = _lags(view, member.id, granted)
-        return AssignmentChanged(member.id, epoch, now_ms, _in_order(view, granted), revoked, demoted, lags=lags)
-    if changes.granted and not member.revoking and now_ms >= view.group.grants_from_ms:
-        granted.update(_new_grants(view, member, changes, epoch))
-    if not granted:
+        lags = _lags(view, member.id, entries)
+        return AssignmentChanged(member.id, epoch, now_ms, _in_order(view, entries), revoked, demoted, lags=lags)
+    if changes.new_entries and not member.revoking and now_ms >= view.group.grants_from_ms:
+        entries.update(_new_grants(view, member, changes, epoch))
+    if not entries:
         return None
-    ready = tuple(task for task in changes.ready if task in granted)
-    lags = _lags(view, member.id, granted)
-    return AssignmentChanged(member.id, epoch, now_ms, _in_order(view, granted), ready=ready, lags=lags)
+    ready = tuple(task for task in changes.ready if task in entries)
+    lags = _lags(view, member.id, entries)
+    return AssignmentChanged(member.id, epoch, now_ms, _in_order(view, entries), ready=ready, lags=lags)
 
 
-def _lags(view: View, member_id: MemberId, granted: Mapping[TaskId, Grant]) -> dict[TaskId, int]:
+def _lags(view: View, member_id: MemberId, entries: Mapping[TaskId, Grant]) -> dict[TaskId, int]:
     """Return how many records each warmup among these grants has to restore, where known."""
-    warmups = [task for task, grant in granted.items() if grant.role is Role.WARMUP]
+    warmups = [task for task, grant in entries.items() if grant.role is Role.WARMUP]
     lags = ((task, lag_at_start(view, view.tasks[task], member_id)) for task in sorted(warmups))
     return {task: lag for task, lag in lags if lag is not None}
 
@@ -142,9 +142,9 @@ def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int)
     order = {Role.ACTIVE: 0, Role.STANDBY: 1, Role.WARMUP: 2}
     tasks, floor = view.tasks, view.group.tokens_from
     for task_id, role in (
-        sorted(changes.granted.items(), key=lambda item: order[item[1]])
+        sorted(changes.new_entries.items(), key=lambda item: order[item[1]])
         if left is not None
-        else changes.granted.items()
+        else changes.new_entries.items()
     ):
         if left is not None and task_id not in member.assignment:
             if not left.allows(member.id, task_id):

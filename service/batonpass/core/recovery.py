@@ -29,7 +29,34 @@ PLAUSIBLE_LEAP_MAX = 1 << 40
 LOST_COMMITS = "store-lost-commits"
 
 
-def knows_more_than_the_log(group: Group, member: Member, item: Heartbeat) -> bool:
+def notice_lost_commits(draft: DecisionDraft, member: Member, item: Heartbeat) -> InvalidRequest | None:
+    """Recover if a heartbeat is ahead of the log: raise epochs and tokens, hold grants, ask for full reports.
+
+    The member's epoch becomes exactly the one that it reports. Its assignment in the log is outdated and must not be
+    sent to it. Its next assignment is made from its own full report (``adopt``). Returns the refusal of an epoch or a
+    token that cannot be believed.
+    """
+    if not _knows_more_than_the_log(draft.group, member, item):
+        return None
+    refused = _refuse_implausible(draft.group, member, item)
+    if refused is not None:
+        return refused
+    begun = draft.group.recovering_until_ms > draft.now_ms
+    _hold_grants(
+        draft, f"member {member.id} reports epoch {item.member_epoch} or a token above ours; the log has {member.epoch}"
+    )
+    reported = max((report.token or 0 for report in (item.tasks or {}).values()), default=0)
+    tokens_from = max(reported, draft.group.tokens_from if begun else _tokens_from(draft.group))
+    draft.record(EpochsRaised({member.id: item.member_epoch}, tokens_from))
+    if not begun:
+        _ask_for_full_reports(draft)
+    known = draft.member_soft(member.id)
+    if known is not None:
+        draft.set_member_soft(member.id, replace(known, full=False, reports={}))
+    return None
+
+
+def _knows_more_than_the_log(group: Group, member: Member, item: Heartbeat) -> bool:
     """Say whether the heartbeat has an epoch or a token that the log has never given out."""
     return item.member_epoch > member.epoch or any(
         report.role == Role.ACTIVE
@@ -40,7 +67,7 @@ def knows_more_than_the_log(group: Group, member: Member, item: Heartbeat) -> bo
     )
 
 
-def refuse_implausible(group: Group, member: Member, item: Heartbeat) -> InvalidRequest | None:
+def _refuse_implausible(group: Group, member: Member, item: Heartbeat) -> InvalidRequest | None:
     """Return the refusal of an epoch or a token too far above the log's: no store can have lost so many commits.
 
     Believing it would leave no room above it, because the numbers are stored with 64 bits.
@@ -58,21 +85,26 @@ def refuse_implausible(group: Group, member: Member, item: Heartbeat) -> Invalid
     return None
 
 
-def recover(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
-    """Recover from a member that is ahead of the log: raise epochs and tokens, hold grants, ask for full reports.
-
-    The member's epoch becomes exactly the one that it reports. Its assignment in the log is outdated and must not be
-    sent to it. Its next assignment is made from its own full report (``adopt``).
-    """
-    begun = draft.group.recovering_until_ms > draft.now_ms
-    _hold_grants(
-        draft, f"member {member.id} reports epoch {item.member_epoch} or a token above ours; the log has {member.epoch}"
-    )
-    reported = max((report.token or 0 for report in (item.tasks or {}).values()), default=0)
-    tokens_from = max(reported, draft.group.tokens_from if begun else _tokens_from(draft.group))
-    draft.record(EpochsRaised({member.id: item.member_epoch}, tokens_from))
-    if not begun:
+def notice_lost_join(draft: DecisionDraft, item: Heartbeat) -> None:
+    """Take active tasks reported by an unknown member as a sign that the store lost the commit of its join."""
+    group = draft.group
+    never_seen = group.declared and item.member_id not in group.gone and item.member_id not in group.members
+    runs_something = any(report.role == "active" for report in (item.tasks or {}).values())
+    if never_seen and item.member_epoch > 0 and runs_something and group.recovering_until_ms <= draft.now_ms:
+        _hold_grants(
+            draft,
+            f"member {item.member_id}, of whom the log knows nothing, reports active tasks at epoch {item.member_epoch}",
+        )
+        draft.record(EpochsRaised({}, _tokens_from(group)))
         _ask_for_full_reports(draft)
+
+
+def store_recovered(draft: DecisionDraft, _item: StoreRecovered) -> Reply:
+    """Act on an operator's statement that commits were lost."""
+    _hold_grants(draft, "an operator says that the store lost commits")
+    draft.record(EpochsRaised({}, _tokens_from(draft.group)))
+    _ask_for_full_reports(draft)
+    return Done()
 
 
 def _hold_grants(draft: DecisionDraft, why: str) -> None:
@@ -107,7 +139,49 @@ def _ask_for_full_reports(draft: DecisionDraft) -> None:
     draft.needs_step = True
 
 
-def waits_for_others(draft: DecisionDraft, member: Member, item: Heartbeat) -> bool:
+def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> bool:
+    """Give the member the tasks that it reports as running, and take from it those that it no longer runs.
+
+    Return whether that is decided. It is not as long as others that may run one of these tasks have yet to report.
+
+    A task that another member in the log reports as running stays with that member. If the log gives the task to
+    another member, and the reported token is not one of the lost ones (which are above the log's last), the task gets a
+    new token, so that the holder of the old one is fenced.
+    """
+    if _waits_for_others(draft, member, item):
+        return False
+    reports = item.tasks or {}
+    tasks = draft.group.tasks
+    running = []
+    for task in _claimed(member, item):
+        others = [other for other in _others_with(draft, member, task) if _is_running(draft, other, task)]
+        if others:
+            detail = f"member {member.id} says that it runs it, and so does {others[0]}, who has it in the log"
+            draft.explain(LOST_COMMITS, task, detail=detail)
+        else:
+            running.append(task)
+    has = {task: grant for task, grant in member.assignment.items() if grant.role is Role.ACTIVE}
+    # It cannot be running a task whose grant it has not seen yet, so that grant stands.
+    dropped = sorted(task for task, grant in has.items() if grant.epoch <= item.member_epoch and task not in running)
+    member_soft = draft.member_soft(member.id)
+    if not dropped and all(task in has for task in running) and member_soft is not None and member_soft.full:
+        return True
+    tokens: dict[TaskId, int] = {}
+    for task_id in running:
+        reported, last = reports[task_id].token or 0, tasks[task_id].token
+        if task_id not in has and reported <= last:
+            tokens[task_id] = max(last, draft.group.tokens_from) + 1
+        else:
+            tokens[task_id] = max(reported, last)
+    records: list[Record] = [TasksAdopted(member.id, tokens, tuple(dropped), draft.now_ms)]
+    epoch = max(member.epoch, item.member_epoch) + 1
+    records.insert(0, EpochsRaised({member.id: epoch}, draft.group.tokens_from))
+    draft.record(*records)
+    draft.needs_step = True
+    return True
+
+
+def _waits_for_others(draft: DecisionDraft, member: Member, item: Heartbeat) -> bool:
     """Say whether the member reports running a task that others may run too, and some of these have yet to report.
 
     Until they have, or their leases are over, the member gets no assignment and goes on as it is. Nothing is granted
@@ -162,62 +236,3 @@ def _is_running(draft: DecisionDraft, other: MemberId, task_id: TaskId) -> bool:
     known = draft.member_soft(other)
     measured = known.reports.get(task_id) if known is not None else None
     return measured is not None and measured.report.role == "active"
-
-
-def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
-    """Give the member the tasks that it reports as running, and take from it those that it no longer runs.
-
-    A task that another member in the log reports as running stays with that member. If the log gives the task to
-    another member, and the reported token is not one of the lost ones (which are above the log's last), the task gets a
-    new token, so that the holder of the old one is fenced.
-    """
-    reports = item.tasks or {}
-    tasks = draft.group.tasks
-    running = []
-    for task in _claimed(member, item):
-        others = [other for other in _others_with(draft, member, task) if _is_running(draft, other, task)]
-        if others:
-            detail = f"member {member.id} says that it runs it, and so does {others[0]}, who has it in the log"
-            draft.explain(LOST_COMMITS, task, detail=detail)
-        else:
-            running.append(task)
-    has = {task: grant for task, grant in member.assignment.items() if grant.role is Role.ACTIVE}
-    # It cannot be running a task whose grant it has not seen yet, so that grant stands.
-    dropped = sorted(task for task, grant in has.items() if grant.epoch <= item.member_epoch and task not in running)
-    member_soft = draft.member_soft(member.id)
-    if not dropped and all(task in has for task in running) and member_soft is not None and member_soft.full:
-        return
-    tokens: dict[TaskId, int] = {}
-    for task_id in running:
-        reported, last = reports[task_id].token or 0, tasks[task_id].token
-        if task_id not in has and reported <= last:
-            tokens[task_id] = max(last, draft.group.tokens_from) + 1
-        else:
-            tokens[task_id] = max(reported, last)
-    records: list[Record] = [TasksAdopted(member.id, tokens, tuple(dropped), draft.now_ms)]
-    epoch = max(member.epoch, item.member_epoch) + 1
-    records.insert(0, EpochsRaised({member.id: epoch}, draft.group.tokens_from))
-    draft.record(*records)
-    draft.needs_step = True
-
-
-def notice_lost_join(draft: DecisionDraft, item: Heartbeat) -> None:
-    """Take active tasks reported by an unknown member as a sign that the store lost the commit of its join."""
-    group = draft.group
-    never_seen = group.declared and item.member_id not in group.gone and item.member_id not in group.members
-    runs_something = any(report.role == "active" for report in (item.tasks or {}).values())
-    if never_seen and item.member_epoch > 0 and runs_something and group.recovering_until_ms <= draft.now_ms:
-        _hold_grants(
-            draft,
-            f"member {item.member_id}, of whom the log knows nothing, reports active tasks at epoch {item.member_epoch}",
-        )
-        draft.record(EpochsRaised({}, _tokens_from(group)))
-        _ask_for_full_reports(draft)
-
-
-def store_recovered(draft: DecisionDraft, _item: StoreRecovered) -> Reply:
-    """Act on an operator's statement that commits were lost."""
-    _hold_grants(draft, "an operator says that the store lost commits")
-    draft.record(EpochsRaised({}, _tokens_from(draft.group)))
-    _ask_for_full_reports(draft)
-    return Done()

@@ -17,14 +17,7 @@ from batonpass.core.lag import changelogs_of, is_acceptable_lag, measure_lag, me
 from batonpass.core.model import ActiveState, Group, Member, Role
 from batonpass.core.reasons import NoChange
 from batonpass.core.records import ActiveReported, Record, SuspicionCleared, TaskParked, TaskReleased
-from batonpass.core.recovery import (
-    adopt,
-    knows_more_than_the_log,
-    notice_lost_join,
-    recover,
-    refuse_implausible,
-    waits_for_others,
-)
+from batonpass.core.recovery import adopt, notice_lost_commits, notice_lost_join
 from batonpass.core.replies import Done, Reply
 from batonpass.core.report_bounds import bounded
 from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
@@ -52,12 +45,11 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
             f"member epoch {item.member_epoch} is below {known.echoed}, which this member has echoed before; take the assignment in answer"
         )
     is_repeated = _is_repeated(draft, member, known, item)
-    if not is_repeated and knows_more_than_the_log(group, member, item):
-        if (unbelievable := refuse_implausible(group, member, item)) is not None:
+    if not is_repeated:
+        unbelievable = notice_lost_commits(draft, member, item)
+        if unbelievable is not None:
             return unbelievable
-        recover(draft, member, item)
-        member = draft.group.members[member.id]
-        known = replace(known, full=False, reports={})
+        known = draft.member_soft(member.id) or known
     draft.set_member_soft(member.id, _with_heartbeat(known, item, draft.now_ms))
     if member.suspected:
         draft.record(SuspicionCleared(member.id))
@@ -145,10 +137,8 @@ def _take_report(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, T
     group = draft.group
     member = group.members[item.member_id]
     is_recovering = group.recovering_until_ms > draft.now_ms
-    is_undecided = is_recovering and waits_for_others(draft, member, item)
-    if is_recovering and not is_undecided:
-        adopt(draft, member, item)
-        group, member = draft.group, draft.group.members[item.member_id]
+    is_undecided = is_recovering and not adopt(draft, member, item)
+    member = draft.group.members[item.member_id]
     known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
     reports, news = _measure_all(draft, known.reports, tasks, member.id)
     if is_undecided:

@@ -70,17 +70,17 @@ def _take_one_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -
 
 
 def _looked_at(view: View, concerned: Collection[TaskId] | None) -> list[TaskId]:
-    """Return the tasks that this step may move: all open ones, and the waiting ones that have news.
+    """Return the tasks that this step may move: all moving ones, and those that await news and have it.
 
     The queue is separate (``_queue``). If any member has a limit, tasks compete for room, so none can be left out.
     """
-    unsettled, waiting = view.group.unsettled, Pending.WAITING
+    unsettled, awaits = view.group.unsettled, Pending.AWAITING_NEWS
     if view.limited:
         return [
-            task_id for task_id in unsettled if unsettled[task_id] is not waiting or _is_concerned(task_id, concerned)
+            task_id for task_id in unsettled if unsettled[task_id] is not awaits or _is_concerned(task_id, concerned)
         ]
     marks = unsettled.items() if concerned is None else [(task_id, unsettled.get(task_id)) for task_id in concerned]
-    return view.group.open_tasks() + [task_id for task_id, pending in marks if pending is waiting]
+    return view.group.moving_tasks() + [task_id for task_id, pending in marks if pending is awaits]
 
 
 def _is_concerned(task_id: TaskId, concerned: Collection[TaskId] | None) -> bool:

@@ -13,7 +13,7 @@ from batonpass.core.copy_capacity import RoomLeft
 from batonpass.core.handover import choose_active
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, copy_as_reported
-from batonpass.core.model import ActiveState, Member, Task
+from batonpass.core.model import ActiveState, Member, Pending, Task
 from batonpass.core.placement_types import (
     UNASSIGNED,
     Copies,
@@ -46,31 +46,31 @@ def build_request(view: View) -> PlacementRequest:
     members = [group.members[member_id] for member_id in sorted(group.members)]
     number = {member.id: index for index, member in enumerate(members)}
     home, standbys = _fill_settled(view, number)
-    special = _Special(view, members, number)
-    for task_id, is_open in group.unsettled.items():
+    constraints = _Constraints(view, members, number)
+    for task_id, pending in group.unsettled.items():
         task_index, task = table.index_of.get(task_id), group.tasks[task_id]
-        # A task that waits for a target has no owner, no copies and no move under way.
-        if task_index is not None and (is_open or task.owner is not None):
-            special.fill(task_index, task, home, standbys)
-    special.bind_pinned()
+        # A task without an owner that awaits a target has no copies, and no move under way.
+        if task_index is not None and (pending is not Pending.AWAITING_NEWS or task.owner is not None):
+            constraints.fill(task_index, task, home, standbys)
+    constraints.bind_pinned()
     placed = [_placement_member(member) for member in members]
-    special.redirect(placed, home)
-    special.avoid_failed(placed, home)
+    constraints.redirect(placed, home)
+    constraints.avoid_failed(placed, home)
     pause_held = view.why_moves_are_held(for_balance=True) is not None
     if pause_held:
         # No new moves for balance. Moves under way keep their destination, so that warm copies stay warm.
-        special.keep_going(placed, home)
+        constraints.keep_going(placed, home)
     if view.disk_room:
-        placed = _with_room_on_disks(view, placed, special.bound)
+        placed = _with_room_on_disks(view, placed, constraints.bound)
     return PlacementRequest(
         table=table,
         members=placed,
         home=home,
         standbys=standbys,
-        previous=special.previous,
-        warming=special.warming,
-        bound=special.bound,
-        warmth=special.warmth,
+        previous=constraints.previous,
+        warming=constraints.warming,
+        bound=constraints.bound,
+        warmth=constraints.warmth,
         state_size=state_sizes(group, view.soft),
         num_standby_replicas=view.config.num_standby_replicas,
         rack_aware_tags=view.config.rack_aware_tags,
@@ -86,7 +86,7 @@ def _placement_member(member: Member) -> PlacementMember:
         tags=member.client_tags,
         topology_epoch=member.topology_epoch,
         # A suspected member may be dead, so it is no target until it is heard again.
-        open=member.drain is None and not member.suspected,
+        may_be_target=member.drain is None and not member.suspected,
     )
 
 
@@ -121,8 +121,8 @@ def _fill_settled(view: View, number: Mapping[MemberId, int]) -> tuple[list[int]
     return home, list(map(indexes.__getitem__, standing))
 
 
-class _Special:
-    """What placement must know of the tasks that are on their way."""
+class _Constraints:
+    """What binds placement: tasks on their way, pinned ones, and those that failed or stalled lately."""
 
     __slots__ = (
         "_marked",
@@ -222,7 +222,7 @@ class _Special:
             ranked = sorted(
                 (load[index] + weight / members[index].capacity, index)
                 for index in range(len(members))
-                if members[index].open and index not in (avoided, at)
+                if members[index].may_be_target and index not in (avoided, at)
             )
             if at != UNASSIGNED and ranked and ranked[0][0] < load[at] + weight / members[at].capacity:
                 self.previous[task_index] = self.warming[task_index] = ranked[0][1]
@@ -250,14 +250,14 @@ class _Special:
                 for failure in task.failures
                 if self._is_avoided(task, failure.member_id)
             }
-            if avoided and at != UNASSIGNED and members[at].open and at not in avoided:
+            if avoided and at != UNASSIGNED and members[at].may_be_target and at not in avoided:
                 self.bound[task_index] = at
             elif avoided and not table.stateful[task_index]:
                 load = self._loads(home)
                 free = [
                     ((load[index] + weight) / member.capacity, index)
                     for index, member in enumerate(members)
-                    if member.open
+                    if member.may_be_target
                     and index not in avoided
                     and member.topology_epoch >= table.topology_epoch[task_index]
                     if member.max_tasks is None or len(self._members[member.id].assignment) < member.max_tasks
@@ -277,7 +277,7 @@ class _Special:
 
     def keep_going(self, members: list[PlacementMember], home: list[int]) -> None:
         for task_index, index in self.previous.items():
-            if home[task_index] != UNASSIGNED and members[index].open:
+            if home[task_index] != UNASSIGNED and members[index].may_be_target:
                 self.bound.setdefault(task_index, index)
 
     def bind_pinned(self) -> None:

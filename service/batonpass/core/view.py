@@ -26,7 +26,7 @@ class View:
         "_is_held",
         "_limited",
         "_load",
-        "_next_owners",
+        "_must_not_stop_now",
         "as_if_released",
         "config",
         "group",
@@ -52,7 +52,7 @@ class View:
         self._load: dict[MemberId, float] = {}
         self._limited: frozenset[MemberId] | None = None
         self._disk_room: Mapping[MemberId, DiskRoom] | None = None
-        self._next_owners: frozenset[MemberId] | None = None
+        self._must_not_stop_now: frozenset[MemberId] | None = None
         self._is_any_member_overdue: bool | None = None
         self._is_held = self.why_moves_are_held(for_balance=False) is not None
 
@@ -120,17 +120,17 @@ class View:
         return self.takes_room_on_disk(member_id, task_id) and self.disk_room[member_id].more <= 0
 
     @property
-    def next_owners(self) -> frozenset[MemberId]:
+    def must_not_stop_now(self) -> frozenset[MemberId]:
         """The members that are about to be granted a task without an owner.
 
-        If such a member were told to stop another task now, that grant would be delayed. Members with a limit are left
+        If such a member had to stop another task now, that grant would be delayed. Members with a limit are left
         out: they may need the room of the task that they stop.
         """
-        if self._next_owners is None:
-            tasks = self.tasks.pick(self.group.open_tasks())
-            next_owners = [task.next_owner for task in tasks if task.owner is None and task.next_owner]
-            self._next_owners = frozenset([member_id for member_id in next_owners if member_id not in self.limited])
-        return self._next_owners
+        if self._must_not_stop_now is None:
+            tasks = self.tasks.pick(self.group.moving_tasks())
+            waiting = [task.next_owner for task in tasks if task.owner is None and task.next_owner]
+            self._must_not_stop_now = frozenset([member_id for member_id in waiting if member_id not in self.limited])
+        return self._must_not_stop_now
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
         """Say whether these members take any copy that needs no slot: moves go on, and none of them has a limit."""

@@ -60,7 +60,7 @@ def plan_snapshot(snapshot: Snapshot, policy: Policy, solver: Solver = minimum_f
 
 def plan(group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> Plan:
     """Return the plan for a group as it stands, with a new target."""
-    everything = replace(group, unsettled=PMap(dict.fromkeys(group.table.ids, Pending.OPEN)))
+    everything = replace(group, unsettled=PMap(dict.fromkeys(group.table.ids, Pending.MOVING)))
     before = View(everything, soft, now_ms, policy, as_if_released=True)
     target_plan = plan_target(before, solver)
     view = with_targets(before, target_plan.changes)

@@ -149,7 +149,7 @@ def to_group(snapshot: Snapshot) -> tuple[Group, Soft]:
         table=table,
         members=PMap({member.id: _member(snapshot, member, tasks) for member in snapshot.members}),
         tasks=PMap({task_id: tasks[task_id] for task_id in table.ids}),
-        unsettled=PMap(dict.fromkeys(table.ids, Pending.OPEN)),
+        unsettled=PMap(dict.fromkeys(table.ids, Pending.MOVING)),
         pause=None if snapshot.paused is None else Pause(snapshot.paused, "", snapshot.now_ms, None),
     )
     member_softs = {

@@ -261,7 +261,7 @@ def _why_not_gone(transition: Transition, ledger: Ledger, record: r.MemberGone) 
         case Cause.FENCED:
             since = [revocation.since_ms for revocation in _revocations(ledger, member_id)]
             wait = transition.before.config.rebalance_timeout_ms
-            return "" if since and transition.now_ms >= min(since) + wait else "no revocation is overdue"
+            return "" if since and transition.now_ms >= min(since) + wait else "it confirmed every revocation in time"
         case Cause.GRACE_OVER | Cause.RESTARTED:
             return "it was not away"
         case Cause.EVICTED:

@@ -91,13 +91,13 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
     """
     state = PlacementState(request, solver)
     lower_bound = None
-    if not state.open:
+    if not state.eligible:
         _stay(state)
     elif request.table.uniform:
         place_stateful(state)
     else:
         lower_bound = place_weighted(state)
-    if state.open and request.table.stateless_indexes:
+    if state.eligible and request.table.stateless_indexes:
         _place_stateless(state, state.stateful_load(state.owner))
     standbys, short = place_standbys(state)
     why = _reasons(state)
@@ -151,7 +151,7 @@ def _reasons(state: PlacementState) -> dict[int, Why]:
             why[task] = Why.PINNED
         elif source == UNASSIGNED:
             why[task] = Why.NO_OWNER
-        elif not state.is_open[source]:
+        elif not state.may_be_target[source]:
             why[task] = Why.DRAIN
         elif newest.get(source, 0) > need[task]:
             why[task] = Why.TOPOLOGY

@@ -74,9 +74,9 @@ class Kind:
 
     Attributes:
         tasks: those to be placed that are not bound.
-        have: per open member, how many it has, including those bound to it; 0 for others.
+        have: per eligible member, how many it has, including those bound to it; 0 for others.
         bound: per member, how many are bound to it.
-        orphans: those of the tasks that no open member has.
+        orphans: those of the tasks that no eligible member has.
         limit: per member, how many its limits leave room for.
         least: per member, the fewest that it must have.
         most: per member, the most that it may have.
@@ -103,9 +103,9 @@ class Kind:
                 free[task] = False
                 self.bound[member] += 1
                 state.owner[task] = member
-        at_home = free & state.is_open[state.home]
+        at_home = free & state.may_be_target[state.home]
         held = state.count(state.home[at_home])
-        self.have = np.where(state.is_open[:-1], held + self.bound, 0)
+        self.have = np.where(state.may_be_target[:-1], held + self.bound, 0)
         orphans = np.flatnonzero(free & ~at_home).tolist()
         free = np.minimum(np.array(state.limit) - slots, limit) - self.have
         self.orphans = fit(state, orphans, free.tolist())
@@ -118,9 +118,9 @@ class Kind:
             self.least = [min(has, high) for has, high in zip(self.have.tolist(), self.most, strict=True)]
 
     def count(self, state: PlacementState) -> int:
-        """Return how many of the tasks will be on open members."""
+        """Return how many of the tasks will be on eligible members."""
         total = int(self.have.sum()) + len(self.orphans)
-        return min(total, sum(self.most[member] for member in state.open))
+        return min(total, sum(self.most[member] for member in state.eligible))
 
 
 def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list[int]:
@@ -133,7 +133,7 @@ def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list
     """
     request = state.request
     need = request.table.topology_epoch
-    epochs = {member: request.members[member].topology_epoch for member in state.open}
+    epochs = {member: request.members[member].topology_epoch for member in state.eligible}
     if state.restricted:
         newest = max(epochs.values())
         for task in [task for task in orphans if need[task] > newest]:
@@ -141,19 +141,19 @@ def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list
         orphans = [task for task in orphans if need[task] <= newest]
     if not state.limited or not orphans:
         return orphans
-    free = {member: slots[member] for member in state.open}
+    free = {member: slots[member] for member in state.eligible}
     # A member that may take a task may take every older one too. So for each epoch, the tasks that need this epoch or a
     # newer one have to fit together.
     room = {
-        epoch: sum(free[member] for member in state.open if not state.restricted or epochs[member] >= epoch)
+        epoch: sum(free[member] for member in state.eligible if not state.restricted or epochs[member] >= epoch)
         for epoch in ({need[task] for task in orphans} if state.restricted else {0})
     }
     if not state.restricted and len(orphans) <= room[0]:
         return orphans
-    known = request.warmth(orphans, state.open)
+    known = request.warmth(orphans, state.eligible)
 
     def coldness(task: int) -> tuple[int, int, int]:
-        there = [held for member, held in known.get(task, {}).items() if state.is_open[member]]
+        there = [held for member, held in known.get(task, {}).items() if state.may_be_target[member]]
         return (*min([NO_STATE, *there]), task)
 
     fitting: list[int] = []
@@ -172,7 +172,7 @@ def _place(state: PlacementState, kind: Kind) -> None:
     count = kind.count(state)
     quota = _quota(state, kind, count)
     floors, tops = np.array(quota.floors), np.array(quota.floors) + quota.fractional
-    opened = state.is_open[:-1]
+    opened = state.may_be_target[:-1]
     at_rest = bool(((floors <= kind.have) & (kind.have <= tops))[opened].all())
     if at_rest and not kind.orphans and not state.restricted:
         return
@@ -197,27 +197,27 @@ def _quota(state: PlacementState, kind: Kind, count: int) -> Quotas:
         return level_quotas(load, capacity, least, most, some)
 
     if not state.restricted:
-        quota = final(state.open, count)
+        quota = final(state.eligible, count)
         floors, fractional = [0] * len(state.capacity), [False] * len(state.capacity)
-        for member, low, more in zip(state.open, quota.floors, quota.fractional, strict=True):
+        for member, low, more in zip(state.eligible, quota.floors, quota.fractional, strict=True):
             floors[member], fractional[member] = low, more
         return Quotas(floors, fractional, quota.ceilings)
     blocks, reach_of = epoch_blocks(state)
     need = state.request.table.topology_epoch
     tally: dict[tuple[int, tuple[int, ...]], int] = {}
     for task in kind.tasks.tolist():
-        key = int(state.home[task]) if state.is_open[state.home[task]] else UNASSIGNED, reach_of(need[task])
+        key = int(state.home[task]) if state.may_be_target[state.home[task]] else UNASSIGNED, reach_of(need[task])
         tally[key] = tally.get(key, 0) + 1
     cohorts = [Cohort(amount, to, home) for (home, to), amount in sorted(tally.items())]
-    cohorts += [Cohort(int(kind.bound[member]), (), member) for member in state.open if kind.bound[member]]
-    return Division(cohorts, blocks, state.shares, kind.least, kind.most, final).solve(state.open)
+    cohorts += [Cohort(int(kind.bound[member]), (), member) for member in state.eligible if kind.bound[member]]
+    return Division(cohorts, blocks, state.shares, kind.least, kind.most, final).solve(state.eligible)
 
 
 def epoch_blocks(state: PlacementState) -> tuple[list[list[int]], Callable[[int], tuple[int, ...]]]:
-    """Return the open members of each topology epoch, and which of these blocks may have a task of an epoch."""
+    """Return the eligible members of each topology epoch, and which of these blocks may have a task of an epoch."""
     members = state.request.members
-    epochs = sorted({members[member].topology_epoch for member in state.open})
-    blocks = [[member for member in state.open if members[member].topology_epoch == epoch] for epoch in epochs]
+    epochs = sorted({members[member].topology_epoch for member in state.eligible})
+    blocks = [[member for member in state.eligible if members[member].topology_epoch == epoch] for epoch in epochs]
     return blocks, lambda need: tuple(place for place, epoch in enumerate(epochs) if epoch >= need)
 
 
@@ -225,7 +225,7 @@ def _network(
     state: PlacementState, kind: Kind, quota: Quotas, gives: Marks, takes: Marks, *, overflow: bool
 ) -> tuple[Exchange, list[TaskClass]]:
     request = state.request
-    home = np.where(state.is_open[state.home], state.home, UNASSIGNED)
+    home = np.where(state.may_be_target[state.home], state.home, UNASSIGNED)
     tasks = kind.tasks[(home[kind.tasks] == UNASSIGNED) | gives[home[kind.tasks]]]
     takers = np.flatnonzero(takes).tolist()
     wishes = Wishes(request.warmth(tasks.tolist(), takers) if kind.stateful else {})
@@ -303,11 +303,11 @@ class _Sorting:
         if self._count == 1:
             return kind.have[:, None], np.zeros((members, 1))
         owner = np.array(state.owner, np.int64)
-        counted = (state.stateful == kind.stateful) & state.is_open[owner]
+        counted = (state.stateful == kind.stateful) & state.may_be_target[owner]
         cells = owner[counted] * self._count + self._part[counted]
         counts = np.bincount(cells, minlength=members * self._count).reshape(members, self._count)
         total = counts.sum(axis=0) + np.bincount(self._part[kind.orphans], minlength=self._count)
-        shares = np.where(state.is_open[:-1], np.array(state.capacity), 0)
+        shares = np.where(state.may_be_target[:-1], np.array(state.capacity), 0)
         return counts, np.outer(shares / shares.sum(), total)
 
     def classes(self, state: PlacementState, wishes: Wishes, takers: frozenset[int]) -> list[TaskClass]:

@@ -25,7 +25,7 @@ def level_loads(state: PlacementState, load: Sequence[float]) -> None:
     levels = _Levels(state, held, load)
     for task in sorted(held.orphans, key=lambda task: (-levels.need(task), -levels.weight[task], task)):
         levels.place(task)
-    for member in state.open:
+    for member in state.eligible:
         levels.shed(member)
     while not state.request.balance_held and levels.lower_one():
         pass
@@ -42,7 +42,7 @@ class _Levels:
         self.capacity = np.array(state.capacity)
         self.slots = np.array(held.limit) - held.have
         self.epoch = np.array([member.topology_epoch for member in request.members])
-        self.tasks: dict[int, list[tuple[float, int]]] = {member: [] for member in state.open}
+        self.tasks: dict[int, list[tuple[float, int]]] = {member: [] for member in state.eligible}
         orphans = set(held.orphans)
         for task in held.tasks.tolist():
             if task not in orphans:
@@ -59,7 +59,7 @@ class _Levels:
 
     def lowest(self, task: int) -> tuple[float, int]:
         """Return the lowest load per capacity that the task can lead to, and the member with that load."""
-        may = self.state.is_open[:-1] & (self.slots > 0)
+        may = self.state.may_be_target[:-1] & (self.slots > 0)
         may &= self.epoch >= self.need(task)
         heights = np.where(may, np.round((self.load + self.weight[task]) / self.capacity, PLACES), np.inf)
         member = int(heights.argmin())
@@ -94,7 +94,7 @@ class _Levels:
     def lower_one(self) -> bool:
         """Lower the highest load that moving one task can lower. Return False if there is none."""
         heights = np.round(self.load / self.capacity, PLACES)
-        for member in sorted(self.state.open, key=lambda member: (-heights[member], member)):
+        for member in sorted(self.state.eligible, key=lambda member: (-heights[member], member)):
             best = (float(heights[member]), -inf, UNASSIGNED, UNASSIGNED)
             # If every member may have every task, one task of each weight is enough.
             some = (

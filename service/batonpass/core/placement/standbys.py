@@ -42,7 +42,7 @@ _SMALL: Final = 1 << 16
 def place_standbys(state: PlacementState) -> tuple[list[tuple[int, ...]], dict[int, int]]:
     """Return the target standbys of every task, and how many each task lacks, for those that lack any."""
     request = state.request
-    if not state.open:
+    if not state.eligible:
         # Nothing moves, but the number of copies follows the group's present settings.
         return [_warmest(state, task, held) for task, held in enumerate(request.standbys)], {}
     if not request.num_standby_replicas:
@@ -83,12 +83,12 @@ class _Standbys:
     def __init__(self, state: PlacementState) -> None:
         request = state.request
         self._state = state
-        self._tags = Tags(request.members, state.open, request.rack_aware_tags)
+        self._tags = Tags(request.members, state.eligible, request.rack_aware_tags)
         self._owner = np.array(state.owner, np.int64)
         self._need = np.array(request.table.topology_epoch, np.int64)
         self._had = np.fromiter(map(len, request.standbys), np.int64, len(request.standbys))
         standing = state.stateful & (self._owner != UNASSIGNED)
-        others = len(state.open) - state.is_open[self._owner].astype(np.int64)
+        others = len(state.eligible) - state.may_be_target[self._owner].astype(np.int64)
         self._wanted = np.where(standing, np.minimum(request.num_standby_replicas, others), 0)
         self.copies: list[tuple[int, ...]] = list(request.standbys)
         for task in np.flatnonzero(~standing).tolist():
@@ -98,11 +98,13 @@ class _Standbys:
         actives = state.count(self._owner)
         room = np.minimum(np.array(state.limit) - actives, np.array(state.stateful_limit) - self._owned)
         self._most = np.minimum(np.maximum(0, room), int(standing.sum()) - self._owned)
-        self._most[~state.is_open[:-1]] = 0
+        self._most[~state.may_be_target[:-1]] = 0
         # The most standbys of one owner's tasks that another member should have.
-        self._part: list[int] = (-(-self._owned * request.num_standby_replicas // max(1, len(state.open) - 1))).tolist()
+        self._part: list[int] = (
+            -(-self._owned * request.num_standby_replicas // max(1, len(state.eligible) - 1))
+        ).tolist()
         self._weighs_pairs = len(state.capacity) <= _SINGLE
-        self._is_small = int(self._wanted.sum()) * len(state.open) <= _SMALL
+        self._is_small = int(self._wanted.sum()) * len(state.eligible) <= _SMALL
         self._busy: set[int] = set()
         self._count_copies()
 
@@ -128,7 +130,7 @@ class _Standbys:
         quota = self._quota(missing)
         floors = np.array(quota.floors)
         level = (floors <= self._count) & (self._count <= floors + quota.fractional)
-        if not missing and level[self._state.open].all():
+        if not missing and level[self._state.eligible].all():
             return False
         bent = self._tags.kinds > 1 and (self._state.limited or self._state.restricted)
         if not bent and not self._is_small:
@@ -163,7 +165,7 @@ class _Standbys:
     def _drop_misplaced(self) -> None:
         """Drop copies that cannot stay: a second copy, on members that leave or do not know the task, or too many."""
         state, task, holder = self._state, self._task, self._holder
-        wrong = (holder == self._owner[task]) | ~state.is_open[holder]
+        wrong = (holder == self._owner[task]) | ~state.may_be_target[holder]
         if state.restricted:
             epochs = np.array([member.topology_epoch for member in state.request.members])
             wrong |= epochs[holder] < self._need[task]
@@ -175,7 +177,7 @@ class _Standbys:
         dropped = np.flatnonzero(misplaced).tolist()
         if not dropped:
             return
-        known = state.request.warmth(dropped, state.open)
+        known = state.request.warmth(dropped, state.eligible)
         for each in dropped:
             kept = self._kept(each, known.get(each, {}))
             for member in self.copies[each]:
@@ -200,7 +202,7 @@ class _Standbys:
         left = [
             member
             for member in self.copies[task]
-            if member != state.owner[task] and state.is_open[member] and state.takes(task, member)
+            if member != state.owner[task] and state.may_be_target[member] and state.takes(task, member)
         ]
 
         def order(member: int) -> tuple[tuple[int, ...], float, int]:
@@ -238,7 +240,7 @@ class _Standbys:
         missing = [_Slots(None, int(amounts[some[0]]), some.tolist()) for some in _split_by(whole, amounts[whole])]
         slots: dict[tuple[int, int], list[int]] = {}
         capacity, given = [0.0] * tags.kinds, [0.0] * tags.kinds
-        for member in state.open:
+        for member in state.eligible:
             capacity[kind[member]] += state.capacity[member]
             given[kind[member]] += self._count[member]
         for task in np.flatnonzero(by_kind).tolist():
@@ -259,7 +261,7 @@ class _Standbys:
         state = self._state
         least, most = [0] * len(state.capacity), self._most.tolist()
         lacking = sum(slots.amount * len(slots.tasks) for slots in missing)
-        count = min(int(self._count[state.open].sum()) + lacking, sum(most))
+        count = min(int(self._count[state.eligible].sum()) + lacking, sum(most))
 
         def final(members: Sequence[int], some: int) -> Quotas:
             capacity = [state.capacity[member] for member in members]
@@ -268,12 +270,12 @@ class _Standbys:
             )
 
         if self._tags.kinds == 1 and not state.restricted:
-            quota = final(state.open, count)
+            quota = final(state.eligible, count)
             floors, fractional = [0] * len(state.capacity), [False] * len(state.capacity)
-            for member, low, more in zip(state.open, quota.floors, quota.fractional, strict=True):
+            for member, low, more in zip(state.eligible, quota.floors, quota.fractional, strict=True):
                 floors[member], fractional[member] = low, more
             return Quotas(floors, fractional, quota.ceilings)
-        blocks = Blocks(state, self._tags, state.open, size=len(state.open), strict=True)
+        blocks = Blocks(state, self._tags, state.eligible, size=len(state.eligible), strict=True)
         tally = Counter(self._reach_of_copies(blocks, self._task, self._holder).tolist())
         for slots in missing:
             for reach in self._reach_of_missing(blocks, slots).tolist():
@@ -282,11 +284,11 @@ class _Standbys:
             Cohort(amount, tuple(block for block, _ in blocks.reach[reach]), UNASSIGNED)
             for reach, amount in sorted(tally.items())
         ]
-        return Division(cohorts, blocks.members, state.shares, least, most, final).solve(state.open)
+        return Division(cohorts, blocks.members, state.shares, least, most, final).solve(state.eligible)
 
     def _exchange(self, missing: Sequence[_Slots], quota: Quotas, *, everybody: bool) -> None:
         state, floors = self._state, np.array(quota.floors)
-        gives = takes = state.is_open[:-1]
+        gives = takes = state.may_be_target[:-1]
         if not everybody:
             warm = self._warm_for(missing)
             gives = gives & (warm | (self._count > floors))
@@ -332,7 +334,7 @@ class _Standbys:
         warm = np.zeros(len(state.capacity), np.bool_)
         homes = state.home[lacking]
         warm[homes[(homes != UNASSIGNED) & (homes != self._owner[lacking])]] = True
-        for task, known in state.request.warmth(lacking, state.open).items():
+        for task, known in state.request.warmth(lacking, state.eligible).items():
             warm[[member for member in known if member != state.owner[task] and member not in self.copies[task]]] = True
         return warm
 
@@ -343,7 +345,7 @@ class _Standbys:
             return self._count[:, None], np.zeros((members, 1))
         task, holder = self._task, self._holder
         counts = np.bincount(holder * members + self._owner[task], minlength=members**2).reshape(members, members)
-        width = np.where(state.is_open[:-1], state.width, 0)[:, None] * ~np.eye(members, dtype=np.bool_)
+        width = np.where(state.may_be_target[:-1], state.width, 0)[:, None] * ~np.eye(members, dtype=np.bool_)
         whole = self._owned * state.request.num_standby_replicas
         return counts, width * whole / np.maximum(width.sum(axis=0), 1e-9)
 

@@ -26,15 +26,15 @@ class PlacementState:
         owner: per task, its target owner so far; at first its home.
         home: the homes as an array.
         waiting: why tasks have no target owner.
-        open: the open members, ascending.
-        is_open: per member, whether it is open; one more entry, for ``UNASSIGNED``, is False.
+        may_be_target: per member, whether it may be a target; one more entry, for ``UNASSIGNED``, is False.
+        eligible: the members that may, ascending.
         capacity: per member.
-        width: per member, its capacity relative to the mean of the open ones.
+        width: per member, its capacity relative to the mean of the eligible ones.
         shares: per member, a whole number in proportion to its capacity.
         limit: per member, the most copies that it takes.
         stateful_limit: per member, the most copies of stateful tasks among them.
-        limited: whether some open member has a limit.
-        restricted: whether some open member does not know the newest topology.
+        limited: whether some eligible member has a limit.
+        restricted: whether some eligible member does not know the newest topology.
     """
 
     def __init__(self, request: PlacementRequest, solver: Solver) -> None:
@@ -44,16 +44,16 @@ class PlacementState:
         self.home = np.array(request.home, np.int64)
         self.owner = list(request.home)
         self.waiting: dict[int, Held] = {}
-        self.is_open: Marks = np.array([*(member.open for member in members), False])
-        self.open = [index for index, member in enumerate(members) if member.open]
+        self.may_be_target: Marks = np.array([*(member.may_be_target for member in members), False])
+        self.eligible = [index for index, member in enumerate(members) if member.may_be_target]
         self.capacity = [member.capacity for member in members]
-        mean = np.mean([self.capacity[member] for member in self.open] or [1.0])
+        mean = np.mean([self.capacity[member] for member in self.eligible] or [1.0])
         self.width = np.array(self.capacity, float) / mean
         self.shares = whole_shares(self.capacity)
         self.limit = [UNLIMITED if member.max_tasks is None else member.max_tasks for member in members]
         self.stateful_limit = [UNLIMITED if member.max_stateful is None else member.max_stateful for member in members]
-        self.limited = any(min(self.limit[member], self.stateful_limit[member]) < UNLIMITED for member in self.open)
-        oldest = min((members[member].topology_epoch for member in self.open), default=0)
+        self.limited = any(min(self.limit[member], self.stateful_limit[member]) < UNLIMITED for member in self.eligible)
+        oldest = min((members[member].topology_epoch for member in self.eligible), default=0)
         self.restricted = request.table.newest_epoch > oldest
         self.stateful: Marks = np.array(request.table.stateful, np.bool_)
 

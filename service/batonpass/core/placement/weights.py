@@ -77,7 +77,7 @@ def _under_way(state: PlacementState, held: Kind) -> dict[int, int]:
     return {
         task: member
         for task, member in sorted({**orphans, **request.previous}.items())
-        if task in tasks and state.is_open[member] and member != request.home[task] and state.takes(task, member)
+        if task in tasks and state.may_be_target[member] and member != request.home[task] and state.takes(task, member)
     }
 
 
@@ -94,9 +94,12 @@ def _bands(state: PlacementState, held: Kind, load: Sequence[float]) -> _Bands:
     least = list(load) if request.balance_held else [0.0] * len(load)
     for task, member in () if request.balance_held else request.bound.items():
         least[member] += weight[task] if state.stateful[task] else 0.0
-    total = sum(load[member] for member in state.open) + sum(weight[task] for task in held.orphans)
-    members = len(state.open)
-    capacity, floors = [state.capacity[member] for member in state.open], [least[member] for member in state.open]
+    total = sum(load[member] for member in state.eligible) + sum(weight[task] for task in held.orphans)
+    members = len(state.eligible)
+    capacity, floors = (
+        [state.capacity[member] for member in state.eligible],
+        [least[member] for member in state.eligible],
+    )
     water = pour([0.0] * members, capacity, floors, [total] * members, total)
     level = water.rest / water.width if water.width else 0.0
     slack = max(request.table.stateful_weights) + _TOLERANCE * max(1.0, total)
@@ -111,7 +114,7 @@ class _Draft:
     Attributes:
         previous: the previous targets. Empty in a draft that begins with every task at home.
         where: per task, its member so far.
-        home: per task, the open member that has it.
+        home: per task, the eligible member that has it.
         away: the placed tasks whose member is not their home, or that have no home.
         load: per member, the weight of its stateful tasks.
         slots: per member, how many more tasks its limit allows.
@@ -144,7 +147,7 @@ class _Draft:
     def is_at_rest(self) -> bool:
         """Say whether every task has a member, within bands and limits."""
         return not self._unplaced and all(
-            not self.gap(member) and self.slots[member] >= 0 for member in self.state.open
+            not self.gap(member) and self.slots[member] >= 0 for member in self.state.eligible
         )
 
     def badness(self) -> tuple[float, ...]:
@@ -153,7 +156,7 @@ class _Draft:
 
     def outside(self) -> float:
         """Return how far members are outside of their bands, squared: two small gaps are better than a large one."""
-        return round(sum(self.gap(member) ** 2 for member in self.state.open), PLACES)
+        return round(sum(self.gap(member) ** 2 for member in self.state.eligible), PLACES)
 
     def gap(self, member: int, more: float = 0.0) -> float:
         """Return how far above its band a member would be with ``more`` load; negative: below it."""
@@ -186,9 +189,9 @@ class _Draft:
 
     def lowest(self, task: int, *, beyond_bands: bool) -> int:
         """Return the lowest member that a task fits, or else one with room for it; ``UNASSIGNED`` if there is none."""
-        fit = [(self.fullness(member), member) for member in self.state.open if self.fits(task, member)]
+        fit = [(self.fullness(member), member) for member in self.state.eligible if self.fits(task, member)]
         if beyond_bands and not fit:
-            fit = [(self.fullness(member), member) for member in self.state.open if self.has_room(task, member)]
+            fit = [(self.fullness(member), member) for member in self.state.eligible if self.has_room(task, member)]
         return min(fit, default=(0.0, UNASSIGNED))[1]
 
     def at_home(self) -> list[int]:
@@ -215,7 +218,7 @@ class _Draft:
 
     def shed(self) -> None:
         """Let members above their bands give away what fits elsewhere, and members above their limits the excess."""
-        over = {member for member in self.state.open if self.gap(member) > 0 or self.slots[member] < 0}
+        over = {member for member in self.state.eligible if self.gap(member) > 0 or self.slots[member] < 0}
         if not over:
             return
         lows = _Lows(self)
@@ -254,7 +257,7 @@ class _Draft:
             (self.turn(other), other, place)
             for other in ([*self.away, *self.at_home()] if self.state.restricted else ())
             if self.state.takes(task, self.where[other])
-            for place in self.state.open
+            for place in self.state.eligible
             if self.has_room(other, place)
         ]
         if not ways:
@@ -267,12 +270,12 @@ class _Draft:
     def wishes(self, tasks: Collection[int]) -> list[tuple[Rank, float, int, int]]:
         """Return where tasks would be better than at any other member: (how good, weight, task, member), sorted."""
         request, ranked = self.state.request, []
-        self._copies = request.warmth(tasks, self.state.open) if tasks else {}
+        self._copies = request.warmth(tasks, self.state.eligible) if tasks else {}
         for task in tasks:
             some = {request.warming.get(task, UNASSIGNED), self.previous.get(task, UNASSIGNED)}
             for member in sorted({*self._copies.get(task, ()), *some} - {self.home[task], UNASSIGNED}):
                 rank = self.rank(task, member)
-                if rank < _NOWHERE_WARM and self.state.is_open[member] and self.state.takes(task, member):
+                if rank < _NOWHERE_WARM and self.state.may_be_target[member] and self.state.takes(task, member):
                     ranked.append((rank, self.weight[task], task, member))
         return sorted(ranked)
 
@@ -286,7 +289,7 @@ class _Draft:
     def level(self) -> bool:
         """Bring members up into their bands, then correct what is still outside."""
         done = self._fill(self.away) | self._fill(self.at_home())
-        outside = [open_member for open_member in self.state.open if self.gap(open_member)]
+        outside = [open_member for open_member in self.state.eligible if self.gap(open_member)]
         tasks = [*self.away, *self.at_home()] if outside else []
         for member in outside:
             done |= self._exchange(member, tasks)
@@ -326,7 +329,7 @@ class _Draft:
         for (place, _, _), task in alike.items():
             by_member[place].append(task)
         exchanges = []
-        for place in (other for other in self.state.open if other != member):
+        for place in (other for other in self.state.eligible if other != member):
             before = self.gap(member) ** 2 + self.gap(place) ** 2
             for given in by_member[member]:
                 for taken in by_member[place]:
@@ -415,7 +418,7 @@ class _Lows:
 
     def __init__(self, draft: _Draft) -> None:
         self._draft = draft
-        self._heap = [(gap, member) for member in draft.state.open if (gap := draft.gap(member)) < 0]
+        self._heap = [(gap, member) for member in draft.state.eligible if (gap := draft.gap(member)) < 0]
         heapify(self._heap)
 
     def deepest(self) -> int:
@@ -501,7 +504,7 @@ class _Evenness:
         self._draft = draft
         self._subtopology = table.subtopology
         self._counts = Counter(zip(draft.where, table.subtopology, strict=True))
-        total = sum(state.capacity[member] for member in state.open)
+        total = sum(state.capacity[member] for member in state.eligible)
         self._part = {subtopology: size / total for subtopology, size in Counter(table.subtopology).items()}
         self._heaps: dict[int, list[tuple[float, float, int]]] = {}
 
@@ -516,7 +519,7 @@ class _Evenness:
         subtopology = self._subtopology[task]
         heap = self._heaps.get(subtopology)
         if heap is None:
-            heap = [self._entry(member, subtopology) for member in self._draft.state.open]
+            heap = [self._entry(member, subtopology) for member in self._draft.state.eligible]
             heapify(heap)
             self._heaps[subtopology] = heap
         while heap:
@@ -539,8 +542,8 @@ def _least_moves(draft: _Draft) -> int:
     has to get as many as the heaviest of all would take. What comes to these members are orphans, or tasks that move.
     """
     state, weight, load, bands = draft.state, draft.weight, draft.load, draft.bands
-    over = {member: excess for member in state.open if (excess := load[member] - bands.high[member]) > 0}
-    lacks = [lack for member in state.open if (lack := bands.low[member] - load[member]) > 0]
+    over = {member: excess for member in state.eligible if (excess := load[member] - bands.high[member]) > 0}
+    lacks = [lack for member in state.eligible if (lack := bands.low[member] - load[member]) > 0]
     if not over and not lacks:
         return 0
     orphans = Counter(weight[task] for task in draft.held.orphans)

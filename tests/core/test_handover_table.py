@@ -1,0 +1,249 @@
+"""The tables at the top of ``handover``: a case for each row, in their order, and no row without one.
+
+In every case a owns 0_0 and runs it, b is its target, and c has a copy, unless the case says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+
+from batonpass.core import handover
+from batonpass.core.handover import choose_active
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.model import (
+    ActiveState,
+    Drain,
+    Failure,
+    Grant,
+    Group,
+    Member,
+    Pause,
+    PauseScope,
+    Pending,
+    Revocation,
+    Role,
+    Subtopology,
+    Task,
+    Topology,
+)
+from batonpass.core.pmap import PMap
+from batonpass.core.policy import GroupConfig, Policy
+from batonpass.core.reasons import Held, Why
+from batonpass.core.soft import MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.core.topology import build_table
+from batonpass.core.view import View
+
+NOW = 1_000_000
+A, B, C = (MemberId(name) for name in "abc")
+TASK, OTHER = TaskId("0_0"), TaskId("0_1")
+LEAVING = Drain(NOW - 9, None, NOW + 9)
+DUE = Drain(NOW - 9, NOW, NOW + 9)
+READY, BEHIND, UNKNOWN = 0, 5_000, None
+
+
+class World(NamedTuple):
+    """What is to be decided on: the task and its owner, the copies of the others, and what is wrong with anybody.
+
+    ``own_lag`` is what the owner reports of a task that it does not run; ``silent`` members have reported nothing.
+    """
+
+    owner: MemberId | None = A
+    state: ActiveState = ActiveState.RUNNING
+    copies: Mapping[MemberId, int | None] = {B: READY, C: READY}
+    on_disk: Mapping[MemberId, int | None] = {}
+    stateful: bool = True
+    own_lag: int = BEHIND
+    progress_ms: int = NOW
+    silent: tuple[MemberId, ...] = ()
+    task: Mapping[str, object] = {}
+    group: Mapping[str, object] = {}
+    a: Mapping[str, object] = {}
+    b: Mapping[str, object] = {}
+    c: Mapping[str, object] = {}
+
+
+def choice(world: World) -> handover.Choice:
+    """Return who has the task."""
+    parts = (Subtopology("0", 2, stateful=world.stateful),)
+    owner = {} if world.owner is None else {TASK: Grant(Role.ACTIVE, 1, NOW)}
+    fields = {A: world.a, B: world.b, C: world.c}
+    members, softs = {}, {}
+    for member_id in (A, B, C):
+        copy = {TASK: Grant(Role.STANDBY, 1, NOW)} if member_id in world.copies else {}
+        assignment = PMap(owner if member_id == world.owner else copy)
+        members[member_id] = replace(Member(member_id, NOW, assignment=assignment), **fields[member_id])  # type: ignore[arg-type]
+        if member_id == world.owner:
+            report = TaskReport("active", world.state, world.own_lag, lost=world.state is ActiveState.LOST)
+        else:
+            role = "standby" if member_id in world.copies else "none"
+            report = TaskReport(role, lag=world.copies.get(member_id, world.on_disk.get(member_id)))
+        is_there = member_id in {world.owner, *world.copies, *world.on_disk}
+        measured = MeasuredReport(report, NOW, report.lag, progress_ms=world.progress_ms)
+        softs[member_id] = MemberSoft(NOW, full=True, reports={TASK: measured} if is_there else {})
+    task = Task(TASK, world.owner, world.state, since_ms=NOW - 60_000, standbys=tuple(world.copies), target=B)
+    task = task._replace(**world.task)  # type: ignore[arg-type]
+    group = Group(
+        GroupId("g"),
+        topology=Topology(1, parts),
+        config=GroupConfig(acceptable_recovery_lag=100),
+        table=build_table(Topology(1, parts)),
+        members=PMap(members),
+        tasks=PMap({TASK: task, OTHER: Task(OTHER, next_owner=A)}),
+    )
+    group = replace(group, **world.group)  # type: ignore[arg-type]
+    heard = {member_id: soft for member_id, soft in softs.items() if member_id not in world.silent}
+    return choose_active(View(group, Soft(members=PMap(heard)), NOW, Policy()), task)
+
+
+FAILED, LOST, GRANTED, RESTORING = ActiveState.FAILED, ActiveState.LOST, ActiveState.GRANTED, ActiveState.RESTORING
+FAILED_ON_B = (Failure(B, NOW - 1),)
+PAUSED, PAUSED_BALANCE = (Pause(scope, "", NOW, None) for scope in (PauseScope.ALL, PauseScope.BALANCE))
+LATE = {"joined_ms": NOW - 3_600_000}
+MUST_REVOKE = {"revoking": PMap({OTHER: Revocation(1, NOW, active=True)})}
+AWAY = {"away_until_ms": NOW + 9}
+NOT_READY = {B: BEHIND, C: READY}
+
+OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
+    "any, and the topology has dropped the task, or it is parked": [
+        (World(task={"id": TaskId("7_0"), "parked": True}), None, Why.TASK_DROPPED),
+        (World(task={"parked": True}, a={"drain": DUE}), None, Held.PARKED),
+    ],
+    "drains, its deadline is over, and a member that stays may have the task": [
+        (World(a={"drain": DUE}), B, Why.DEADLINE),
+        (World(a={"drain": DUE}, copies={B: 9_000, C: 5_000}), C, Why.DEADLINE),
+        (World(a={"drain": DUE}, copies={C: READY}, c={"drain": LEAVING}), B, Why.DEADLINE),
+        (World(a={"drain": DUE}, copies={}, group={"pause": PAUSED, "storm_since_ms": 1}), B, Why.DEADLINE),
+        (World(a={"drain": DUE}, stateful=False, copies={}, group={"pause": PAUSED}), B, Why.DEADLINE),
+        (World(a={"drain": DUE}, state=LOST, copies={}, group={"storm_since_ms": 1}), B, Why.DEADLINE),
+        (World(a={"drain": DUE, "suspected": True}, copies={}), B, Why.DEADLINE),
+        (World(a={"drain": DUE}, state=RESTORING, own_lag=READY, copies={}), B, Why.DEADLINE),
+        (World(a={"drain": DUE}, state=GRANTED, copies={}, task={"since_ms": NOW}), B, Why.DEADLINE),
+        (World(a={"drain": DUE}, state=FAILED, copies={}), B, Why.DEADLINE),
+    ],
+    "any, and the task has no state": [
+        (World(stateful=False, copies={}), B, Why.STATELESS),
+        (World(stateful=False, copies={}, state=FAILED, group={"pause": PAUSED_BALANCE}), B, Why.STATELESS),
+        (World(stateful=False, copies={}, group={"pause": PAUSED_BALANCE}), A, Held.PAUSED),
+        (World(stateful=False, copies={}, b=AWAY), A, Why.STAYS),
+    ],
+    "lost its state": [
+        (World(state=LOST, a={"suspected": True}, copies={C: READY}), C, Why.FAILOVER),
+        (World(state=LOST, copies={B: 9_000, C: 5_000}), C, Why.FAILOVER),
+        (World(state=LOST, copies={}), B, Why.LOST_STATE),
+        (World(state=LOST, copies={}, task={"target": A}), A, Why.STAYS),
+    ],
+    "is suspected to be dead": [
+        (World(a={"suspected": True}, copies={C: READY}, group={"pause": PAUSED}), C, Why.TAKEOVER),
+        (World(a={"suspected": True}, copies={B: BEHIND}, on_disk={C: READY}), A, Why.STAYS),
+    ],
+    "has not reported since a start, and the task is to go back to the previous owner": [
+        (World(state=GRANTED, silent=(A,), task={"previous_owner": B}), A, Why.STAYS),
+    ],
+    "runs, and the deadline of its drain is over": [
+        (World(a={"drain": DUE}, b={"drain": LEAVING}, c={"drain": LEAVING}), A, Held.NO_ELIGIBLE_MEMBER),
+    ],
+    "runs, is the target, or the target is away or gone": [
+        (World(task={"target": A}), A, Why.STAYS),
+        (World(b=AWAY), A, Why.STAYS),
+        (World(task={"target": None}), A, Why.STAYS),
+    ],
+    "runs, the target is not ready": [
+        (World(copies=NOT_READY, group={"pause": PAUSED}), A, Why.STAYS),
+        (World(copies={C: READY}, on_disk={B: READY}), A, Why.STAYS),
+    ],
+    "runs, the target is ready, and the move is held": [
+        (World(group={"pause": PAUSED_BALANCE}), A, Held.PAUSED),
+        (World(group={"pause": PAUSED}, a={"drain": LEAVING}), A, Held.PAUSED),
+        (World(group={"storm_since_ms": 1}), A, Held.STORM),
+        (World(silent=(C,), c=LATE), A, Held.MEMBER_OVERDUE),
+        (World(task={"failures": FAILED_ON_B}), A, Held.FAILED),
+        (World(group={"grants_from_ms": NOW + 1}, a={"drain": LEAVING}), A, Held.GRANTS_HELD),
+        (World(b=MUST_REVOKE, a={"drain": LEAVING}), A, Held.REVOKE_FIRST),
+        (World(group={"unsettled": PMap({OTHER: Pending.MOVING})}, a={"drain": LEAVING}), A, Held.TAKE_OVER_FIRST),
+    ],
+    "runs, the target is ready": [
+        (World(), B, Why.HANDOVER),
+        (World(state=GRANTED, silent=(A,)), B, Why.HANDOVER),
+        (World(a={"drain": LEAVING}, group={"pause": PAUSED_BALANCE, "storm_since_ms": 1}), B, Why.HANDOVER),
+        (World(a={"drain": LEAVING}, silent=(C,), c=LATE, task={"failures": FAILED_ON_B}), B, Why.HANDOVER),
+    ],
+    "restores, is ready or will be by its next heartbeat, and makes progress": [
+        (World(state=RESTORING, own_lag=READY), A, Why.STAYS),
+    ],
+    "was granted the task less than a heartbeat interval ago, and has not reported": [
+        (World(state=GRANTED, task={"since_ms": NOW - 1}), A, Why.STAYS),
+    ],
+    "restores, and another copy is ready": [
+        (World(state=RESTORING), B, Why.FAILOVER),
+        (World(state=RESTORING, copies={B: BEHIND, C: READY}), C, Why.FAILOVER),
+        (World(state=RESTORING, own_lag=READY, progress_ms=0, task={"since_ms": 0}), B, Why.FAILOVER),
+    ],
+    "failed, and another copy is ready where the task has not failed lately": [
+        (World(state=FAILED, task={"failures": FAILED_ON_B}), C, Why.FAILOVER),
+    ],
+    "restores or failed": [
+        (World(state=RESTORING, copies={B: BEHIND, C: UNKNOWN}), A, Why.STAYS),
+        (World(state=RESTORING, copies={C: READY}, c={"drain": DUE}), A, Why.STAYS),
+        (World(state=FAILED, copies={B: READY, C: BEHIND}, task={"failures": FAILED_ON_B}), A, Held.FAILED),
+    ],
+}
+FREE = World(owner=None, state=GRANTED)
+OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
+    "a next owner is chosen, and has room": [
+        (FREE._replace(task={"next_owner": C}), C, Why.HANDOVER_UNDER_WAY),
+        (FREE._replace(task={"next_owner": C}, c={**AWAY}), B, Why.FAILOVER),
+    ],
+    "the task has no state": [
+        (FREE._replace(stateful=False, copies={}, group={"storm_since_ms": 1}), B, Why.STATELESS),
+        (FREE._replace(stateful=False, copies={}, b=AWAY), None, Held.INITIAL_DELAY),
+    ],
+    "a copy is ready": [
+        (FREE._replace(copies={C: READY}, group={"storm_since_ms": 1}), C, Why.FAILOVER),
+        (FREE._replace(copies={C: READY}, task={"target": None}), C, Why.FAILOVER),
+        (FREE._replace(copies={}, on_disk={C: READY}), C, Why.FAILOVER),
+        (FREE._replace(a={"drain": LEAVING}, copies={A: READY, C: READY}), C, Why.FAILOVER),
+    ],
+    "a storm is on, or there is no target": [
+        (FREE._replace(copies={C: BEHIND}, group={"storm_since_ms": 1}), None, Held.STORM),
+        (FREE._replace(copies={C: BEHIND}, task={"target": None}), None, Held.INITIAL_DELAY),
+        (FREE._replace(copies={}, on_disk={C: READY}, task={"target": None}), None, Held.INITIAL_DELAY),
+    ],
+    "the target, or the last owner, is away to restart": [
+        (FREE._replace(copies={C: BEHIND}, b=AWAY), None, Held.REJOIN_GRACE),
+        (FREE._replace(copies={C: BEHIND}, task={"away_owner": A}, a=AWAY), None, Held.REJOIN_GRACE),
+    ],
+    "a copy is behind": [
+        (FREE._replace(copies={B: 9_000, C: 5_000}), C, Why.FAILOVER),
+        (FREE._replace(copies={B: 9_000, C: READY}, c={"drain": DUE}), B, Why.FAILOVER),
+    ],
+    "a copy of unknown lag may turn out to be better": [
+        (FREE._replace(copies={C: UNKNOWN}, silent=(C,), task={"since_ms": NOW}), None, Held.STATE_UNKNOWN),
+    ],
+    "no copy is of use": [
+        (FREE._replace(copies={}), B, Why.COLD_START),
+        (FREE._replace(copies={C: UNKNOWN}), B, Why.COLD_START),
+        (FREE._replace(copies={C: READY}, c={"drain": DUE}), B, Why.COLD_START),
+    ],
+}
+CASES = [(row, *case) for rows in (OF_AN_OWNER, OF_NOBODY) for row, cases in rows.items() for case in cases]
+
+
+@pytest.mark.parametrize(
+    ("row", "world", "active", "code"), CASES, ids=[f"{row}-{n}" for n, (row, *_) in enumerate(CASES)]
+)
+def test_each_row_is_what_is_decided(row: str, world: World, active: MemberId | None, code: Why | Held) -> None:
+    """Most cases fit a later row as well, which would have it otherwise."""
+    found = choice(world)
+    assert (found.active, found.held or found.why) == (active, code), row
+
+
+def test_each_row_has_a_case() -> None:
+    """The tables and the cases name the same rows, in the same order."""
+    lines = [line for line in (handover.__doc__ or "").splitlines() if line.startswith("| ")]
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in lines]
+    heads = ["the present owner", "there is no owner"]
+    assert [row for row in rows if row not in heads] == [*OF_AN_OWNER, *OF_NOBODY]
