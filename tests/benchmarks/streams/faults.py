@@ -67,7 +67,7 @@ from batonpass.postgres.connect import connect
 from batonpass.postgres.schema import upgrade
 
 KEYS = 500
-PATIENCE_S = 90
+PATIENCE_S = 180
 QUIET_MS = 3_000
 SETTLED_S = 3
 UNMOVED_AT_MOST_MS = 3_000
@@ -357,14 +357,19 @@ def _roll_to(assignor: str) -> Act:
 
 
 def _other_version(scene: Scene) -> str:
-    """Restart every instance with a version of the plug-in that says more than this one."""
-    scene.relays[0].versions.clear()
+    """Restart leaders with a version of the plug-in that says more, until such a one leads, and have one join."""
+    asked = scene.relays[0].versions
+    asked.clear()
     classes = _compiled(scene.folder)
-    for name in FIRST[:2]:
+    old = set(FIRST)
+    while old and len(asked) < 2:
+        leader = scene.application.job.leader.log.stem
+        name = leader if leader in old else min(old)
+        old.discard(name)
         scene.replace(name, [classes])
     scene.change()
     scene.until_advised()
-    return f"versions that asked: {', '.join(sorted(scene.relays[0].versions))}"
+    return f"versions that asked: {' and '.join(sorted(asked))}"
 
 
 def _compiled(folder: Path) -> Path:
@@ -411,8 +416,14 @@ SETUPS = (
                 "status 500, no JSON, 20 MB, a task left out, an unknown process",
                 _failing(failed, rubbish, huge, task_left_out, unknown_process),
             ),
+        ),
+    ),
+    Setup(
+        "people",
+        "three instances and one coordinator, and what people do to them",
+        (
             Trial("leader-killed", "kill -9 of the leader while it waits for an answer", _leader_killed, says=""),
-            Trial("versions", "two of three instances with another version of the plug-in", _other_version, says=""),
+            Trial("versions", "leaders with two versions of the plug-in, one after the other", _other_version, says=""),
             Trial("forgets", "the coordinator's database is emptied while a newcomer's copies restore", _forgets),
             Trial("drain", "an instance is drained, without a standby", _drain, says="decided for"),
             Trial("taken-out", "a rolling restart takes the plug-in out", _roll_to("kafka"), says=""),
@@ -550,7 +561,7 @@ def _tried(scene: Scene, trial: Trial) -> tuple[Figures, Window, bool]:
 
 def _reason(line: str) -> str:
     """Return why there was no answer, without addresses, of which each run has others."""
-    why = re.sub(r"https?://[\d.:]+(: )?", "", re.split(r" ms: ", line, maxsplit=1)[-1])
+    why = re.sub(r"( from )?\[?https?://[\d.:]+\]?(: )?", "", re.split(r" ms: ", line, maxsplit=1)[-1])
     return why if len(why) <= 80 else why[:79] + "…"
 
 
