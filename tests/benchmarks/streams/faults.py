@@ -73,7 +73,7 @@ SETTLED_S = 3
 UNMOVED_AT_MOST_MS = 3_000
 """How long a task that nobody moves may stand still: some times what the leader waits for an answer."""
 
-POD_SESSION_MS = 20_000
+POD_SESSION_MS = 45_000
 SLOW_BYTES_PER_S = 40_000
 NO_ANSWER = "no answer for"
 PACED: Settings = {**TUNED, "batonpass.retry.ms": 500}
@@ -183,12 +183,12 @@ class Scene:
         self.application.job.instances[name].kill()
 
     def replace(self, name: str, before: Sequence[Path] = ()) -> None:
-        """Restart an instance under the assignor of now, or another version of it, and wait until it has tasks."""
+        """Restart an instance under the assignor of now, or another version of it, and wait until it runs."""
         assignor = self.run.arm.assignor
         self.run.close(name)
         self.run.say(f"{name} is started: {assignor}{' of another version' * bool(before)}")
         again = self.application.job.start(name, self.run.settings(name), assignor=assignor, leaves=True, before=before)
-        until(lambda: bool(again.active), lambda: f"{name} has no task: {again.log.read_text()[-1_000:]}")
+        until(lambda: again.state == "RUNNING", lambda: f"{name} is {again.state}: {again.log.read_text()[-1_000:]}")
 
     def said(self, until_ms: int | None = None) -> list[str]:
         """Return what the plug-in has logged since the fault began."""
@@ -457,7 +457,7 @@ SETUPS = (
     ),
     Setup(
         "pods",
-        "instances that close without leaving their group, and are missed for a session of 20 s; with standbys",
+        "instances that close without leaving their group, and are missed for a session of 45 s; with standbys",
         (REPLACED,),
         settings=POD,
         standbys=1,
