@@ -63,6 +63,11 @@ compare-streams: ## a Kafka Streams job under Kafka's assignor and under Batonpa
 	$(ENVIRONMENT) streams
 	.venv/bin/python -m tests.benchmarks.streams $(ARGS)
 
+.PHONY: streams-faults
+streams-faults: ## do the worst to a Kafka Streams job and its coordinator, and count every order (ten minutes; ARGS=NAME for one fault)
+	$(ENVIRONMENT) streams
+	.venv/bin/python -m tests.benchmarks.streams.faults $(ARGS)
+
 .PHONY: simulate
 simulate: ## run seeded worlds against the laws (batonpass simulate)
 	$(ENVIRONMENT) run

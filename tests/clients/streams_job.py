@@ -6,7 +6,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -32,10 +32,14 @@ PARTITIONS = 12
 Event = dict[str, Any]
 
 
-def command(java: tuple[str, ...], program: str) -> tuple[str, ...]:
-    """Return what starts a program of the module, after `mvn package` has built it."""
+def command(java: tuple[str, ...], program: str, before: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Return what starts a program of the module, after `mvn package` has built it.
+
+    Classes in the folders ``before`` are loaded in the place of the module's own.
+    """
     target = MODULE / "target"
-    path = f"{target / 'classes'}:{target / 'test-classes'}:{(target / 'classpath.txt').read_text().strip()}"
+    folders = [*before, target / "classes", target / "test-classes"]
+    path = ":".join([*map(str, folders), (target / "classpath.txt").read_text().strip()])
     return (
         *java,
         "-Xmx256m",
@@ -119,7 +123,13 @@ class Job:
         return load
 
     def start(
-        self, instance: str, settings: Mapping[str, object], *, assignor: str = "batonpass", leaves: bool = False
+        self,
+        instance: str,
+        settings: Mapping[str, object],
+        *,
+        assignor: str = "batonpass",
+        leaves: bool = False,
+        before: Sequence[Path] = (),
     ) -> Program:
         """Start an instance with settings of Kafka Streams and of the plug-in; ``leaves``: its group, at its end."""
         sets = [f"--set={key}={value}" for key, value in settings.items()]
@@ -128,14 +138,14 @@ class Job:
             f"--state-dir={self._folder / instance}",
             f"--leave={'yes' if leaves else 'no'}",
         )
-        program = self._start(instance, "job.Job", *own, f"--assignor={assignor}", *sets)
+        program = self._start(instance, "job.Job", *own, f"--assignor={assignor}", *sets, before=before)
         self.instances[instance] = program
         return program
 
-    def _start(self, name: str, program: str, *options: str) -> Program:
+    def _start(self, name: str, program: str, *options: str, before: Sequence[Path] = ()) -> Program:
         given = [f"--bootstrap={self._bootstrap}", f"--application={self.application}", *options]
         words = [word for option in given for word in option.split("=", 1)]
-        started = Program((*command(self._java, program), *words), self._folder / f"{name}.log")
+        started = Program((*command(self._java, program, before), *words), self._folder / f"{name}.log")
         self.programs.append(started)
         return self._stack.enter_context(started)
 

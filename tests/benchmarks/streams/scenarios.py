@@ -96,6 +96,8 @@ class Run:
     say: Say
     lost: set[str] = field(default_factory=set)
     """Instances that were killed, closed or restarted: their tasks stop, whoever decides."""
+    drained: set[str] = field(default_factory=set)
+    """Instances that are to run nothing."""
 
     def settings(self, name: str) -> Settings:
         """Return the settings of an instance."""
@@ -200,16 +202,16 @@ def perform(stage: Stage, scenario: Scenario, arm: Arm, size: Size, say: Say) ->
         names = NAMES[: scenario.instances]
         for each in names:
             run.start(each)
-        _wait(run, START_PATIENCE_S, settled_s=3, is_under_load=False)
+        wait(run, START_PATIENCE_S, settled_s=3, is_under_load=False)
         say(f"{size.keys} orders for each task, which become its state")
         load = application.preload(size.keys)
-        _wait(run, START_PATIENCE_S, settled_s=3)
+        wait(run, START_PATIENCE_S, settled_s=3)
         application.throttle(NAMES, size.bytes_per_s)
         time.sleep(QUIET_S)
         quiet_ms, load_average = now_ms() - (QUIET_S - 1) * 1_000, os.getloadavg()[0]
         begun = now_ms()
         scenario.act(run)
-        rest_ms = _wait(run, size.patience_s, settled_s=SETTLED_S, since_ms=begun)
+        rest_ms = wait(run, size.patience_s, settled_s=SETTLED_S, since_ms=begun)
         ended = now_ms()
         load.stop()
         say("counting")
@@ -238,7 +240,7 @@ def perform(stage: Stage, scenario: Scenario, arm: Arm, size: Size, say: Say) ->
         }
 
 
-def _wait(
+def wait(
     run: Run, patience_s: float, *, settled_s: float, since_ms: int | None = None, is_under_load: bool = True
 ) -> int | None:
     """Wait until the job has rested for a while, and return since when; None where that takes too long.
@@ -250,7 +252,10 @@ def _wait(
     since: int | None = None
     while since is None or now_ms() - since < settled_s * 1_000:
         if not run.application.rests(
-            standbys=run.scenario.standbys, has_leader=not run.arm.by_broker, is_under_load=is_under_load
+            standbys=run.scenario.standbys,
+            has_leader=not run.arm.by_broker,
+            is_under_load=is_under_load,
+            drained=run.drained,
         ):
             since = None
             if time.monotonic() > ends_at:

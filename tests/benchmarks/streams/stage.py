@@ -7,7 +7,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,6 +42,7 @@ class Stage:
 
     folder: Path
     bootstrap: str
+    database_url: str
     url: str
 
     @contextmanager
@@ -71,7 +72,7 @@ def stage() -> Iterator[Stage]:
         ):
             asyncio.run(upgrade(postgres.url))
             with serving(postgres.url, sole_coordinator="true", log_level="warning") as served:
-                yield Stage(folder, broker.bootstrap_servers, served.url)
+                yield Stage(folder, broker.bootstrap_servers, postgres.url, served.url)
 
 
 @dataclass
@@ -97,7 +98,7 @@ class Application:
             time.sleep(1)
         return load
 
-    def throttle(self, instances: str, bytes_per_s: int) -> None:
+    def throttle(self, instances: Iterable[str], bytes_per_s: int) -> None:
         """Let these instances read changelogs no faster than that, each of them."""
         names = [f"{name}-StateUpdater-1-restore-consumer" for name in instances]
 
@@ -132,14 +133,19 @@ class Application:
                     found.append((round(at * 1_000), "Finished stable" in line))
         return sorted(found)
 
-    def rests(self, *, standbys: int, has_leader: bool, is_under_load: bool) -> bool:
-        """Tell whether tasks are evened out and run, all copies are there and caught up, and nothing is to come."""
-        had = [each.last("has") or {"active": (), "standby": ()} for each in self.alive.values()]
-        actives = [len(each["active"]) for each in had]
+    def rests(
+        self, *, standbys: int, has_leader: bool, is_under_load: bool, drained: Container[str] = frozenset()
+    ) -> bool:
+        """Tell whether tasks are evened out and run, all copies are there and caught up, and nothing is to come.
+
+        Those that are ``drained`` are to run none.
+        """
+        has = {name: each.last("has") or {"active": (), "standby": ()} for name, each in self.alive.items()}
+        actives = [len(each["active"]) for name, each in has.items() if name not in drained]
         if not actives or sum(actives) != PARTITIONS or max(actives) - min(actives) > 1:
             return False
         progress = self.progress()
-        if sum(len(each["standby"]) for each in had) != standbys * PARTITIONS or progress is None:
+        if sum(len(each["standby"]) for each in has.values()) != standbys * PARTITIONS or progress is None:
             return False
         if is_under_load and sum(each["working"] for each in progress) != PARTITIONS:
             return False
