@@ -157,7 +157,7 @@ def _write_part(url: str, wish: Wish, part: _Part, hear: Hear) -> None:
 
 
 def _teller(scenario: Scenario, hear: Hear) -> Callable[[int], None]:
-    """Return what hears how far a day is simulated, and passes it on every now and then."""
+    """Return a function that is called with the time played, and reports it every now and then."""
     told_s = time.monotonic()
 
     def passed(until_ms: int) -> None:

@@ -72,8 +72,8 @@ class LocalBroker:
 
         Without ``port`` it is that of the last start on the folder, so that whoever was told of it finds the broker
         again; where that is taken, or at the first start, any free one. Then it stays the same. ``settings`` are lines
-        of the broker's properties that go before its own, but for the addresses that it listens on. ``say`` hears of a
-        first fetch of the broker's jars.
+        of the broker's properties that go before its own, but for the addresses that it listens on. ``say`` is called
+        at a first fetch of the broker's jars.
         """
         self.folder = folder.absolute()
         self._port = port
