@@ -234,7 +234,7 @@ def test_each_budget_has_its_reason_and_is_held_by_the_law() -> None:
     for name, reason in BUDGETS.items():
         scene = SCENES[reason]()
         assert len(scene.held("b", Role.WARMUP)) == 1
-        larger = replace(scene.group, config=replace(scene.group.config, **{name: 50}))
+        larger = replace(scene.group, config=replace(scene.group.config, **{name: 50}))  # type: ignore[arg-type]
         decision = decide(larger, scene.soft, (Tick(),), scene.now_ms, scene.policy)
         after = evolve(scene.group, decision.records)
         step = Transition(scene.group, after, decision.records, scene.soft, decision.soft, scene.now_ms, (Tick(),))
