@@ -257,7 +257,7 @@ def _why_held_back(view: View, slots: Slots, plan: TaskPlan) -> HeldBack | None:
     if task_index is None or wants_slot or (not table.stateful[task_index] and choice.held is None):
         return None
     has_copy = task.target in plan.copies
-    if choice.held is not None and (not has_copy or choice.held in _HOLD_A_READY_TARGET):
+    if choice.held is not None and (not has_copy or choice.active is None or choice.held in _HOLD_A_READY_TARGET):
         # A task that failed at its target waits for its owner to recover.
         return HeldBack(task.id, task.target if task.target != choice.active else None, choice.held)
     if task.target is None:

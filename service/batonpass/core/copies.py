@@ -88,10 +88,18 @@ def lacking(task: Task) -> list[MemberId]:
 
 
 def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dict[MemberId, Role]:
-    """Return the copies that stay, with their new roles.
+    """Return the copies that stay, with their new roles. The first row that fits a copy decides.
 
-    Four kinds stay: the last owner's copy until the next owner runs, the ``wanted`` copies that exist, the target's
-    copy, and of the other ones those that are still needed.
+    | the copy | |
+    |---|---|
+    | of the last owner, until the next one runs | stays as a standby |
+    | wanted | stays; a warmup becomes a standby once it is caught up |
+    | of the target, if it has not stalled | stays as it is |
+    | any other, while wanted copies are not caught up | as many stay, the warmest standbys first |
+    | any other with state, while no member is ready to run the task | stays |
+    | of a member that must not stop anything now | stays |
+    | of a draining member | stays until it is replaced |
+    | any other | goes |
     """
     owner, target = task.owner, task.target
     is_giving_way = owner is not None and owner != choice.active

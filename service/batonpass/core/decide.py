@@ -64,7 +64,7 @@ def decide(  # noqa: PLR0917 - the state, the inputs, the time, and the two thin
     """Decide on all inputs together, as if they came one after another at this instant.
 
     Pure: the same arguments give the same decision (L10), and no argument is changed. A refused input does not affect
-    the others. ``solver`` may be any that gives the same flows as the default. If it gives none, the target stays.
+    the others. ``solver`` may be any that gives the same flows as the default. If it raises, the target stays.
     """
     draft = DecisionDraft(group, soft, now_ms, policy, solver)
     liveness.notice_own_silence(draft)
@@ -225,8 +225,8 @@ def _is_to_rest(group: Group) -> bool:
 
 def _only_copies_are_left(group: Group) -> bool:
     """Say whether every task runs where its target says."""
-    waiting = (group.tasks[task_id] for task_id in group.unsettled)
-    return all(task.owner == task.target and task.state is ActiveState.RUNNING for task in waiting)
+    unsettled = (group.tasks[task_id] for task_id in group.unsettled)
+    return all(task.owner == task.target and task.state is ActiveState.RUNNING for task in unsettled)
 
 
 def _is_due(draft: DecisionDraft) -> bool:

@@ -62,8 +62,8 @@ def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberC
     task, active = plan.task, plan.choice.active
     if task.owner is not None and task.owner != active:
         _give_up_active(task, plan.copies.get(task.owner), members[task.owner])
-    held = view.holders(task)
-    for member_id, role in held.items():
+    holders = view.holders(task)
+    for member_id, role in holders.items():
         if member_id == active:
             continue
         wanted = plan.copies.get(member_id)
@@ -72,7 +72,7 @@ def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberC
         elif wanted is not role:
             members[member_id].role_changes[task.id] = wanted
     for member_id, role in plan.copies.items():
-        if member_id not in held and member_id != task.owner:
+        if member_id not in holders and member_id != task.owner:
             members[member_id].new_entries[task.id] = role
     if active is None or active == task.owner:
         return ()
