@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -101,6 +102,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=dropped)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=turn_of)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what thousands of collected tests are made of from being looked through at every collection of garbage."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let everything go at the end; some libraries complain of what is left."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,6 +1,7 @@
 """The house style as far as a machine can see it: what the core may import, and what must not be left behind."""
 
 import ast
+import functools
 import re
 import subprocess
 from collections.abc import Iterator
@@ -67,8 +68,17 @@ def kept_files() -> list[Path]:
 
 
 FILES = kept_files()
-MODULES = {path: ast.parse(path.read_text()) for path in FILES if path.suffix == ".py"}
-CORE_MODULES = {path: tree for path, tree in MODULES.items() if CORE in path.parents}
+
+
+@functools.cache
+def modules() -> dict[Path, ast.Module]:
+    """Return every module that is kept; only the process that runs these tests has to read them."""
+    return {path: ast.parse(path.read_text()) for path in FILES if path.suffix == ".py"}
+
+
+def core_modules() -> dict[Path, ast.Module]:
+    """Return the modules of the core."""
+    return {path: tree for path, tree in modules().items() if CORE in path.parents}
 
 
 def where(path: Path, line: int = 0) -> str:
@@ -121,9 +131,9 @@ def test_the_core_imports_values_only() -> None:
             for name in imported(tree)
             if not name.startswith("batonpass.core.") and name.partition(".")[0] not in may_import(path)
         )
-        for path, tree in CORE_MODULES.items()
+        for path, tree in core_modules().items()
     }
-    assert CORE_MODULES
+    assert core_modules()
     assert {name: modules for name, modules in foreign.items() if modules} == {}
 
 
@@ -131,7 +141,7 @@ def test_the_core_knows_its_types() -> None:
     """There is no `Any` in the core."""
     found = [
         where(path, node.lineno)
-        for path, tree in CORE_MODULES.items()
+        for path, tree in core_modules().items()
         for node in ast.walk(tree)
         if (isinstance(node, ast.Name) and node.id == "Any") or (isinstance(node, ast.Attribute) and node.attr == "Any")
     ]
