@@ -24,7 +24,7 @@ from batonpass.runtime.access import new_secret
 START_PATIENCE_S: Final = 60.0
 TASKS, CUSTOMERS, RATE = 6, 2_000, 60
 SEGMENT: Final = 1024 * 1024
-KEEP_BYTES: Final = 4 * SEGMENT
+KEEP_BYTES: Final = 2 * SEGMENT
 KEPT: Final = {
     # Little is kept, and that is looked at often: the broker's disk is as full as it gets within minutes.
     "log.retention.bytes": str(KEEP_BYTES),
