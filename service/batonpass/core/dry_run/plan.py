@@ -173,8 +173,6 @@ def _reason(view: View, plan: TaskPlan, back: HeldBack | None, texts: _Texts) ->
         return Reason(back.reason, task.id, None, f"failed on {choice.active}, and no other member is ready to take it")
     if back is not None:
         return Reason(back.reason, task.id, back.to, f"is to go to {back.to}" if back.to else "waits for a member")
-    if choice.active is None:
-        return Reason(choice.held or Why.STAYS, task.id, None, "nobody can have it now")
     if choice.why is Why.STAYS and task.target is not None and task.target != choice.active:
         if choice.held is not None:
             return Reason(choice.held, task.id, task.target, f"is to go to {task.target}")
