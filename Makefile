@@ -64,7 +64,7 @@ compare-streams: ## a Kafka Streams job under Kafka's assignor and under Batonpa
 	.venv/bin/python -m tests.benchmarks.streams $(ARGS)
 
 .PHONY: streams-faults
-streams-faults: ## do the worst to a Kafka Streams job and its coordinator, and count every order (ten minutes; ARGS=NAME for one fault)
+streams-faults: ## do the worst to a Kafka Streams job and its coordinator, and count every order (ARGS=NAME for one fault)
 	$(ENVIRONMENT) streams
 	.venv/bin/python -m tests.benchmarks.streams.faults $(ARGS)
 
