@@ -29,6 +29,9 @@ COMPACTED = {
     "min.cleanable.dirty.ratio": "0.3",
 }
 
+LEAST_SEGMENT = 1 << 20
+"""In bytes; a broker takes no less."""
+
 
 @asynccontextmanager
 async def admin_of(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
@@ -51,7 +54,7 @@ async def make_topics(job: Job, *, keep_bytes: int | None = None) -> bool:
     """
     kept: dict[str, str] = {}
     if keep_bytes is not None:
-        kept = {"retention.bytes": str(keep_bytes), "segment.bytes": str(keep_bytes // 4)}
+        kept = {"retention.bytes": str(keep_bytes), "segment.bytes": str(max(keep_bytes // 4, LEAST_SEGMENT))}
     wanted = [
         NewTopic(job.source, job.tasks, 1, topic_configs=kept),
         NewTopic(job.output, job.tasks, 1, topic_configs=kept | {"message.timestamp.type": "LogAppendTime"}),
