@@ -6,11 +6,9 @@ import argparse
 import json
 import os
 import platform
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,10 @@ from xml.etree import ElementTree as ET
 from aiokafka.errors import KafkaError
 from tests.benchmarks.streams.measures import Figures
 from tests.benchmarks.streams.scenarios import ARMS, EVERY_JOB, LONG, QUICK, SCENARIOS, Arm, Scenario, Size, perform
-from tests.benchmarks.streams.stage import Stage, stage
+from tests.benchmarks.streams.stage import Say, Stage, begin, stage
 from tests.benchmarks.streams.tables import RESULTS, Results, bars, lines_of, shortfalls
 from tests.clients.streams_job import MODULE, PARTITIONS, command
 from tests.e2e.serving import SECRET
-from tests.programs import program
 
 from batonpass import __version__
 from batonpass.kafka.broker_parts import broker_version, find_java
@@ -32,8 +29,6 @@ POM = "{http://maven.apache.org/POM/4.0.0}"
 DEMO, ALONE = "demo", "alone"
 ALONE_STANDBYS, ALONE_SEEDS = (0, 1), 10
 QUICK_PAIRS = tuple((scenario, arm) for scenario in ("3-to-4", "kill") for arm in ("batonpass", "kafka"))
-
-Say = Callable[[str], None]
 
 
 def main() -> int:
@@ -48,17 +43,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="the file of results, where runs replace older ones of the same name")
     asked = parser.parse_args()
     out = asked.out or (Path(".cache") / "compare-streams-quick.json" if asked.quick else RESULTS)
-    began = time.monotonic()
-    # What was started is ended then, as after Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-
-    def say(words: str) -> None:
-        seconds = int(time.monotonic() - began)
-        sys.stdout.write(f"{seconds // 60:3}:{seconds % 60:02}  {words}\n")
-        sys.stdout.flush()
-
-    say("building the plug-in and the job")
-    subprocess.run([program("mvn"), "-q", "-B", "package", "-DskipTests"], cwd=MODULE, check=True)
+    say = begin()
     size = QUICK if asked.quick else LONG
     found = _read(out)
     found |= _head(size)

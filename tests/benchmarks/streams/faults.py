@@ -50,13 +50,12 @@ from tests.benchmarks.streams.scenarios import (
     TUNED,
     Arm,
     Run,
-    Say,
     Scenario,
     Settings,
     now_ms,
     wait,
 )
-from tests.benchmarks.streams.stage import Application, Stage, stage
+from tests.benchmarks.streams.stage import Application, Say, Stage, begin, stage
 from tests.clients.streams_job import MODULE, PARTITIONS, read, until
 from tests.e2e.serving import SECRET, Served, serving
 from tests.postgres.server import EMPTY, beside, run_sql
@@ -630,16 +629,7 @@ def main() -> int:
     asked = parser.parse_args().names or names()
     if unknown := sorted(set(asked) - set(names())):
         parser.error(f"there is no fault {', '.join(unknown)}; there are {', '.join(names())}")
-    began = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-
-    def say(words: str) -> None:
-        seconds = int(time.monotonic() - began)
-        sys.stdout.write(f"{seconds // 60:3}:{seconds % 60:02}  {words}\n")
-        sys.stdout.flush()
-
-    say("building the plug-in and the job")
-    subprocess.run([program("mvn"), "-q", "-B", "package", "-DskipTests"], cwd=MODULE, check=True)
+    say = begin()
     rows: list[Figures] = []
     try:
         with stage() as here:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tests.benchmarks.streams.measures import Figures, Window, figures_of, part_words, parts_of
-from tests.benchmarks.streams.stage import CAUGHT_UP, Application, Stage
+from tests.benchmarks.streams.stage import CAUGHT_UP, Application, Say, Stage
 from tests.clients.streams_job import PARTITIONS, Program, read, until
 from tests.e2e.serving import SECRET
 
@@ -24,7 +24,6 @@ SETTLED_S = 6
 START_PATIENCE_S = 240
 SAY_EVERY_S = 10
 
-Say = Callable[[str], None]
 Settings = Mapping[str, object]
 
 EVERY_JOB: Settings = {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,8 +17,9 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import NewTopic
-from tests.clients.streams_job import LEADERS, PARTITIONS, Event, Job, Program, running
+from tests.clients.streams_job import LEADERS, MODULE, PARTITIONS, Event, Job, Program, running
 from tests.e2e.serving import serving
+from tests.programs import program
 
 from batonpass.demo.quotas import limit_reading
 from batonpass.demo.topics import BROKER_SETTINGS, admin_of, led
@@ -24,6 +27,8 @@ from batonpass.kafka.broker import LocalBroker
 from batonpass.kafka.broker_parts import find_jars, find_java
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade
+
+Say = Callable[[str], None]
 
 CAUGHT_UP = 1_000
 """Records that a copy may lack and counts as caught up: `acceptable.recovery.lag` of every job here."""
@@ -58,6 +63,22 @@ class Stage:
             _set_group(self.bootstrap, name, group_settings)
         with running(find_java(), self.bootstrap, name, folder) as job:
             yield Application(self.bootstrap, job)
+
+
+def begin() -> Say:
+    """Build the plug-in and the job; return what prints progress, with the time since now."""
+    began = time.monotonic()
+    # What was started is ended then, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+    def say(words: str) -> None:
+        seconds = int(time.monotonic() - began)
+        sys.stdout.write(f"{seconds // 60:3}:{seconds % 60:02}  {words}\n")
+        sys.stdout.flush()
+
+    say("building the plug-in and the job")
+    subprocess.run([program("mvn"), "-q", "-B", "package", "-DskipTests"], cwd=MODULE, check=True)
+    return say
 
 
 @contextmanager
@@ -116,8 +137,8 @@ class Application:
     def progress(self) -> list[Event] | None:
         """Return what each instance has said of its progress since it got what it has; None where one has not yet."""
         found = []
-        for program in self.alive.values():
-            said, has = program.last("progress"), program.last("has")
+        for instance in self.alive.values():
+            said, has = instance.last("progress"), instance.last("has")
             if said is None or has is None or said["at"] < has["at"]:
                 return None
             found.append(said)

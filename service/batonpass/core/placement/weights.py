@@ -289,7 +289,7 @@ class _Draft:
     def level(self) -> bool:
         """Bring members up into their bands, then correct what is still outside."""
         done = self._fill(self.away) | self._fill(self.at_home())
-        outside = [open_member for open_member in self.state.eligible if self.gap(open_member)]
+        outside = [member for member in self.state.eligible if self.gap(member)]
         tasks = [*self.away, *self.at_home()] if outside else []
         for member in outside:
             done |= self._exchange(member, tasks)
