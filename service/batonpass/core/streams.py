@@ -366,10 +366,14 @@ def _follow_up(view: View) -> tuple[int | None, bool]:
 
 
 def _restoring(view: View, task: Task) -> list[MemberId]:
-    """Return the members whose copy of an unsettled task is not caught up, including a restoring owner."""
+    """Return the members whose copy of an unsettled task is not ready yet, including a restoring owner.
+
+    State that was on disk before this rebalance is not ready, however small its lag, until it is tailed.
+    """
     restores = task.owner is not None and task.state is ActiveState.RESTORING
-    copies = [member_id for member_id in (*task.standbys, *task.warmups) if not view.copy(task, member_id).is_caught_up]
-    return [*copies, *([task.owner] if restores and task.owner is not None else [])]
+    copies = {member_id: view.copy(task, member_id) for member_id in (*task.standbys, *task.warmups)}
+    unready = [member_id for member_id, copy in copies.items() if not copy.is_caught_up or copy.on_disk]
+    return [*unready, *([task.owner] if restores and task.owner is not None else [])]
 
 
 def _restored_in_ms(view: View, task: Task, member_id: MemberId) -> int:
