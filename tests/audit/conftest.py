@@ -40,7 +40,7 @@ def spark() -> Iterator[SparkSession]:
 def planted_url(server: EmbeddedPostgres) -> Iterator[str]:
     """The URL of a database with the day of `planted`; tests leave its records as they are."""
     # Imported before it is registered, the plugin would not be rewritten.
-    from tests.postgres.server import beside, numbers, run_sql  # noqa: PLC0415
+    from tests.postgres.databases import beside, numbers, run_sql  # noqa: PLC0415
 
     name = f"planted{next(numbers)}"
     url = beside(server.url, name)

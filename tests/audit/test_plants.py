@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.needs("spark"), pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def url(server: EmbeddedPostgres) -> Iterator[str]:
     """The URL of a database with all plants."""
-    from tests.postgres.server import beside, numbers, run_sql  # noqa: PLC0415 - as in the fixtures beside
+    from tests.postgres.databases import beside, numbers, run_sql  # noqa: PLC0415 - as in the fixtures beside
 
     name = f"plants{next(numbers)}"
     url = beside(server.url, name)

@@ -1,5 +1,8 @@
 """The benchmark times what it says that it times; seen on groups small enough for every test run."""
 
+import subprocess
+import sys
+
 import pytest
 from tests.benchmarks.__main__ import measure
 from tests.benchmarks.groups import EQUAL_WEIGHTS, MIXED_WEIGHTS, Shape, prepare
@@ -128,3 +131,10 @@ def test_every_table_has_its_rows() -> None:
     described = time_describing(SMALL)
     assert all(row["tasks not settled"] for row in described.values())
     assert len(describing_lines(SMALL, described)) == 2 + len(described)
+
+
+@pytest.mark.parametrize("program", ["tests.benchmarks.streams.__main__", "tests.benchmarks.streams.faults"])
+def test_what_is_prepared_without_tests_runs_without_pytest(program: str) -> None:
+    """`make compare-streams` and `make streams-faults` install the service alone."""
+    without = f"import sys; sys.modules['pytest'] = None; import {program}"
+    subprocess.run([sys.executable, "-c", without], check=True)

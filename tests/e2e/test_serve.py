@@ -15,7 +15,7 @@ import httpx
 import pytest
 from sqlalchemy import make_url
 from tests.e2e.running import PROGRAM, environment, soon
-from tests.postgres.server import run_sql
+from tests.postgres.databases import run_sql
 from typer.testing import CliRunner
 
 from batonpass.cli import app

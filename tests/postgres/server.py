@@ -4,37 +4,18 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.postgres.databases import EMPTY, beside, numbers, run_sql
 from tests.postgres.unleased import unleased_log
 
 from batonpass.postgres.connect import connect
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.schema import upgrade
-from batonpass.postgres.tables import metadata
-
-numbers = count(1)
-EMPTY = [f"delete from {table.name}" for table in metadata.tables.values()]  # noqa: S608 - names of our own
-
-
-def beside(url: str, database: str) -> str:
-    """Return the URL of another database of the same server."""
-    return make_url(url).set(database=database).render_as_string(hide_password=False)
-
-
-async def run_sql(url: str, *statements: str) -> None:
-    """Run statements, each in its own transaction."""
-    engine = connect(url)
-    async with engine.connect() as connection:
-        for statement in statements:
-            await connection.execute(text(statement))
-    await engine.dispose()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sqlalchemy import make_url, text
-from tests.postgres.server import beside, run_sql
+from tests.postgres.databases import beside, run_sql
 from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.changes import Change

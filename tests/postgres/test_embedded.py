@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url, text
-from tests.postgres.server import run_sql
+from tests.postgres.databases import run_sql
 
 from batonpass.postgres.binaries import WITHIN, EmbeddedPostgresError
 from batonpass.postgres.connect import connect

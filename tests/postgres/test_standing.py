@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from alembic.script import ScriptDirectory
-from tests.postgres.server import run_sql
+from tests.postgres.databases import run_sql
 
 from batonpass.postgres.schema import Fit, least_known, migrations, standing_of, upgrade
 from batonpass.runtime.ports import StoreUnavailable

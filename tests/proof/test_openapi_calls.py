@@ -17,7 +17,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import CHECKS, load_all_checks
-from tests.postgres.server import beside, run_sql
+from tests.postgres.databases import beside, run_sql
 
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade

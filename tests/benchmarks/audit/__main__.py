@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.benchmarks.audit.cost import Cost, cost_of
 from tests.benchmarks.audit.fill import fill
-from tests.postgres.server import beside, run_sql
+from tests.postgres.databases import beside, run_sql
 
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade

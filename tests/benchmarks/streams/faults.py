@@ -58,7 +58,7 @@ from tests.benchmarks.streams.scenarios import (
 from tests.benchmarks.streams.stage import Application, Say, Stage, begin, stage
 from tests.clients.streams_job import MODULE, PARTITIONS, read, until
 from tests.e2e.serving import SECRET, Served, serving
-from tests.postgres.server import EMPTY, beside, run_sql
+from tests.postgres.databases import EMPTY, beside, run_sql
 from tests.programs import program
 
 from batonpass.postgres.connect import connect
