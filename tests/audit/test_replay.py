@@ -9,14 +9,15 @@ import msgspec
 import pytest
 from tests.audit.retold import retold
 from tests.audit.small_day import DAY, SCENARIO
-from tests.runtime.stories import STORIES, Told, fails_to_be_placed
+from tests.runtime.stories import STORIES, Told, fails_to_be_placed, hands_over
 from tests.runtime.test_historian import Written, played
 
 from batonpass.audit.replay import DayOfGroup, GroupReplay
+from batonpass.codec.generations import PROBE
 from batonpass.codec.records import encode_record
 from batonpass.codec.traces import TRACE_VERSION, encode_trace
 from batonpass.core.inputs import Input
-from batonpass.core.records import ProbeScheduled
+from batonpass.core.records import ProbeScheduled, RebalanceScheduled
 from batonpass.core.replies import Reply
 from batonpass.days.generate import rows_of
 from batonpass.days.plant import Fault, plant
@@ -105,6 +106,22 @@ def test_other_words_of_another_version_are_no_fault() -> None:
     (fault,) = made_again(scene.group.id, written, traced=True).told
     assert "in other words as shown" in fault.detail
     assert made_again(scene.group.id, written, traced=True, code="code-2").told == []
+
+
+@pytest.mark.parametrize("named", [(), (PROBE,), ("join",)])
+def test_what_nothing_had_asked_for_a_probe_placed_also_where_no_trigger_is_named(
+    written: list[Written], named: tuple[str, ...]
+) -> None:
+    """Earlier programs named no trigger where a probe had placed a target."""
+    scene = hands_over()
+    unasked = []
+    for one in written:
+        records = tuple(record for record in one.records if not isinstance(record, RebalanceScheduled))
+        generation = one.history.generation
+        shown = generation if generation is None else generation._replace(triggers=named)
+        unasked.append(Written(records, replace(one.history, generation=shown), one.trace))
+    told = made_again(scene.group.id, unasked, traced=False).told
+    assert any("triggers" in one.detail for one in told) == (named == ("join",))
 
 
 def test_what_follows_from_a_decision_that_comes_out_otherwise_is_not_told_again() -> None:
