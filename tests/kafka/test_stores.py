@@ -203,3 +203,16 @@ def test_stores_share_a_limit_of_memory(tmp_path: Path) -> None:
     assert all(store.get(b"1") == value for store in stores)
     for store in stores:
         store.close()
+
+
+def test_a_store_that_is_found_again_shares_the_limit_too(tmp_path: Path) -> None:
+    """What is read from the files of a store that an earlier process left counts as what a new store reads does."""
+    written, value = 100, os.urandom(10_000)
+    before = RocksStore(tmp_path / "changelog", memory=RocksMemory())
+    before.apply([(str(number).encode(), value) for number in range(written)], written)
+    before.close()
+    memory = RocksMemory()
+    found = RocksStore(tmp_path / "changelog", memory=memory)
+    assert len(list(found.scan())) == written
+    assert memory.used_bytes > written * len(value)
+    found.close()

@@ -269,7 +269,8 @@ def _open(folder: Path, memory: RocksMemory) -> Rdict:
     options.set_keep_log_file_num(1)
     options.set_max_open_files(256)
     memory.bound(options)
-    return Rdict(str(folder), options)
+    # Named or not, there is this one family. Not named, it would be opened as its files say, with a cache of its own.
+    return Rdict(str(folder), options, column_families={"default": options})
 
 
 OpenStore = Callable[[Path], Store]
