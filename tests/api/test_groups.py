@@ -104,6 +104,18 @@ async def actives_at(api: Api, generation: int) -> dict[str, list[str]]:
     return {member: roles["active"] for member, roles in target.items()}
 
 
+async def test_the_heaviest_tasks_on_the_smallest_members_are_a_load_that_json_has(api: Api) -> None:
+    """Weights and capacities are bounded: a load divided by a capacity would be infinite otherwise, which is null."""
+    part = {"id": "0", "partitions": 3, "weight": 1_000_000, "changelog_topics": ["store"]}
+    config = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0}
+    await api.call("PUT", "/orders", {"topology": {"subtopologies": [part]}, "config": config})
+    for member in ("m1", "m2"):
+        await api.join(member, capacity=0.000_001)
+    await actives_at(api, 2)
+    newest = (await api.call("GET", "/orders/generations")).json()["generations"][0]
+    assert newest["imbalance"]["after"] == 1e12
+
+
 async def test_a_heavy_task_weighs_what_it_is_declared_to_weigh(api: Api) -> None:
     """A joiner takes the one heavy task off the others; a declaration without its weight evens out the numbers."""
     etag = (await api.declare(partitions=8)).headers["etag"]

@@ -267,6 +267,7 @@ async def test_every_fault_of_a_heartbeat_is_named_by_its_path(api: Api, body: A
     ("body", "paths"),
     [
         ({"capacity": 0}, ["capacity"]),
+        ({"capacity": 5e-324}, ["capacity"]),
         ({"capacity": -1, "max_tasks": -1}, ["capacity", "max_tasks"]),
         ({"max_disk_bytes": 0}, ["max_disk_bytes"]),
         ({"client_tags": {str(number): "x" for number in range(6)}}, ["client_tags"]),

@@ -40,7 +40,8 @@ TopicName = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 Text = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 TagKey = Annotated[str, Meta(min_length=1, max_length=20)]
 TagValue = Annotated[str, Meta(max_length=30)]
-Share = Annotated[float, Meta(gt=0, le=1_000_000)]
+Share = Annotated[float, Meta(ge=0.000_001, le=1_000_000)]
+"""A capacity or weight. Within these bounds a load divided by a capacity is a number that JSON has."""
 Page = Annotated[int, Meta(ge=1, le=1_000)]
 
 
