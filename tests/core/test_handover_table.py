@@ -102,6 +102,7 @@ def choice(world: World) -> handover.Choice:
 FAILED, LOST, GRANTED, RESTORING = ActiveState.FAILED, ActiveState.LOST, ActiveState.GRANTED, ActiveState.RESTORING
 FAILED_ON_B = (Failure(B, NOW - 1),)
 PAUSED, PAUSED_BALANCE = (Pause(scope, "", NOW, None) for scope in (PauseScope.ALL, PauseScope.BALANCE))
+NO_ANSWER = {"placement_failed": "no answer"}
 LATE = {"joined_ms": NOW - 3_600_000}
 MUST_REVOKE = {"revoking": PMap({OTHER: Revocation(1, NOW, active=True)})}
 AWAY = {"away_until_ms": NOW + 9}
@@ -129,6 +130,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(stateful=False, copies={}, state=FAILED, group={"pause": PAUSED_BALANCE}), B, Why.STATELESS),
         (World(stateful=False, copies={}, group={"pause": PAUSED_BALANCE}), A, Held.PAUSED),
         (World(stateful=False, copies={}, b=AWAY), A, Why.STAYS),
+        (World(stateful=False, copies={}, b={"drain": DUE}), A, Why.STAYS),
     ],
     "lost its state": [
         (World(state=LOST, a={"suspected": True}, copies={C: READY}), C, Why.FAILOVER),
@@ -144,9 +146,12 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(state=GRANTED, silent=(A,), task={"previous_owner": B}), A, Why.STAYS),
     ],
     "runs, and the deadline of its drain is over": [
+        (World(a={"drain": DUE}, task={"target": A}, copies={}), A, Held.NO_ELIGIBLE_MEMBER),
+        (World(a={"drain": DUE}, task={"target": A}, copies={}, group=NO_ANSWER), A, Held.PLACEMENT_FAILED),
         (World(a={"drain": DUE}, b={"drain": LEAVING}, c={"drain": LEAVING}), A, Held.NO_ELIGIBLE_MEMBER),
     ],
-    "runs, is the target, or the target is away or gone": [
+    "runs, is the target, or the target is away, gone or past the deadline of its drain": [
+        (World(b={"drain": DUE}), A, Why.STAYS),
         (World(task={"target": A}), A, Why.STAYS),
         (World(b=AWAY), A, Why.STAYS),
         (World(task={"target": None}), A, Why.STAYS),

@@ -17,7 +17,7 @@ coordinator started counts as running.
 | is suspected to be dead | a ready copy (takeover), else the owner |
 | has not reported since a start, and the task is to go back to the previous owner | the owner |
 | runs, and the deadline of its drain is over | the owner |
-| runs, is the target, or the target is away or gone | the owner |
+| runs, is the target, or the target is away, gone or past the deadline of its drain | the owner |
 | runs, the target is not ready | the owner; the target warms up if the budget allows |
 | runs, the target is ready, and the move is held | the owner |
 | runs, the target is ready | the target (handover) |
@@ -84,7 +84,7 @@ def choose_active(view: View, task: Task) -> Choice:
     if task.owner is None:
         return _choose_for_ownerless(view, task, is_stateful=table.stateful[task_index])
     owner = view.members[task.owner]
-    if _is_past_deadline(view, owner):
+    if view.is_past_deadline(owner):
         choice = _choose_at_deadline(view, task, owner)
         if choice is not None:
             return choice
@@ -112,14 +112,13 @@ def _stays(view: View, task: Task, owner: Member, held: Held | None = None) -> C
 
 def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
     failed = task.state is ActiveState.FAILED
-    if task.target in (None, owner.id) or view.present_member(task.target) is None:
+    target = view.present_member(task.target)
+    if target is None or target.id == owner.id or view.is_past_deadline(target):
         return _stays(view, task, owner, Held.FAILED if failed else None)
     held = view.why_moves_are_held(for_balance=not failed and owner.drain is None)
     if not failed:
-        held = (
-            held or _held_for_overdue(view, task, owner) or _held_for_its_grant(view, owner, view.members[task.target])
-        )
-    return _stays(view, task, owner, held) if held else Choice(task.target, Why.STATELESS, ready=True)
+        held = held or _held_for_overdue(view, task, owner) or _held_for_its_grant(view, owner, target)
+    return _stays(view, task, owner, held) if held else Choice(target.id, Why.STATELESS, ready=True)
 
 
 def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
@@ -140,10 +139,12 @@ def _choose_for_suspected(view: View, task: Task, owner: Member) -> Choice:
 
 
 def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
-    if _is_past_deadline(view, owner):
-        return _stays(view, task, owner, Held.NO_ELIGIBLE_MEMBER)
+    if view.is_past_deadline(owner):
+        return _stays(
+            view, task, owner, Held.PLACEMENT_FAILED if view.group.placement_failed else Held.NO_ELIGIBLE_MEMBER
+        )
     target = view.present_member(task.target)
-    if target is None or target.id == owner.id:
+    if target is None or target.id == owner.id or view.is_past_deadline(target):
         return _stays(view, task, owner)
     copy = view.copy(task, target.id)
     if not copy.is_caught_up or copy.on_disk:
@@ -176,11 +177,6 @@ def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | Non
     if target.revoking:
         return Held.REVOKE_FIRST
     return Held.TAKE_OVER_FIRST if owner.id in view.must_not_stop_now else None
-
-
-def _is_past_deadline(view: View, member: Member) -> bool:
-    deadline_ms = member.drain.deadline_ms if member.drain is not None else None
-    return deadline_ms is not None and view.now_ms >= deadline_ms
 
 
 def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice | None:
@@ -354,7 +350,7 @@ def _may_take_over(view: View, task: Task, member: Member) -> bool:
 
     A member with a limit on its copies has room for what it holds, and for what it is the target of.
     """
-    if _is_past_deadline(view, member) and _is_to_stay(view, task.owner, task.target):
+    if view.is_past_deadline(member) and _is_to_stay(view, task.owner, task.target):
         return False
     return member.max_tasks is None or member.id == task.target or task.id in member.assignment
 

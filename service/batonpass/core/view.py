@@ -63,6 +63,11 @@ class View:
         member = self.members.get(member_id)
         return None if member is None or member.away_until_ms is not None else member
 
+    def is_past_deadline(self, member: Member) -> bool:
+        """Say whether the member drains and the deadline of its drain is over."""
+        deadline_ms = member.drain.deadline_ms if member.drain is not None else None
+        return deadline_ms is not None and self.now_ms >= deadline_ms
+
     def copy(self, task: Task, member_id: MemberId) -> Copy:
         """Return what a present member has of the task."""
         return copy_as_reported(self.group, self.member_softs.get(member_id), task, self.members[member_id])
