@@ -1,4 +1,21 @@
-"""From the group to placement and back: the question to placement, and what its answer changes."""
+"""From the group to placement and back: the question to placement, and what its answer changes.
+
+The question says more than who has what. Some tasks are *bound*: placement has no choice about them. ``_Constraints``
+binds them, and changes where some count as being, in this order. A task that is bound once stays so.
+
+| the task | placement |
+|---|---|
+| has no owner, and a next owner that is present and has room | binds it to the next owner |
+| failed, and a ready copy takes over | binds it to that copy's member, so that it does not return |
+| has an away member as its target | binds it to that member |
+| lost its state | counts it as without an owner |
+| has a target where its warmup stalled, or where it failed | prefers the least loaded other member to that one |
+| does not run, and all its copies have unknown lag | binds it to its target, else its owner, unless that drains |
+| is pinned to a member that does not drain and has room | binds it to that member |
+| failed lately, but not where it is | binds it to where it is |
+| failed lately where it is, and has no state | binds it to the least loaded member where it did not fail |
+| is on its way, while moves for balance are held | binds it to its target |
+"""
 
 from __future__ import annotations
 
