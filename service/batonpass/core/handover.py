@@ -22,28 +22,29 @@ coordinator started counts as running.
 | runs, the target is ready, and the move is held | the owner |
 | runs, the target is ready | the target (handover) |
 | restores, is ready or will be by its next heartbeat, and makes progress | the owner |
-| was granted the task less than a heartbeat interval ago, and has not reported | the owner |
-| restores, and another copy is ready | that copy (failover); the target's, if it is among them |
+| was granted the task less than a heartbeat interval ago, and has not reported or took it over | the owner |
+| restores, and a copy is ready; the previous owner's counts only if the owner is stuck | that copy (failover) |
 | failed, and another copy is ready where the task has not failed lately | that copy (failover) |
 | restores or failed | the owner |
 
-These hold a move: a pause or a storm, an overdue member, and a failure at the target lately, unless the owner drains; a
-pause of everything; grants that are held for the group; a revocation that the target has to confirm; and a task without
-an owner that the owner is about to be granted.
+These hold a move: a pause or a storm, any overdue member of the group, and a failure at the target lately, unless the
+owner drains; a pause of everything; grants that are held for the group; a revocation that the target has to confirm;
+and a task without an owner that the owner is about to be granted. Nothing holds a move at the deadline of a drain.
 
 | there is no owner | owner after this step |
 |---|---|
 | a next owner is chosen, and has room | the next owner |
 | the task has no state | the target, if it is present |
-| a copy is ready | the best one |
+| a copy is ready, tailed or, once a target is placed, on disk | the best one |
 | a storm is on, or there is no target | nobody |
 | the target, or the last owner, is away to restart | nobody |
 | a copy is behind | the most caught-up |
 | a copy of unknown lag may turn out to be better | nobody, for a while |
 | no copy is of use | the target, which restores cold |
 
-Of several ready copies those on members that drain come last. Once the deadline of a drain is over, its member takes
-over nothing of which the owner or the target stays: it would have to give that up again at once.
+Of several ready copies the previous owner's comes first, then the target's; those on members that drain come last. Once
+the deadline of a drain is over, its member takes over nothing of which the owner or the target stays: it would have to
+give that up again at once.
 
 ``copies`` decides on the standbys and warmups beside the active, ``budget`` on slots, and ``reconcile`` on what each
 member is told. This file reads the view that it is given, and changes nothing.
@@ -139,6 +140,7 @@ def _choose_for_suspected(view: View, task: Task, owner: Member) -> Choice:
 
 
 def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
+    """Hand the task over to its target once that is caught up and nothing holds the move. Till then the owner stays."""
     if view.is_past_deadline(owner):
         return _stays(
             view, task, owner, Held.PLACEMENT_FAILED if view.group.placement_failed else Held.NO_ELIGIBLE_MEMBER
@@ -198,10 +200,10 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
     # The previous owner has just handed the task over. It gets the task back only if the new owner fails or is stuck.
     failed = task.state is ActiveState.FAILED
     previous_owner = None if failed or is_stuck else task.previous_owner
-    has_yet_to_report = previous_owner is not None or task.state is ActiveState.GRANTED
-    if has_yet_to_report and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
-        # The owner's next report is due within a heartbeat interval. Until then its lag is unknown: its copy was caught
-        # up if it had one, and if not, the changelog may be almost empty.
+    is_still_expected = previous_owner is not None or task.state is ActiveState.GRANTED
+    if is_still_expected and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
+        # A report that the owner runs is due within a heartbeat interval: its copy was caught up if it took the task
+        # over, and if it had none, the changelog may be almost empty.
         return _stays(view, task, owner)
     # A member where the task failed too is no better, so that members do not pass a poisoned task back and forth.
     as_bad = [failure.member_id for failure in task.failures if failed and view.has_failed(task, failure.member_id)]
