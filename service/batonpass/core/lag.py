@@ -158,7 +158,8 @@ def is_acceptable_lag(lag: int | None, rate: float | None, config: GroupConfig) 
 def level_in_ms(copy: Copy) -> int | None:
     """Return the estimated time until the copy reaches the end of its changelog; None if lag or rate is unknown.
 
-    Use it to compare copies. ``caught_up_in_ms`` tells when a copy may take over.
+    It compares copies, and says when to look at one again: by then the copy counts as caught up under any settings.
+    People are told ``caught_up_in_ms``, when a copy may take over at the earliest.
     """
     if copy.readiness is Readiness.RUNNING:
         return 0
