@@ -372,11 +372,11 @@ def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dic
     """
     group = view.group
     table = group.table
-    rank_of, ids = table.index_of, table.ids
+    index_of, ids = table.index_of, table.ids
     names = [member.id for member in request.members]
     changes: dict[TaskId, Target] = {}
     waiting, owners, all_standbys = placed.waiting, placed.owner, placed.standbys
-    task_indexes = {rank_of[task_id] for task_id in group.unsettled if task_id in rank_of}
+    task_indexes = {index_of[task_id] for task_id in group.unsettled if task_id in index_of}
     task_indexes.update(compress(count(), map(ne, owners, request.home)))
     task_indexes.update(compress(count(), map(ne, all_standbys, request.standbys)))
     tasks = group.tasks.plain() if len(task_indexes) * _READS_A_TASK > len(ids) else group.tasks
