@@ -268,6 +268,11 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
 
 
 def _left_by(task: Task, record: r.MemberGone) -> Task:
+    """Return a task without a member that is gone; the same object if it did not name the member.
+
+    If the member may still run the task until its lease ends, it stays unreleased until then. If the lease of an owner
+    that ran the task expired, that counts as a failure of the task: it may have ended the member.
+    """
     member_id, unreleased = record.member_id, task.unreleased
     if unreleased:
         unreleased = tuple(entry for entry in unreleased if entry.member_id != member_id)

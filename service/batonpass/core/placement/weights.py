@@ -14,6 +14,10 @@ with every task at home, and changes step by step (``_Draft.run``):
 Steps 2 to 5 are repeated until none of them changes anything. That ends, because each step improves the draft in this
 order: tasks that wait, loads outside of bands, moves, warmth.
 
+What is promised is the band, not the evenest loads. A member is within its band while it is off its quota by no more
+than the heaviest task. So if a newcomer's quota is no more than that task's weight, and no member is above its band,
+nothing moves. And what a member above its band gives away may go to a member that was there, as well as to a newcomer.
+
 A second draft begins with the moves under way already made. It is the answer, unless the first draft has fewer tasks
 that wait, better loads or fewer moves. So a group that is placed stays placed, and targets stay as long as nothing that
 matters changes.
