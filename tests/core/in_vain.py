@@ -1,6 +1,8 @@
-"""Nobody stops a task for nothing: no running owner gives way to a member that would be granted nothing yet.
+"""What no decision does for nothing: stop a task, and leave one where it has to go from.
 
-Worked out from the records alone, for every decision of every scene and of workers with bad luck.
+No running owner gives way to a member that would be granted nothing yet, and none keeps at the deadline of its drain
+what another member is ready for. Worked out from the records, the copies and their lags alone, for every decision of
+every scene and of workers with bad luck.
 """
 
 from __future__ import annotations
@@ -8,7 +10,8 @@ from __future__ import annotations
 from batonpass.core import records as r
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.invariants import Transition
-from batonpass.core.model import ActiveState, Task
+from batonpass.core.invariants.moves import is_caught_up_copy
+from batonpass.core.model import ActiveState, Role, Task
 from batonpass.core.room import has_limit
 
 
@@ -48,6 +51,20 @@ def stopped_in_vain(transition: Transition) -> list[str]:
                         found.append(f"{task_id} on {record.member_id}, which is to get another first")
             case _:
                 pass
+    return found
+
+
+def left_at_deadline(transition: Transition) -> list[str]:
+    """Return the tasks of a drain that ends blocked at its deadline, although a member that stays has a ready copy."""
+    found: list[str] = []
+    after, soft = transition.after, transition.soft_after
+    ended = [one for one in transition.records if isinstance(one, r.DrainStarted) and one.blocked == "drain-deadline"]
+    for owner in [after.members[one.member_id] for one in ended]:
+        left = [task_id for task_id, grant in owner.assignment.items() if grant.role is Role.ACTIVE]
+        for task in after.tasks.pick([task_id for task_id in left if task_id in after.table.index_of]):
+            stay = [after.members[one] for one in task.standbys if after.members[one].drain is None]
+            ready = [one.id for one in stay if is_caught_up_copy(after, soft, one.id, task.id, on_disk=True)]
+            found += [f"{task.id} on {owner.id}, although {one} is ready" for one in ready if not task.parked]
     return found
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from math import ceil, floor
 
+from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
+
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.placement import place
 from batonpass.core.placement_types import (
@@ -20,6 +22,13 @@ from batonpass.core.placement_types import (
 
 Warm = Mapping[int, Mapping[str, Warmth]]
 TINY = 1e-6
+
+
+class Unsolvable(SimpleMinCostFlow):  # type: ignore[misc] # published without types
+    """A solver that never finds an answer, to stand for the real one in ``flow``."""
+
+    def solve(self) -> object:
+        return self.INFEASIBLE
 
 
 def tasks(

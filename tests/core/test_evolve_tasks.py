@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.core.scene import topology
 
 from batonpass.core import records as r
-from batonpass.core.evolve import evolve, pending
+from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.model import (
     ActiveState,
@@ -21,6 +21,7 @@ from batonpass.core.model import (
     Task,
     Topology,
     Unreleased,
+    pending,
 )
 from batonpass.core.policy import GroupConfig
 

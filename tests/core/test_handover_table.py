@@ -102,6 +102,8 @@ def choice(world: World) -> handover.Choice:
 FAILED, LOST, GRANTED, RESTORING = ActiveState.FAILED, ActiveState.LOST, ActiveState.GRANTED, ActiveState.RESTORING
 FAILED_ON_B = (Failure(B, NOW - 1),)
 PAUSED, PAUSED_BALANCE = (Pause(scope, "", NOW, None) for scope in (PauseScope.ALL, PauseScope.BALANCE))
+NO_ANSWER = {"placement_failed": "no answer"}
+LONG_AGO = NOW - 3_600_000
 LATE = {"joined_ms": NOW - 3_600_000}
 MUST_REVOKE = {"revoking": PMap({OTHER: Revocation(1, NOW, active=True)})}
 AWAY = {"away_until_ms": NOW + 9}
@@ -129,6 +131,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(stateful=False, copies={}, state=FAILED, group={"pause": PAUSED_BALANCE}), B, Why.STATELESS),
         (World(stateful=False, copies={}, group={"pause": PAUSED_BALANCE}), A, Held.PAUSED),
         (World(stateful=False, copies={}, b=AWAY), A, Why.STAYS),
+        (World(stateful=False, copies={}, b={"drain": DUE}), A, Why.STAYS),
     ],
     "lost its state": [
         (World(state=LOST, a={"suspected": True}, copies={C: READY}), C, Why.FAILOVER),
@@ -144,9 +147,12 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(state=GRANTED, silent=(A,), task={"previous_owner": B}), A, Why.STAYS),
     ],
     "runs, and the deadline of its drain is over": [
+        (World(a={"drain": DUE}, task={"target": A}, copies={}), A, Held.NO_ELIGIBLE_MEMBER),
+        (World(a={"drain": DUE}, task={"target": A}, copies={}, group=NO_ANSWER), A, Held.PLACEMENT_FAILED),
         (World(a={"drain": DUE}, b={"drain": LEAVING}, c={"drain": LEAVING}), A, Held.NO_ELIGIBLE_MEMBER),
     ],
-    "runs, is the target, or the target is away or gone": [
+    "runs, is the target, or the target is away, gone or past the deadline of its drain": [
+        (World(b={"drain": DUE}), A, Why.STAYS),
         (World(task={"target": A}), A, Why.STAYS),
         (World(b=AWAY), A, Why.STAYS),
         (World(task={"target": None}), A, Why.STAYS),
@@ -174,10 +180,26 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     "restores, is ready or will be by its next heartbeat, and makes progress": [
         (World(state=RESTORING, own_lag=READY), A, Why.STAYS),
     ],
-    "was granted the task less than a heartbeat interval ago, and has not reported": [
+    "was granted the task less than a heartbeat interval ago, and has not reported or took it over": [
+        (
+            World(state=RESTORING, own_lag=BEHIND, copies={C: READY}, task={"since_ms": NOW, "previous_owner": B}),
+            A,
+            Why.STAYS,
+        ),
         (World(state=GRANTED, task={"since_ms": NOW - 1}), A, Why.STAYS),
     ],
-    "restores, and another copy is ready": [
+    "restores, and a copy is ready; the previous owner's counts only if the owner is stuck": [
+        (
+            World(
+                state=RESTORING,
+                own_lag=BEHIND,
+                copies={B: READY, C: READY},
+                progress_ms=LONG_AGO,
+                task={"since_ms": LONG_AGO, "previous_owner": C},
+            ),
+            C,
+            Why.FAILOVER,
+        ),
         (World(state=RESTORING), B, Why.FAILOVER),
         (World(state=RESTORING, copies={B: BEHIND, C: READY}), C, Why.FAILOVER),
         (World(state=RESTORING, own_lag=READY, progress_ms=0, task={"since_ms": 0}), B, Why.FAILOVER),
@@ -186,6 +208,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(state=FAILED, task={"failures": FAILED_ON_B}), C, Why.FAILOVER),
     ],
     "restores or failed": [
+        (World(state=RESTORING, own_lag=BEHIND, copies={C: READY}, task={"previous_owner": C}), A, Why.STAYS),
         (World(state=RESTORING, copies={B: BEHIND, C: UNKNOWN}), A, Why.STAYS),
         (World(state=RESTORING, copies={C: READY}, c={"drain": DUE}), A, Why.STAYS),
         (World(state=FAILED, copies={B: READY, C: BEHIND}, task={"failures": FAILED_ON_B}), A, Held.FAILED),
@@ -201,7 +224,7 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (FREE._replace(stateful=False, copies={}, group={"storm_since_ms": 1}), B, Why.STATELESS),
         (FREE._replace(stateful=False, copies={}, b=AWAY), None, Held.INITIAL_DELAY),
     ],
-    "a copy is ready": [
+    "a copy is ready, tailed or, once a target is placed, on disk": [
         (FREE._replace(copies={C: READY}, group={"storm_since_ms": 1}), C, Why.FAILOVER),
         (FREE._replace(copies={C: READY}, task={"target": None}), C, Why.FAILOVER),
         (FREE._replace(copies={}, on_disk={C: READY}), C, Why.FAILOVER),

@@ -130,7 +130,7 @@ def test_a_report_that_says_the_same_is_only_newer() -> None:
 
 
 def test_progress_is_a_smaller_lag_a_greater_position_or_a_new_role() -> None:
-    """A copy comes closer when its lag falls, its position grows, it is level, or it takes up another role."""
+    """A copy makes progress when its lag falls, its position grows, it is level, or it takes up another role."""
     unknown = measured_report(at(("log", 10)), None, 1_000, (None, False))
     assert measured_report(at(("log", 11)), unknown, 2_000, (None, False)).progress_ms == 2_000
     assert measured_report(at(("log", 10)), unknown, 2_000, (None, False)).progress_ms == 1_000

@@ -3,6 +3,7 @@
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.errors import Fenced, UnknownMember
+from batonpass.core.explain.task import explain_task
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import (
     DrainRequest,
@@ -193,7 +194,7 @@ def test_nobody_is_fenced_while_nobody_is_judged() -> None:
 
 
 def test_a_warmup_without_progress_is_stalled() -> None:
-    """A warmup that comes no closer for the stall timeout frees its slot, and its member is not tried for a while."""
+    """A warmup without progress for the stall timeout frees its slot, and its member is not tried for a while."""
     scene = Scene()
     scene.declare(topology(2), warmup_stall_timeout_ms=60_000)
     scene.join("m1")
@@ -212,6 +213,24 @@ def test_a_warmup_without_progress_is_stalled() -> None:
         scene.obey("m1")
         scene.beat("m2", {one: copy("warmup", 50_000) for one in scene.held("m2", Role.WARMUP)})
         assert task not in scene.held("m2", Role.WARMUP)
+
+
+def test_a_warmup_that_reads_keeps_its_slot_although_its_lag_does_not_fall() -> None:
+    """Its changelog is written as fast as it is read. It is not stalled; people are told that it comes no closer."""
+    scene = Scene()
+    scene.declare(topology(2), warmup_stall_timeout_ms=60_000)
+    scene.join("m1")
+    scene.settle()
+    scene.join("m2")
+    (task,) = scene.held("m2", Role.WARMUP)
+    for read in range(30):
+        scene.wait(3_000)
+        scene.obey("m1")
+        scene.beat("m2", {task: copy("warmup", 50_000, positions=(("log", 1_000 * read),))})
+    assert not [record for record in scene.log if isinstance(record, WarmupStalled)]
+    assert scene.held("m2", Role.WARMUP) == [task]
+    told = explain_task(scene.group, scene.soft, TaskId(task), scene.now_ms, scene.policy)
+    assert [wait.detail for wait in told.waits] == ["50000 records behind, and comes no closer"]
 
 
 def test_a_warmup_that_comes_closer_is_never_stalled() -> None:

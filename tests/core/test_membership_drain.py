@@ -1,14 +1,17 @@
 """Draining: handing over while processing, deadlines, reversal, and what stands in the way."""
 
+import pytest
+from tests.core.placing import Unsolvable
 from tests.core.scene import Scene, copy, running, topology
 
 from batonpass.core.answers import why_drain_is_blocked
 from batonpass.core.explain.group import explain_group
 from batonpass.core.explain.task import explain_task
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, DrainReversal, Leave, PinRequest
+from batonpass.core.inputs import DrainRequest, DrainReversal, Leave, PinRequest, ProbeRequest
 from batonpass.core.model import Drain, Role
-from batonpass.core.reasons import Held
+from batonpass.core.placement import flow
+from batonpass.core.reasons import MEANINGS, Held
 from batonpass.core.records import AssignmentChanged, DrainStarted
 from batonpass.core.replies import Answer, Done, DrainProgress
 
@@ -281,6 +284,59 @@ def test_a_deadline_that_passes_with_tasks_left_is_told_once() -> None:
     scene.join("m3")
     scene.settle()
     assert scene.owners() == {"0_0": "m3"}
+    assert codes(scene.beat("m1", {})) == ["drained"]
+
+
+def test_at_its_deadline_a_drain_whose_placement_failed_goes_to_the_ready_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The target is still the member that drains: it keeps no task at the deadline, and gets none back afterwards."""
+    scene = stage(num_standby_replicas=1)
+    (name,) = scene.held("m1", Role.ACTIVE)
+    task = TaskId(name)
+    with monkeypatch.context() as broken:
+        broken.setattr(flow, "SimpleMinCostFlow", Unsolvable)
+        assert scene.ok(DrainRequest(M1, 5_000), DrainProgress).blocked == ((task, "placement-failed"),)
+        told = scene.beat("m1", {task: running()})
+        assert isinstance(told, Answer)
+        assert "placement found no answer" in dict(told.status)["drain-blocked"]
+        scene.wait(4_999)
+        assert (scene.task(task).owner, scene.task(task).target) == ("m1", "m1")
+        scene.wait(1)
+        assert scene.task(task).next_owner == "m2"
+        assert not scene.of(DrainStarted)
+        for _ in range(20):
+            scene.obey()
+            scene.tick(1_000)
+        assert (scene.task(task).owner, scene.task(task).target, scene.task(task).token) == ("m2", "m1", 2)
+        assert codes(scene.beat("m1", {task: copy("standby")})) == ["drained"]
+    scene.do(ProbeRequest())
+    scene.settle()
+    assert scene.task(task).target == "m2"
+
+
+def test_without_a_copy_a_drain_whose_placement_failed_waits_for_the_next_placement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its tasks, with state and without, have no other target yet and stay: it says why, and they go once they have."""
+    scene = Scene()
+    scene.declare(topology(2, stateless=2))
+    scene.join("m1")
+    scene.join("m2")
+    scene.settle()
+    tasks = [TaskId(name) for name in scene.held("m1", Role.ACTIVE)]
+    with monkeypatch.context() as broken:
+        broken.setattr(flow, "SimpleMinCostFlow", Unsolvable)
+        scene.do(DrainRequest(M1, 5_000))
+        scene.wait(5_000)
+        assert [record.blocked for record in scene.of(DrainStarted)] == ["drain-deadline"]
+        assert {scene.task(task).owner for task in tasks} == {"m1"}
+        progress = scene.ok(DrainRequest(M1), DrainProgress)
+        assert progress.blocked == tuple((task, "placement-failed") for task in tasks)
+        told = explain_task(scene.group, scene.soft, tasks[0], scene.now_ms, scene.policy)
+        assert [wait.detail for wait in told.waits] == [MEANINGS[Held.PLACEMENT_FAILED]]
+    scene.do(ProbeRequest())
+    scene.settle()
     assert codes(scene.beat("m1", {})) == ["drained"]
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
-from tests.core.placing import Group, moved, seat, seats, tasks
+from tests.core.placing import Group, Unsolvable, moved, seat, seats, tasks
 from tests.core.scene import Scene, restoring, topology
 
 from batonpass.core.explain.group import explain_group
@@ -119,17 +119,12 @@ def test_a_task_whose_state_is_lost_is_placed_as_one_that_nobody_has() -> None:
     assert asked.home[scene.group.table.index_of[TaskId(lost)]] == UNASSIGNED
 
 
-class _Unsolvable(SimpleMinCostFlow):  # type: ignore[misc] # published without types
-    def solve(self) -> object:
-        return self.INFEASIBLE
-
-
 class _Broken(SimpleMinCostFlow):  # type: ignore[misc] # published without types
     def solve(self) -> object:
         raise RuntimeError("out of luck")
 
 
-@pytest.mark.parametrize(("solver", "says"), [(_Unsolvable, "INFEASIBLE"), (_Broken, "out of luck")])
+@pytest.mark.parametrize(("solver", "says"), [(Unsolvable, "INFEASIBLE"), (_Broken, "out of luck")])
 def test_a_solver_that_fails_is_named(solver: type, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong in the solver comes out as one error that says what it was."""
     monkeypatch.setattr(flow, "SimpleMinCostFlow", solver)
@@ -145,7 +140,7 @@ def test_a_group_whose_placement_fails_keeps_its_target_and_tries_again(monkeypa
     scene.settle()
     targets = {task: scene.task(task).target for task in scene.group.table.ids}
     with monkeypatch.context() as broken:
-        broken.setattr(flow, "SimpleMinCostFlow", _Unsolvable)
+        broken.setattr(flow, "SimpleMinCostFlow", Unsolvable)
         scene.join("b")
         seen = scene.of(TargetPlaced)
         assert NoChange.PLACEMENT_FAILED in {one.code for one in scene.last.reasons} if scene.last else False
@@ -177,7 +172,7 @@ def test_a_placement_that_fails_again_when_it_is_asked_for_records_nothing_anew(
     scene.join("a")
     scene.settle()
     targets = {task: scene.task(task).target for task in scene.group.table.ids}
-    monkeypatch.setattr(flow, "SimpleMinCostFlow", _Unsolvable)
+    monkeypatch.setattr(flow, "SimpleMinCostFlow", Unsolvable)
     scene.join("b")
     scene.tick(100)
     known = len(scene.log)
@@ -192,7 +187,7 @@ def test_a_group_whose_first_placement_fails_waits_for_the_next_look(monkeypatch
     scene = Scene()
     scene.declare(topology(4))
     with monkeypatch.context() as broken:
-        broken.setattr(flow, "SimpleMinCostFlow", _Unsolvable)
+        broken.setattr(flow, "SimpleMinCostFlow", Unsolvable)
         scene.join("a")
         scene.tick(100)
         assert [one.failed for one in scene.log if isinstance(one, TargetPlaced) and one.failed]

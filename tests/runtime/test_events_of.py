@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.core.placing import Unsolvable
 from tests.core.scene import topology
 from tests.runtime.stories import (
     STORIES,
@@ -16,6 +17,7 @@ from tests.runtime.stories import (
     drains,
     expires,
     fails,
+    guarded,
     hands_over,
     is_blocked,
     is_suspected,
@@ -26,6 +28,7 @@ from tests.runtime.stories import (
 from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.inputs import DrainRequest, Leave
 from batonpass.core.model import Role
+from batonpass.core.placement import flow
 from batonpass.runtime.event_derivation import MANY, merged
 from batonpass.runtime.events import MEANINGS, Event, EventType
 
@@ -142,6 +145,21 @@ def test_a_deadline_that_leaves_tasks_behind_is_told_once() -> None:
     blocked = scene.only(EventType.DRAIN_BLOCKED)
     assert (blocked.member, blocked.body) == (A, {"why": "drain-deadline", "running": 1})
     assert scene.types().count("drain-started") == 1
+
+
+def test_a_drain_whose_placement_fails_is_told_of_when_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The placement comes some time after the drain; its failure is why the member keeps what it has."""
+    scene = guarded()
+    scene.change(rebalance_batch_ms=1_000)
+    scene.tick(1_000)
+    scene.settle()
+    scene.forget()
+    monkeypatch.setattr(flow, "SimpleMinCostFlow", Unsolvable)
+    scene.do(DrainRequest(A, 60_000))
+    assert "drain-blocked" not in scene.types()
+    scene.tick(1_000)
+    blocked = scene.only(EventType.DRAIN_BLOCKED)
+    assert (blocked.member, blocked.body) == (A, {"why": "placement-failed", "running": 1})
 
 
 def test_what_is_done_to_many_tasks_is_told_once() -> None:

@@ -12,7 +12,10 @@ from batonpass.audit.part import Part, columns
 NOTICE = Severity.NOTICE
 
 STUCK_WARMUP_MS: Final = 3_600_000
-"""A warmup that comes no closer for so long is stuck; Batonpass itself gives up after ``warmup_stall_timeout_ms``."""
+"""A warmup whose lag does not fall for so long is stuck.
+
+Batonpass itself gives up one that reads nothing for ``warmup_stall_timeout_ms``.
+"""
 FLAPS: Final = 4
 """A member that goes without saying so, or restarts, so often within an hour is flapping."""
 FLAPPING_WITHIN_MS: Final = 3_600_000

@@ -145,13 +145,17 @@ def _drain_status(group: Group, member: Member) -> tuple[str, str]:
 
 _HOW_BLOCKED: Mapping[str, str] = {
     "no-eligible-member": "have nowhere to go: no other member can take them",
+    "placement-failed": "have nowhere to go yet: placement found no answer, and is tried again at the next change or probe",
     "drain-deadline": "are left after the deadline of the drain: no member could take them; they end with this member",
     "drain-timeout": "were not handed over within drain_timeout_ms",
 }
 
 
 def why_drain_is_blocked(group: Group, member: Member) -> str:
-    """Return why a drain is blocked: no member can take its tasks, or its time is over; "" if it is not."""
+    """Return why a drain is blocked: no member can take its tasks, placement failed, or its time is over.
+
+    Return "" if it is not blocked.
+    """
     if member.drain is None:
         return ""
     others = any(
@@ -159,7 +163,15 @@ def why_drain_is_blocked(group: Group, member: Member) -> str:
     )
     if not others:
         return "no-eligible-member"
+    if group.placement_failed and _has_nowhere_to_go(group, member):
+        return "placement-failed"
     return member.drain.blocked
+
+
+def _has_nowhere_to_go(group: Group, member: Member) -> bool:
+    """Say whether the target of any task that a draining member has is still that member, or none."""
+    actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+    return any(group.tasks[task_id].target in (None, member.id) for task_id in actives)
 
 
 def answer_to_poll(

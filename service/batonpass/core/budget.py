@@ -157,7 +157,7 @@ class _Order(NamedTuple):
 def give_slots(view: View, task_plans: list[TaskPlan], queue: Iterable[Task] = ()) -> Slots:
     """Give slots to the requested copies, in order, and add these copies to ``task_plans``. Return the slots left.
 
-    First the copies for which members with a limit have no room are removed from ``task_plans``.
+    First the copies and moves for which members with a limit have no room are taken out of ``task_plans``.
 
     ``queue`` are the tasks that wait for a slot and have no plan yet (``Pending.QUEUED``). Those that get a slot are
     added to ``task_plans``. The queue is not read if no slot is left.

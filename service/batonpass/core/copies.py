@@ -59,8 +59,8 @@ def plan_task(view: View, task: Task) -> TaskPlan:
         for member_id in task.target_standbys
         if member_id != active and members[member_id].away_until_ms is None
     ]
-    is_held = task.standbys or task.warmups or (task.owner is not None and task.owner != active)
-    return _with_requests(view, task, choice, _kept(view, task, choice, wanted) if is_held else {}, wanted)
+    has_copies = task.standbys or task.warmups or (task.owner is not None and task.owner != active)
+    return _with_requests(view, task, choice, _kept(view, task, choice, wanted) if has_copies else {}, wanted)
 
 
 def plan_queued_task(view: View, task: Task) -> TaskPlan:

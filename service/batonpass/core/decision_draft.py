@@ -25,7 +25,8 @@ class DecisionDraft:
 
     Attributes:
         needs_step: something changed that may let a task move. The decision then takes the group one step further
-            before it ends.
+            before it ends. Whatever handles an input sets this; ``decide`` clears it before each input, to see which
+            inputs did, and keeps it in the end if any of them did.
         estimated: members that have a warmup whose rate has just become known, so that its catch-up can be estimated.
         overdue_retry_ms: when to look again at moves that are held until an overdue member is heard. None if none are.
     """

@@ -1,7 +1,8 @@
 """The only place where hard state changes: ``evolve`` folds records into a group.
 
-The live service, loading, the simulator and the audit all use it, so they agree on what the records mean. Folding makes
-no decisions. It does not look at the time, refuses nothing, and depends only on the group and the record.
+The live service, loading, the simulator and the audit all use it, so they agree on what the records mean. Folding
+does not look at the time, refuses nothing, and depends only on the group and the record. Beside what the records say it
+keeps one index, of the tasks that steps have to look at (``pending`` in ``model``).
 
 One ``GroupBuilder`` folds a batch. The new group shares everything that did not change with the old one. The table at
 the end says which function folds which record. The docstring of each says what holds afterwards.
@@ -33,6 +34,7 @@ from batonpass.core.model import (
     Task,
     Topology,
     Unreleased,
+    pending,
     with_copies,
     with_owner,
     with_target,
@@ -152,28 +154,6 @@ class GroupBuilder:
         return changes
 
 
-def pending(task: Task, *, replicas: int | None) -> Pending | None:
-    """Return what a task of the topology waits for; None if it is settled.
-
-    A task is settled if it runs at its target, has the wanted standbys, and involves no other member. ``replicas`` is
-    how many standbys a task should have; None for a stateless task.
-    """
-    owner, state, target, standbys = task.owner, task.state, task.target, task.standbys
-    if task.unreleased or task.warmups or task.next_owner is not None or task.previous_owner is not None:
-        return Pending.MOVING
-    if owner is None:
-        is_to_go = target is not None or standbys or task.target_standbys
-        return Pending.MOVING if is_to_go else Pending.AWAITING_NEWS
-    if owner == target and standbys == task.target_standbys:
-        if state is ActiveState.RUNNING:
-            return None
-        return Pending.AWAITING_NEWS if state in (ActiveState.GRANTED, ActiveState.RESTORING) else Pending.MOVING
-    runs_on = state is ActiveState.RUNNING and target is not None and not task.parked and not task.stalls
-    is_complete = len(standbys) == len(task.target_standbys) == replicas
-    is_queued = runs_on and is_complete and target not in standbys and owner not in standbys
-    return Pending.QUEUED if is_queued else Pending.MOVING
-
-
 def _is_with_any_member(task: Task) -> bool:
     return bool(task.owner or task.unreleased or task.standbys or task.warmups)
 
@@ -288,6 +268,11 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
 
 
 def _left_by(task: Task, record: r.MemberGone) -> Task:
+    """Return a task without a member that is gone; the same object if it did not name the member.
+
+    If the member may still run the task until its lease ends, it stays unreleased until then. If the lease of an owner
+    that ran the task expired, that counts as a failure of the task: it may have ended the member.
+    """
     member_id, unreleased = record.member_id, task.unreleased
     if unreleased:
         unreleased = tuple(entry for entry in unreleased if entry.member_id != member_id)

@@ -17,33 +17,34 @@ coordinator started counts as running.
 | is suspected to be dead | a ready copy (takeover), else the owner |
 | has not reported since a start, and the task is to go back to the previous owner | the owner |
 | runs, and the deadline of its drain is over | the owner |
-| runs, is the target, or the target is away or gone | the owner |
+| runs, is the target, or the target is away, gone or past the deadline of its drain | the owner |
 | runs, the target is not ready | the owner; the target warms up if the budget allows |
 | runs, the target is ready, and the move is held | the owner |
 | runs, the target is ready | the target (handover) |
 | restores, is ready or will be by its next heartbeat, and makes progress | the owner |
-| was granted the task less than a heartbeat interval ago, and has not reported | the owner |
-| restores, and another copy is ready | that copy (failover); the target's, if it is among them |
+| was granted the task less than a heartbeat interval ago, and has not reported or took it over | the owner |
+| restores, and a copy is ready; the previous owner's counts only if the owner is stuck | that copy (failover) |
 | failed, and another copy is ready where the task has not failed lately | that copy (failover) |
 | restores or failed | the owner |
 
-These hold a move: a pause or a storm, an overdue member, and a failure at the target lately, unless the owner drains; a
-pause of everything; grants that are held for the group; a revocation that the target has to confirm; and a task without
-an owner that the owner is about to be granted.
+These hold a move: a pause or a storm, any overdue member of the group, and a failure at the target lately, unless the
+owner drains; a pause of everything; grants that are held for the group; a revocation that the target has to confirm;
+and a task without an owner that the owner is about to be granted. Nothing holds a move at the deadline of a drain.
 
 | there is no owner | owner after this step |
 |---|---|
 | a next owner is chosen, and has room | the next owner |
 | the task has no state | the target, if it is present |
-| a copy is ready | the best one |
+| a copy is ready, tailed or, once a target is placed, on disk | the best one |
 | a storm is on, or there is no target | nobody |
 | the target, or the last owner, is away to restart | nobody |
 | a copy is behind | the most caught-up |
 | a copy of unknown lag may turn out to be better | nobody, for a while |
 | no copy is of use | the target, which restores cold |
 
-Of several ready copies those on members that drain come last. Once the deadline of a drain is over, its member takes
-over nothing of which the owner or the target stays: it would have to give that up again at once.
+Of several ready copies the previous owner's comes first, then the target's; those on members that drain come last. Once
+the deadline of a drain is over, its member takes over nothing of which the owner or the target stays: it would have to
+give that up again at once.
 
 ``copies`` decides on the standbys and warmups beside the active, ``budget`` on slots, and ``reconcile`` on what each
 member is told. This file reads the view that it is given, and changes nothing.
@@ -84,7 +85,7 @@ def choose_active(view: View, task: Task) -> Choice:
     if task.owner is None:
         return _choose_for_ownerless(view, task, is_stateful=table.stateful[task_index])
     owner = view.members[task.owner]
-    if _is_past_deadline(view, owner):
+    if view.is_past_deadline(owner):
         choice = _choose_at_deadline(view, task, owner)
         if choice is not None:
             return choice
@@ -112,14 +113,13 @@ def _stays(view: View, task: Task, owner: Member, held: Held | None = None) -> C
 
 def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
     failed = task.state is ActiveState.FAILED
-    if task.target in (None, owner.id) or view.present_member(task.target) is None:
+    target = view.present_member(task.target)
+    if target is None or target.id == owner.id or view.is_past_deadline(target):
         return _stays(view, task, owner, Held.FAILED if failed else None)
     held = view.why_moves_are_held(for_balance=not failed and owner.drain is None)
     if not failed:
-        held = (
-            held or _held_for_overdue(view, task, owner) or _held_for_its_grant(view, owner, view.members[task.target])
-        )
-    return _stays(view, task, owner, held) if held else Choice(task.target, Why.STATELESS, ready=True)
+        held = held or _held_for_overdue(view, task, owner) or _held_for_its_grant(view, owner, target)
+    return _stays(view, task, owner, held) if held else Choice(target.id, Why.STATELESS, ready=True)
 
 
 def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
@@ -140,10 +140,13 @@ def _choose_for_suspected(view: View, task: Task, owner: Member) -> Choice:
 
 
 def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
-    if _is_past_deadline(view, owner):
-        return _stays(view, task, owner, Held.NO_ELIGIBLE_MEMBER)
+    """Hand the task over to its target once that is caught up and nothing holds the move. Till then the owner stays."""
+    if view.is_past_deadline(owner):
+        return _stays(
+            view, task, owner, Held.PLACEMENT_FAILED if view.group.placement_failed else Held.NO_ELIGIBLE_MEMBER
+        )
     target = view.present_member(task.target)
-    if target is None or target.id == owner.id:
+    if target is None or target.id == owner.id or view.is_past_deadline(target):
         return _stays(view, task, owner)
     copy = view.copy(task, target.id)
     if not copy.is_caught_up or copy.on_disk:
@@ -178,11 +181,6 @@ def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | Non
     return Held.TAKE_OVER_FIRST if owner.id in view.must_not_stop_now else None
 
 
-def _is_past_deadline(view: View, member: Member) -> bool:
-    deadline_ms = member.drain.deadline_ms if member.drain is not None else None
-    return deadline_ms is not None and view.now_ms >= deadline_ms
-
-
 def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice | None:
     """Return the best copy, ready or not, of a member that stays. A member that drains too is no better."""
     to_target = Choice(task.target, Why.DEADLINE, ready=not view.is_stateful(task.id))
@@ -202,10 +200,10 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
     # The previous owner has just handed the task over. It gets the task back only if the new owner fails or is stuck.
     failed = task.state is ActiveState.FAILED
     previous_owner = None if failed or is_stuck else task.previous_owner
-    has_yet_to_report = previous_owner is not None or task.state is ActiveState.GRANTED
-    if has_yet_to_report and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
-        # The owner's next report is due within a heartbeat interval. Until then its lag is unknown: its copy was caught
-        # up if it had one, and if not, the changelog may be almost empty.
+    is_still_expected = previous_owner is not None or task.state is ActiveState.GRANTED
+    if is_still_expected and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
+        # A report that the owner runs is due within a heartbeat interval: its copy was caught up if it took the task
+        # over, and if it had none, the changelog may be almost empty.
         return _stays(view, task, owner)
     # A member where the task failed too is no better, so that members do not pass a poisoned task back and forth.
     as_bad = [failure.member_id for failure in task.failures if failed and view.has_failed(task, failure.member_id)]
@@ -354,7 +352,7 @@ def _may_take_over(view: View, task: Task, member: Member) -> bool:
 
     A member with a limit on its copies has room for what it holds, and for what it is the target of.
     """
-    if _is_past_deadline(view, member) and _is_to_stay(view, task.owner, task.target):
+    if view.is_past_deadline(member) and _is_to_stay(view, task.owner, task.target):
         return False
     return member.max_tasks is None or member.id == task.target or task.id in member.assignment
 

@@ -114,7 +114,7 @@ def changelogs_of(group: Group, task_id: TaskId) -> dict[str, int]:
 def measured_report(
     report: TaskReport, before: MeasuredReport | None, now_ms: int, measurement: tuple[int | None, bool]
 ) -> MeasuredReport:
-    """Return the report to keep, with its lag and how fast and since when the copy comes closer."""
+    """Return the report to keep, with its lag, how fast the copy comes closer, and when it last made progress."""
     lag, other = measurement
     if before is None:
         return MeasuredReport(report, now_ms, lag, other, now_ms, None)
@@ -122,12 +122,17 @@ def measured_report(
     if lag is not None and before.lag is not None and now_ms > before.at_ms:
         speed = (before.lag - lag) * 1000 / (now_ms - before.at_ms)
         rate = speed if rate is None else (rate + speed) / 2
-    if _came_closer(report, lag, before):
+    if _made_progress(report, lag, before):
         progress_ms = now_ms
     return MeasuredReport(report, now_ms, lag, other, progress_ms, rate)
 
 
-def _came_closer(report: TaskReport, lag: int | None, before: MeasuredReport) -> bool:
+def _made_progress(report: TaskReport, lag: int | None, before: MeasuredReport) -> bool:
+    """Say whether a copy reads on: its lag fell, or its position grew.
+
+    A copy that reads no faster than its changelog is written makes progress too, although it may never be level. It is
+    kept: another member would have to start from the beginning, and is seldom faster.
+    """
     if lag == 0 or before.lag == 0 or report.role != before.report.role:
         # A copy that has been level until now is not behind for any length of time, however old its last report is.
         return True
@@ -153,7 +158,8 @@ def is_acceptable_lag(lag: int | None, rate: float | None, config: GroupConfig) 
 def level_in_ms(copy: Copy) -> int | None:
     """Return the estimated time until the copy reaches the end of its changelog; None if lag or rate is unknown.
 
-    Use it to compare copies. ``caught_up_in_ms`` tells when a copy may take over.
+    It compares copies, and says when to look at one again: by then the copy counts as caught up under any settings.
+    People are told ``caught_up_in_ms``, when a copy may take over at the earliest.
     """
     if copy.readiness is Readiness.RUNNING:
         return 0

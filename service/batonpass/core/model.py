@@ -235,7 +235,8 @@ class Pending(IntEnum):
 
     What each task waits for, and which step looks at it::
 
-        placed elsewhere, free slots only   -->  QUEUED         a step with a free slot, in the order of the queue
+        it is not at its target,
+        and only a slot is missing          -->  QUEUED         a step with a free slot, in the order of the queue
               | a slot is given
               v
         a copy, a handover, a release
@@ -250,12 +251,36 @@ class Pending(IntEnum):
     A ``QUEUED`` task runs and has as many standbys as it should. It waits for a warmup slot, at its target or at the
     place of a standby that is to move. A task that has no owner, and that no member may have, is ``AWAITING_NEWS`` as
     well: the news of a target. A record can turn each kind into any other (``evolve``). Where members have limits on
-    their copies (``room``), tasks share room, and every step looks at the queued tasks too.
+    their copies (``room``), tasks share room, and every step looks at the queued tasks too. Whatever its mark, a task
+    of a member that is past the deadline of its drain is looked at by every step (``step``).
     """
 
     AWAITING_NEWS = 0
     MOVING = 1
     QUEUED = 2
+
+
+def pending(task: Task, *, replicas: int | None) -> Pending | None:
+    """Return which steps look at a task of the topology, as far as the task itself says; None if it is settled.
+
+    A task is settled if it runs at its target, has the wanted standbys, and involves no other member. ``replicas`` is
+    how many standbys a task should have; None for a stateless task. ``evolve`` asks this of each task that changes. The
+    task of a suspected owner is ``MOVING`` whatever it says, and so is a queued one whose owner's drain has a deadline.
+    """
+    owner, state, target, standbys = task.owner, task.state, task.target, task.standbys
+    if task.unreleased or task.warmups or task.next_owner is not None or task.previous_owner is not None:
+        return Pending.MOVING
+    if owner is None:
+        is_to_go = target is not None or standbys or task.target_standbys
+        return Pending.MOVING if is_to_go else Pending.AWAITING_NEWS
+    if owner == target and standbys == task.target_standbys:
+        if state is ActiveState.RUNNING:
+            return None
+        return Pending.AWAITING_NEWS if state in (ActiveState.GRANTED, ActiveState.RESTORING) else Pending.MOVING
+    runs_on = state is ActiveState.RUNNING and target is not None and not task.parked and not task.stalls
+    is_complete = len(standbys) == len(task.target_standbys) == replicas
+    is_queued = runs_on and is_complete and target not in standbys and owner not in standbys
+    return Pending.QUEUED if is_queued else Pending.MOVING
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,4 +403,4 @@ class Group:
     def moving_tasks(self) -> list[TaskId]:
         """Return the tasks that every step looks at. No other task has warmups, or members that have to release it."""
         moving = Pending.MOVING
-        return [task_id for task_id, pending in self.unsettled.items() if pending is moving]
+        return [task_id for task_id, mark in self.unsettled.items() if mark is moving]

@@ -2,7 +2,8 @@
 
 What becomes known by an input is acted upon at once: joins, leaves, commands, confirmations, and the heartbeat that
 reports a warmup caught up. The timer is the safety net for what no input reports. It belongs to the group and survives
-a restart of the coordinator, unlike Kafka's, which lives on one member (D11, D12, D21).
+a restart of the coordinator, unlike Kafka's, which lives on one member (D11, D12 and D21 in
+``docs/decisions/0003-kafka-defects.md``).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _is_caught_up_on_all(view: View, member: Member) -> bool:
 
 
 def schedule_probe(draft: DecisionDraft) -> None:
-    """Schedule the next probe: none at rest, else after the interval, or when the first warmup should be caught up.
+    """Schedule the next probe: none at rest, else after the interval, or when the first warmup should be level.
 
     A probe that is already scheduled for later than now stays, so that a busy group does not postpone it for ever.
     """
@@ -63,7 +64,7 @@ def schedule_probe(draft: DecisionDraft) -> None:
 
 
 def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
-    """Probe sooner if a member's warmups should be caught up in less than half of the time until the probe.
+    """Probe sooner if a member's warmups should be level in less than half of the time until the probe.
 
     The factor of two bounds the number of writes, however often estimates change.
     """
@@ -82,7 +83,7 @@ def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
 
 
 def _delay_ms(view: View) -> int:
-    """Return the delay: the interval with its jitter, or less if a warmup should be caught up earlier."""
+    """Return the delay: the interval with its jitter, or less if a warmup should be level earlier."""
     config = view.config
     interval_ms = config.probing_rebalance_interval_ms
     seed = sum(ord(letter) * (index + 1) for index, letter in enumerate(view.group.id)) + 7919 * view.group.version

@@ -49,12 +49,12 @@ def lag_at_start(view: View, task: Task, member_id: MemberId) -> int | None:
 
 
 def _reported(group: Group, soft: Soft) -> dict[int, int]:
-    rank_of = group.table.index_of
+    index_of = group.table.index_of
     sizes: dict[int, int] = {}
     every = chain.from_iterable(member_soft.reports.items() for member_soft in soft.members.values())
     for task, measured in [(task, measured) for task, measured in every if _tells(measured)]:
         size = _implied(measured)
-        task_index = rank_of.get(task)
+        task_index = index_of.get(task)
         if task_index is not None and size > sizes.get(task_index, 0):
             sizes[task_index] = size
     return sizes

@@ -10,7 +10,7 @@ from batonpass.core.budget import HeldBack, Slots, give_slots, held_back
 from batonpass.core.copies import TaskPlan, plan_queued_task, plan_task
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import TaskId
-from batonpass.core.model import Pending, Task
+from batonpass.core.model import Pending, Role, Task
 from batonpass.core.reasons import Held, Reason, Why
 from batonpass.core.reconcile import reconcile
 from batonpass.core.records import AssignmentChanged, NextOwnerChosen, Record, ReleaseWaived
@@ -18,8 +18,9 @@ from batonpass.core.view import View
 
 
 def plan_step(view: View) -> tuple[list[TaskPlan], list[HeldBack]]:
-    """Return where every unsettled task goes in this step, and which are held back. Changes nothing."""
-    task_plans = [plan_task(view, task) for task in view.tasks.pick(view.group.table.in_order(view.group.unsettled))]
+    """Return where every task that may move goes in this step, and which are held back. Changes nothing."""
+    task_ids = [*view.group.unsettled, *_left_at_deadline(view)]
+    task_plans = [plan_task(view, task) for task in view.tasks.pick(view.group.table.in_order(task_ids))]
     slots = give_slots(view, task_plans)
     return task_plans, held_back(view, slots, task_plans)
 
@@ -39,7 +40,7 @@ def take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None = None,
     ``concerned`` are the tasks that the inputs may bring news of. None means all tasks, here and below. The step
     explains these tasks and those that it moves. With ``explains_all`` it explains all unsettled tasks.
     """
-    if not draft.group.unsettled:
+    if not draft.group.unsettled and not _left_at_deadline(draft.view()):
         return
     result = _take_one_step(draft, concerned)
     waived = {record.task for record in result.records if isinstance(record, ReleaseWaived)}
@@ -56,7 +57,8 @@ def take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None = None,
 
 def _take_one_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -> _StepResult:
     view, group = draft.view(), draft.group
-    task_plans = [plan_task(view, task) for task in view.tasks.pick(group.table.in_order(_looked_at(view, concerned)))]
+    task_ids = [*_looked_at(view, concerned), *_left_at_deadline(view)]
+    task_plans = [plan_task(view, task) for task in view.tasks.pick(group.table.in_order(task_ids))]
     slots = give_slots(view, task_plans, _queue(view))
     task_plans.sort(key=lambda plan: group.table.index_of.get(plan.task.id, len(group.table.index_of)))
     records = reconcile(view, task_plans)
@@ -81,6 +83,21 @@ def _looked_at(view: View, concerned: Collection[TaskId] | None) -> list[TaskId]
         ]
     marks = unsettled.items() if concerned is None else [(task_id, unsettled.get(task_id)) for task_id in concerned]
     return view.group.moving_tasks() + [task_id for task_id, pending in marks if pending is awaits]
+
+
+def _left_at_deadline(view: View) -> list[TaskId]:
+    """Return the settled tasks of members whose drain is past its deadline.
+
+    Such a task is where its target says, because placement found no other member for it, or failed. A copy on a member
+    that stays may take it over all the same.
+    """
+    leaving = [member for member in view.members.values() if view.is_past_deadline(member)]
+    return [
+        task_id
+        for member in leaving
+        for task_id, grant in member.assignment.items()
+        if grant.role is Role.ACTIVE and task_id not in view.group.unsettled
+    ]
 
 
 def _is_concerned(task_id: TaskId, concerned: Collection[TaskId] | None) -> bool:

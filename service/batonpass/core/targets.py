@@ -1,4 +1,21 @@
-"""From the group to placement and back: the question to placement, and what its answer changes."""
+"""From the group to placement and back: the question to placement, and what its answer changes.
+
+The question says more than who has what. Some tasks are *bound*: placement has no choice about them. ``_Constraints``
+binds them, and changes where some count as being, in this order. A task that is bound once stays so.
+
+| the task | placement |
+|---|---|
+| has no owner, and a next owner that is present and has room | binds it to the next owner |
+| failed, and a ready copy takes over | binds it to that copy's member, so that it does not return |
+| has an away member as its target | binds it to that member |
+| lost its state | counts it as without an owner |
+| has a target where its warmup stalled, or where it failed | prefers the least loaded other member to that one |
+| does not run, and all its copies have unknown lag | binds it to its target, else its owner, unless that drains |
+| is pinned to a member that does not drain and has room | binds it to that member |
+| failed lately, but not where it is | binds it to where it is |
+| failed lately where it is, and has no state | binds it to the least loaded member where it did not fail |
+| is on its way, while moves for balance are held | binds it to its target |
+"""
 
 from __future__ import annotations
 
@@ -355,11 +372,11 @@ def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dic
     """
     group = view.group
     table = group.table
-    rank_of, ids = table.index_of, table.ids
+    index_of, ids = table.index_of, table.ids
     names = [member.id for member in request.members]
     changes: dict[TaskId, Target] = {}
     waiting, owners, all_standbys = placed.waiting, placed.owner, placed.standbys
-    task_indexes = {rank_of[task_id] for task_id in group.unsettled if task_id in rank_of}
+    task_indexes = {index_of[task_id] for task_id in group.unsettled if task_id in index_of}
     task_indexes.update(compress(count(), map(ne, owners, request.home)))
     task_indexes.update(compress(count(), map(ne, all_standbys, request.standbys)))
     tasks = group.tasks.plain() if len(task_indexes) * _READS_A_TASK > len(ids) else group.tasks

@@ -23,9 +23,9 @@ class View:
         "_disk",
         "_disk_room",
         "_is_any_member_overdue",
-        "_is_held",
         "_limited",
         "_load",
+        "_moves_are_held",
         "_must_not_stop_now",
         "as_if_released",
         "config",
@@ -54,7 +54,7 @@ class View:
         self._disk_room: Mapping[MemberId, DiskRoom] | None = None
         self._must_not_stop_now: frozenset[MemberId] | None = None
         self._is_any_member_overdue: bool | None = None
-        self._is_held = self.why_moves_are_held(for_balance=False) is not None
+        self._moves_are_held = self.why_moves_are_held(for_balance=False) is not None
 
     def present_member(self, member_id: MemberId | None) -> Member | None:
         """Return the member if it is in the group and not away to restart."""
@@ -62,6 +62,11 @@ class View:
             return None
         member = self.members.get(member_id)
         return None if member is None or member.away_until_ms is not None else member
+
+    def is_past_deadline(self, member: Member) -> bool:
+        """Say whether the member drains and the deadline of its drain is over."""
+        deadline_ms = member.drain.deadline_ms if member.drain is not None else None
+        return deadline_ms is not None and self.now_ms >= deadline_ms
 
     def copy(self, task: Task, member_id: MemberId) -> Copy:
         """Return what a present member has of the task."""
@@ -134,7 +139,7 @@ class View:
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
         """Say whether these members take any copy that needs no slot: moves go on, and none of them has a limit."""
-        return not self._is_held and self.limited.isdisjoint(member_ids)
+        return not self._moves_are_held and self.limited.isdisjoint(member_ids)
 
     def load(self, member_id: MemberId) -> float:
         """Return the weight of a member's stateful actives, divided by its capacity."""

@@ -307,7 +307,8 @@ class _EventBuilder:
 
     def _blocked(self) -> None:
         """Tell of every member that drains, has actives left, and since this decision no time, or nobody for them."""
-        if not any(isinstance(one, r.DrainStarted | r.MemberGone | r.MemberAway) for one in self._decision.records):
+        concerns = r.DrainStarted | r.MemberGone | r.MemberAway | r.TargetPlaced
+        if not any(isinstance(one, concerns) for one in self._decision.records):
             return
         for member_id, after in sorted(self._after.members.items()):
             if after.drain is None or not _has_actives(after):

@@ -127,7 +127,7 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     ),
     _E.DRAIN_CANCELLED: ("A drain was taken back. The member stays.", ("since_at",)),
     _E.DRAIN_BLOCKED: (
-        "A draining member keeps its tasks: no other member can take them, or its time is over.",
+        "A draining member keeps its tasks: no other member can take them, placement failed, or its time is over.",
         ("why", "running"),
     ),
     _E.DRAIN_DONE: ("A draining member has no active task left.", ("took_ms",)),

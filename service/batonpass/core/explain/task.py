@@ -16,7 +16,7 @@ from batonpass.core.durations import duration
 from batonpass.core.explain.status import is_idle
 from batonpass.core.handover import Choice, choose_active
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.lag import caught_up_in_ms
+from batonpass.core.lag import Copy, caught_up_in_ms
 from batonpass.core.leases import fenced_by_ms
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.policy import Policy
@@ -233,6 +233,13 @@ def waits_of(view: View, task: Task, choice: Choice, held: HeldBack | None) -> l
     return list(dict.fromkeys(waits))
 
 
+def _how_far(copy: Copy) -> str:
+    if copy.lag is None:
+        return "its lag is not known"
+    comes_closer = copy.rate is None or copy.rate > 0
+    return f"{copy.lag} records behind" + ("" if comes_closer else ", and comes no closer")
+
+
 def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
     """Return the waits for copies that must catch up, or must begin, until everything is as the target says."""
     waits: list[Wait] = []
@@ -247,7 +254,7 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
             is_next = task.owner is not None and member.id in (task.target, *task.warmups)
             is_held_back = held is not None and held.to == member.id
             if not copy.is_caught_up or (is_next and not is_held_back):
-                detail = "its lag is not known" if copy.lag is None else f"{copy.lag} records behind"
+                detail = _how_far(copy)
                 waits.append(Wait(WaitsFor.WARMUP, member.id, None, caught_up_in_ms(copy, view.config), detail))
         elif member.revoking and held is None:
             waits.append(_others_first(view, member))
@@ -334,8 +341,7 @@ def _owner_waits(view: View, task: Task) -> list[Wait]:
         return [Wait(WaitsFor.REPORT, task.owner, None, None, "it was granted the task and has not reported it yet")]
     if task.state is ActiveState.RESTORING:
         copy = view.copy(task, task.owner)
-        detail = "its lag is not known" if copy.lag is None else f"{copy.lag} records behind"
-        return [Wait(WaitsFor.RESTORE, task.owner, None, caught_up_in_ms(copy, view.config), detail)]
+        return [Wait(WaitsFor.RESTORE, task.owner, None, caught_up_in_ms(copy, view.config), _how_far(copy))]
     if task.state is ActiveState.LOST:
         return [
             Wait(WaitsFor.RESTORE, task.owner, None, None, "its state is gone, and no other member has a copy of it")

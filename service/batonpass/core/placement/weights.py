@@ -14,6 +14,10 @@ with every task at home, and changes step by step (``_Draft.run``):
 Steps 2 to 5 are repeated until none of them changes anything. That ends, because each step improves the draft in this
 order: tasks that wait, loads outside of bands, moves, warmth.
 
+What is promised is the band, not the evenest loads. A member is within its band while it is off its quota by no more
+than the heaviest task. So if a newcomer's quota is no more than that task's weight, and no member is above its band,
+nothing moves. And what a member above its band gives away may go to a member that was there, as well as to a newcomer.
+
 A second draft begins with the moves under way already made. It is the answer, unless the first draft has fewer tasks
 that wait, better loads or fewer moves. So a group that is placed stays placed, and targets stay as long as nothing that
 matters changes.
@@ -52,27 +56,27 @@ def place_weighted(state: PlacementState) -> int:
         A number of moves below which no equally balanced placement exists.
     """
     request = state.request
-    held = stateful_tasks(state)
+    kind = stateful_tasks(state)
     forced = sum(request.home[task] != member for task, member in request.bound.items() if state.stateful[task])
-    draft, fewest = _Draft(state, held), 0
+    draft, fewest = _Draft(state, kind), 0
     if not draft.is_at_rest():
         fewest = 0 if state.limited or state.restricted else _least_moves(draft)
         drafts = [draft]
-        if under_way := _under_way(state, held):
-            drafts = [_Draft(state, held, under_way), draft]
+        if under_way := _under_way(state, kind):
+            drafts = [_Draft(state, kind, under_way), draft]
         for candidate in drafts:
             candidate.run(fewest)
         draft = min(drafts, key=lambda candidate: candidate.badness())
-    for task in held.tasks.tolist():
+    for task in kind.tasks.tolist():
         state.owner[task] = draft.where[task]
         if draft.where[task] == UNASSIGNED:
             state.wait(task, Held.NO_CAPACITY)
-    return forced + len(held.orphans) + fewest
+    return forced + len(kind.orphans) + fewest
 
 
-def _under_way(state: PlacementState, held: Kind) -> dict[int, int]:
+def _under_way(state: PlacementState, kind: Kind) -> dict[int, int]:
     """Return the previous targets that are not the homes; for tasks without a home also where their warmup runs."""
-    request, tasks = state.request, set(held.tasks.tolist())
+    request, tasks = state.request, set(kind.tasks.tolist())
     orphans = {task: member for task, member in request.warming.items() if request.home[task] == UNASSIGNED}
     return {
         task: member
@@ -89,12 +93,12 @@ class _Bands(NamedTuple):
     high: list[float]
 
 
-def _bands(state: PlacementState, held: Kind, load: Sequence[float]) -> _Bands:
+def _bands(state: PlacementState, kind: Kind, load: Sequence[float]) -> _Bands:
     request, weight = state.request, state.request.table.weight
     least = list(load) if request.balance_held else [0.0] * len(load)
     for task, member in () if request.balance_held else request.bound.items():
         least[member] += weight[task] if state.stateful[task] else 0.0
-    total = sum(load[member] for member in state.eligible) + sum(weight[task] for task in held.orphans)
+    total = sum(load[member] for member in state.eligible) + sum(weight[task] for task in kind.orphans)
     members = len(state.eligible)
     capacity, floors = (
         [state.capacity[member] for member in state.eligible],
@@ -120,20 +124,20 @@ class _Draft:
         slots: per member, how many more tasks its limit allows.
     """
 
-    def __init__(self, state: PlacementState, held: Kind, under_way: Mapping[int, int] | None = None) -> None:
+    def __init__(self, state: PlacementState, kind: Kind, under_way: Mapping[int, int] | None = None) -> None:
         self.state = state
-        self.held = held
+        self.kind = kind
         self.previous = under_way or {}
         self.weight = state.request.table.weight
         self.where = list(state.owner)
-        for task in held.orphans:
+        for task in kind.orphans:
             self.where[task] = UNASSIGNED
         self.home = list(self.where)
         self.away: set[int] = set()
         self.load = state.stateful_load(self.where)
-        self.bands = _bands(state, held, self.load)
-        self.slots: list[int] = [limit - have for limit, have in zip(held.limit, held.have.tolist(), strict=True)]
-        self._unplaced = set(held.orphans)
+        self.bands = _bands(state, kind, self.load)
+        self.slots: list[int] = [limit - have for limit, have in zip(kind.limit, kind.have.tolist(), strict=True)]
+        self._unplaced = set(kind.orphans)
         self._copies: Copies = {}
 
     def run(self, fewest: int) -> None:
@@ -198,7 +202,7 @@ class _Draft:
         """Return the tasks that may leave their homes and have not done so. During a pause there are none."""
         if self.state.request.balance_held:
             return []
-        return [task for task in self.held.tasks.tolist() if self.where[task] == self.home[task] != UNASSIGNED]
+        return [task for task in self.kind.tasks.tolist() if self.where[task] == self.home[task] != UNASSIGNED]
 
     def turn(self, task: int) -> tuple[int, ...]:
         """Return the order in which tasks of equal weight are given away.
@@ -222,7 +226,7 @@ class _Draft:
         if not over:
             return
         lows = _Lows(self)
-        tasks = [task for task in {*self.away, *self.held.tasks.tolist()} if self.where[task] in over]
+        tasks = [task for task in {*self.away, *self.kind.tasks.tolist()} if self.where[task] in over]
         tasks.sort(key=lambda task: (self.need(task), task not in self.away, -self.weight[task], self.turn(task)))
         for task in tasks:
             source = self.where[task]
@@ -546,10 +550,10 @@ def _least_moves(draft: _Draft) -> int:
     lacks = [lack for member in state.eligible if (lack := bands.low[member] - load[member]) > 0]
     if not over and not lacks:
         return 0
-    orphans = Counter(weight[task] for task in draft.held.orphans)
+    orphans = Counter(weight[task] for task in draft.kind.orphans)
     movable = Counter(weight[task] for task in state.request.bound if state.stateful[task])
     has: dict[int, Counter[float]] = {member: Counter() for member in over}
-    for task in draft.held.tasks.tolist():
+    for task in draft.kind.tasks.tolist():
         if draft.home[task] != UNASSIGNED:
             movable[weight[task]] += 1
             if draft.home[task] in over:

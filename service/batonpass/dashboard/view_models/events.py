@@ -41,6 +41,7 @@ TONES: Final[Mapping[str, str]] = {
 
 BLOCKED: Final[Mapping[str, str]] = {
     "no-eligible-member": "no other member is eligible",
+    "placement-failed": "placement failed",
     "drain-timeout": "drain_timeout_ms is over",
 }
 """Why a draining member keeps its tasks."""
