@@ -35,3 +35,13 @@ NOTICES: Final[Mapping[str, str]] = {
     "unreadable-snapshot": "it is not known how the day began",
 }
 """What is lawful and worth a look, by the name of the finding."""
+
+
+def require_known(name: str) -> None:
+    """Refuse a finding that nobody could be told the meaning of.
+
+    Raises:
+        ValueError: when the name is neither a law nor a notice.
+    """
+    if name not in LAWS and name not in NOTICES:
+        raise ValueError(f"{name!r} is neither a law nor a notice; say in batonpass/laws.py what it means")
