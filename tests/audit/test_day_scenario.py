@@ -126,7 +126,7 @@ def test_without_samples_and_restores_it_is_said_what_is_not_known() -> None:
     early = replace(found, records=[one for one in found.records if one[1] < BEGIN_MS + 50 * MINUTE])
     day = told(early, Rates())
     assert {worker.restore_per_second for worker in day.scenario.workers} == {RESTORE_PER_SECOND}
-    assert any("nobody was seen restoring" in gap and "once a minute" in gap for gap in day.gaps)
+    assert any("no restore was seen" in gap and "once a minute" in gap for gap in day.gaps)
 
 
 def test_state_on_a_disk_tells_no_speed() -> None:

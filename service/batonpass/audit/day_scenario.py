@@ -338,7 +338,7 @@ def _sorts(group: Group, growth: Mapping[str, float], sizes: Mapping[str, int]) 
     if not sorts:
         raise NoDayScenario("the group has no tasks when the day ends")
     missing = stateful - known
-    unknown = [f"the state of {missing} of {stateful} tasks is not known and taken to be the usual"] if missing else []
+    unknown = [f"the state of {missing} of {stateful} tasks is not known; the median is assumed"] if missing else []
     return sorts, unknown
 
 
@@ -355,7 +355,7 @@ def _with_speed(rates: Rates, found: RestoreSpeed | None) -> tuple[Rates, list[s
     if rates.restored:
         return rates, []
     if found is None:
-        said = f"nobody was seen restoring; {RESTORE_PER_SECOND:,.0f} records a second are assumed"
+        said = f"no restore was seen; {RESTORE_PER_SECOND:,.0f} records a second are assumed"
         return rates, [f"{said} (samples are taken once a minute: a restore that takes longer tells the speed)"]
     copies = "1 copy" if found.copies == 1 else f"{found.copies:,} copies"
     said = f"how fast members restore, {found.speed:,.0f} records a second, is taken from how long {copies} took"

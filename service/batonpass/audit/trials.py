@@ -264,7 +264,7 @@ def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
     told = [
         (
             f"Simulated with the present settings, {what} has {duration(now.downtime_ms)} of downtime and {amount(now.moves, 'move')}; "
-            f"in truth it had {duration(lived.downtime_ms)} and {lived.moves}."
+            f"the real day had {duration(lived.downtime_ms)} and {lived.moves}."
         ),
         _how_sure(day, now, best),
     ]
@@ -272,7 +272,7 @@ def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
         told.append("No setting that was tried is enough better to change anything.")
     if _is_sooner(best, now):
         told.append(
-            f"Tasks run elsewhere than where they belong for {duration(best.waiting_ms)} in all instead of {duration(now.waiting_ms)}."
+            f"In total, tasks run away from their target for {duration(best.waiting_ms)} instead of {duration(now.waiting_ms)}."
         )
     if best.silence_ms >= BETTER_MS and best.silence_ms > SILENCE_SHARE * best.downtime_ms:
         told.append(
@@ -287,7 +287,7 @@ def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
         told.append(f"It keeps {more} of every task, about {state / 1e9:.1f} GB at {size} bytes a record.")
     left_out = [*day.gaps, *([f"{amount(now.missed, 'event')} could not be repeated"] if now.missed else [])]
     if left_out:
-        told.append(f"Beware: {'; '.join(left_out)}.")
+        told.append(f"Note: {'; '.join(left_out)}.")
     return told
 
 
@@ -296,7 +296,7 @@ def _how_sure(day: DayScenario, now: Trial, best: Trial) -> str:
     pairs = {"moves": (now.moves, day.lived.moves, 1)}
     pairs["downtime"] = (now.downtime_ms, day.lived.downtime_ms, BETTER_MS)
     if best is not now and _is_sooner(best, now) and not _is_better(best, now):
-        pairs["how long tasks run elsewhere"] = (now.waiting_ms, day.lived.waiting_ms, SOONER_MS)
+        pairs["how long tasks run away from their target"] = (now.waiting_ms, day.lived.waiting_ms, SOONER_MS)
     # What is next to nothing in both agrees.
     apart = {
         what: abs(one - other) / max(one, other) if max(one, other) >= least else 0.0
