@@ -7,7 +7,7 @@ import msgspec
 from batonpass.audit.day_scenario import DayScenario
 from batonpass.audit.findings import GroupDay
 from batonpass.audit.trials import TUNED, Trial, Value, choose, grid, present, recommendation
-from batonpass.audit.whatif import NOT_TOLD, recommendations, worth_trying
+from batonpass.audit.whatif import NO_DAY, recommendations, worth_trying
 from batonpass.core.policy import parse_config
 from batonpass.simulate.scenario.model import Scenario, TaskSort, Worker
 from batonpass.simulate.scenario.tally import Counted
@@ -142,7 +142,7 @@ def test_where_the_simulation_does_not_follow_it_is_said_in_what_and_why() -> No
     assert "slower to start and to stop" in told(replace(known, scenario=day))
     short = replace(known, scenario=replace(day, until_ms=600_000))
     assert "It lasted 10 min, in which a few seconds decide" in told(short)
-    unknown = told(replace(short, gaps=("no restore was seen",)))
+    unknown = told(replace(short, left_out=("no restore was seen",)))
     assert "What is not known of it, or left out, may be why, and is said below." in unknown
     assert "It lasted" not in unknown
     moved = replace(known, lived=replace(known.lived, moves=now.moves + 30))
@@ -197,7 +197,7 @@ def test_rows_come_back_in_any_order() -> None:
 
     better = trial(5_000, max_warmup_replicas=8)
     rows = [row("b", 1, better), row("a", 0, replace(trial(0), refused="no")), row("b", 0, trial(60_000))]
-    rows.append(("c", NOT_TOLD, "record 7 is missing", ""))
+    rows.append(("c", NO_DAY, "record 7 is missing", ""))
     (found,), left_out = recommendations(rows)
     assert [(one.group, one.detail) for one in left_out] == [
         ("a", "other settings were not tried: simulated with the present settings, no"),
