@@ -27,7 +27,7 @@ def told_by_the_api() -> dict[str, Any]:
 
 def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
     """Return a member as the coordinator shows it."""
-    said = {
+    said: dict[str, Any] = {
         "member_id": name,
         "instance_id": instance,
         "state": "stable",
