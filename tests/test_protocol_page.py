@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.protocol_page import BODIES, RULES, table
+import msgspec
+import pytest
+from tests.protocol_page import BODIES, PAGE, RULES, table
 from tests.schemas.validating import faults
 
+from batonpass.codec.bodies import HeartbeatBody, JoinBody, ReportBody
 from batonpass.core.reasons import Held
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +38,13 @@ def test_every_body_is_what_its_schema_says() -> None:
     """The page shows nothing that a coordinator would refuse."""
     assert len(BODIES) > 10
     assert {name: faults(name, body) for name, body in BODIES.items()} == {name: [] for name in BODIES}
+
+
+@pytest.mark.parametrize("body", [JoinBody, HeartbeatBody, ReportBody], ids=lambda body: body.__name__)
+def test_every_field_that_a_member_may_send_stands_in_the_text(body: type[msgspec.Struct]) -> None:
+    """An example alone does not say what a field means."""
+    words = {word for code in re.findall(r"`([^`\n]+)`", PAGE) for word in re.findall(r"\w+", code)}
+    assert [field.encode_name for field in msgspec.structs.fields(body) if field.encode_name not in words] == []
 
 
 def test_every_reason_stands_in_the_table() -> None:

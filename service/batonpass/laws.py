@@ -22,16 +22,26 @@ LAWS: Final[Mapping[str, str]] = {
 }
 """The ten laws, in a line each (docs/architecture.md)."""
 NOTICES: Final[Mapping[str, str]] = {
-    "stuck-warmup": "a warmup that came no closer for an hour, or was given up",
+    "stuck-warmup": "a warmup that made no progress for an hour, or was given up",
     "stuck-task": "a task that was granted to nobody for ten minutes",
     "flapping-member": "a member that came and went four times within an hour",
     "wasted-warmup": "more than half of the warmups were dropped before they could take over",
-    "futile-probes": "nearly all looks of the timer changed nothing: the group never rests",
-    "unbalanced": "the most loaded member had much more than the least, on average over the day",
+    "futile-probes": "nearly all probing rebalances changed nothing: the group never rests",
+    "unbalanced": "the most loaded member had much more load than the least loaded one, on average over the day",
     "downtime-objective": "available for less of the day than the objective says",
     "replay-incomplete": "not every decision could be made again",
-    "what-if-incomplete": "the day could not be played under other settings",
+    "what-if-incomplete": "the day could not be simulated under other settings",
     "unknown-beginning": "it is not known how the day began",
     "unreadable-snapshot": "it is not known how the day began",
 }
 """What is lawful and worth a look, by the name of the finding."""
+
+
+def require_known(name: str) -> None:
+    """Refuse a finding that nobody could be told the meaning of.
+
+    Raises:
+        ValueError: when the name is neither a law nor a notice.
+    """
+    if name not in LAWS and name not in NOTICES:
+        raise ValueError(f"{name!r} is neither a law nor a notice; say in batonpass/laws.py what it means")

@@ -366,10 +366,10 @@ PLANTS: Final[Mapping[str, Plant]] = {
     "generation-time": Plant(generation(at=lambda at: at + timedelta(seconds=1)), "L2", "at_ms", traced=True),
     "generation-reasons": Plant(generation(reasons='[["bored",null,null,"",1]]'), "L2", "reasons", traced=True),
     # The ends of the log.
-    "first-lost": Plant(lose_first, "L2", "record 1 is missing, and no retention"),
-    "first-lost-traced": Plant(lose_first, "L2", "record 1 is missing, and no retention", traced=True),
+    "first-lost": Plant(lose_first, "L2", "record 1 is missing, and retention cannot"),
+    "first-lost-traced": Plant(lose_first, "L2", "record 1 is missing, and retention cannot", traced=True),
     "first-lost-snapshot": Plant(
-        lose_first_before_a_snapshot, "unknown-beginning", "no snapshot says what was so", traced=True
+        lose_first_before_a_snapshot, "unknown-beginning", "no snapshot has the state", traced=True
     ),
     "last-lost": Plant(lose_last_decision, "L2", "the end of the log is missing: histories tell of"),
     "last-lost-traced": Plant(
@@ -402,7 +402,7 @@ PLANTS: Final[Mapping[str, Plant]] = {
         three_warmups, "L8", "nobody drains, and max_warmup_replicas allows 2", also=frozenset({"L9", "stuck-warmup"})
     ),
     "record-altered": Plant(alter_record, "L10", "probe-scheduled: at_ms", traced=True),
-    "trace-lost": Plant(without("traces"), "L10", "no trace tells of the decision", traced=True),
+    "trace-lost": Plant(without("traces"), "L10", "there is no trace of the decision", traced=True),
     # Nothing at all.
     "snapshot": Plant(go_on_from_snapshot, "", traced=True),
     "snapshot-without-traces": Plant(go_on_from_snapshot, ""),

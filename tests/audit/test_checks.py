@@ -94,8 +94,8 @@ def edge_findings(**known: Any) -> list[tuple[str, str, str, tuple[int, ...]]]:
 @pytest.mark.parametrize(
     ("known", "law", "detail", "proof"),
     [
-        ({"missing": 3}, "L2", f"{LOST}the last 3 records are lost, the head counts 12, the last one there is 9", (9,)),
-        ({"missing": 1}, "L2", f"{LOST}the last record is lost, the head counts 10, the last one there is 9", (9,)),
+        ({"missing": 3}, "L2", f"{LOST}the last 3 records are lost, the head counts 12, the last one found is 9", (9,)),
+        ({"missing": 1}, "L2", f"{LOST}the last record is lost, the head counts 10, the last one found is 9", (9,)),
         (
             {"beyond": 12},
             *("L2", "there are records up to 12 that the head does not count: it ends at 9", (12,)),
@@ -107,13 +107,13 @@ def edge_findings(**known: Any) -> list[tuple[str, str, str, tuple[int, ...]]]:
         (
             {"lost": 1, "known": False, "base": 1, "first": 2},
             "L2",
-            "record 1 is missing, and no retention can have taken it: nothing is kept of what it came to",
+            "record 1 is missing, and retention cannot have deleted it: too recent for that, or no snapshot has the result",
             (2,),
         ),
         (
             {"lost": 4, "known": False, "base": 4, "first": 5},
             "L2",
-            "records 1 to 4 are missing, and no retention can have taken them: nothing is kept of what they came to",
+            "records 1 to 4 are missing, and retention cannot have deleted them: too recent for that, or no snapshot has the result",
             (5,),
         ),
     ],
@@ -126,7 +126,7 @@ def test_the_ends_of_a_log_are_looked_at(known: Mapping[str, Any], law: str, det
 
 def test_an_unknown_beginning_is_told() -> None:
     """Where no snapshot reaches back to the first record that is left, nobody knows who had what: a notice, no hole."""
-    detail = "no snapshot says what was so before record 8; who had what before it is not known"
+    detail = "no snapshot has the state before record 8, so the owners before it are not known"
     assert edge_findings(base=7, known=False, first=8) == [("unknown-beginning", Severity.NOTICE, detail, ())]
     assert found([row(8), row(9)], base=7, known=False, first=8) == []
 
@@ -282,7 +282,7 @@ def test_a_task_is_granted_when_nobody_else_may_run_it(between: Sequence[Row], *
     expected = [
         (
             *("L1", TASK, "b", [1, last]),
-            f"granted at {clock(last)} while a might still run it: neither confirmed, nor gone, nor out of its lease",
+            f"granted at {clock(last)} while a might still run it: it had not confirmed, was not gone, and still had a lease",
         )
     ]
     seen = [(one["law"], one["task"], one["member"], one["sequences"], one["detail"]) for one in found(rows)]

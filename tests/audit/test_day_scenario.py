@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, NAMES, SCENARIO, Noted, lived
 
-from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Rates, day_scenario
+from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Sampled, day_scenario
 from batonpass.audit.restores import Restores, RestoreSpeed, first_sizes, restore_speed
 from batonpass.audit.trials import attempt, grid, present
 from batonpass.core import records as r
@@ -22,10 +22,10 @@ def noted() -> Noted:
     return lived()
 
 
-def told(found: Noted, rates: Rates | None = None) -> DayScenario:
+def told(found: Noted, sampled: Sampled | None = None) -> DayScenario:
     """Tell the day."""
-    rates = rates or Rates(found.lags, found.restored)
-    return day_scenario(Group(GroupId("small")), found.records, rates, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS)
+    sampled = sampled or Sampled(found.lags, found.restored)
+    return day_scenario(Group(GroupId("small")), found.records, sampled, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS)
 
 
 def test_who_came_and_went_is_told() -> None:
@@ -78,8 +78,8 @@ def test_the_told_day_comes_to_what_was_lived() -> None:
 def test_the_day_on_which_a_group_was_declared_can_be_played_again() -> None:
     """It begins with the declaration, with nobody there; members join, and other settings can be tried."""
     found, midnight_ms = noted(), BEGIN_MS - 60 * MINUTE
-    rates = Rates(found.lags, found.restored)
-    day = day_scenario(Group(GroupId("small")), found.records, rates, begin_ms=midnight_ms, end_ms=BEGIN_MS + DAY_MS)
+    sampled = Sampled(found.lags, found.restored)
+    day = day_scenario(Group(GroupId("small")), found.records, sampled, begin_ms=midnight_ms, end_ms=BEGIN_MS + DAY_MS)
     scenario = day.scenario
     assert scenario.present == ()
     assert [(step.act, step.worker) for step in scenario.steps[: len(NAMES)]] == [(Act.JOIN, name) for name in NAMES]
@@ -102,18 +102,18 @@ def test_the_end_of_a_changelog_is_not_taken_for_state_that_was_restored_at_once
     ]
     begin_ms, end_ms = BEGIN_MS - 60 * MINUTE, BEGIN_MS + DAY_MS
     scenario = day_scenario(
-        Group(GroupId("small")), far, Rates({}, found.restored), begin_ms=begin_ms, end_ms=end_ms
+        Group(GroupId("small")), far, Sampled({}, found.restored), begin_ms=begin_ms, end_ms=end_ms
     ).scenario
     assert max(scenario.tasks[0].records) < 10**6
-    later = day_scenario(Group(GroupId("small")), far, Rates(), begin_ms=BEGIN_MS, end_ms=end_ms).scenario
+    later = day_scenario(Group(GroupId("small")), far, Sampled(), begin_ms=BEGIN_MS, end_ms=end_ms).scenario
     assert max(later.tasks[0].records) > 10**9
 
 
 def test_without_samples_the_speed_is_learnt_from_how_long_copies_took() -> None:
     """A copy that has nothing yet takes as long as its state is large: that tells how fast members restore."""
-    day = told(noted(), Rates())
+    day = told(noted(), Sampled())
     assert all(5_000 < worker.restore_per_second < 15_000 for worker in day.scenario.workers)
-    assert any("as no sample fell into a restore" in gap for gap in day.gaps)
+    assert any("as no sample fell into a restore" in one for one in day.left_out)
     # That somebody came back without its disk only samples tell: what it ran need not move then.
     trial = attempt(day.scenario, present(day.scenario))
     assert 0 < trial.moves <= day.lived.moves
@@ -124,9 +124,9 @@ def test_without_samples_and_restores_it_is_said_what_is_not_known() -> None:
     """Where nobody restored anything the day goes on with what is usual, and says so, and what would tell."""
     found = noted()
     early = replace(found, records=[one for one in found.records if one[1] < BEGIN_MS + 50 * MINUTE])
-    day = told(early, Rates())
+    day = told(early, Sampled())
     assert {worker.restore_per_second for worker in day.scenario.workers} == {RESTORE_PER_SECOND}
-    assert any("nobody was seen restoring" in gap and "once a minute" in gap for gap in day.gaps)
+    assert any("no restore was seen" in one and "once a minute" in one for one in day.left_out)
 
 
 def test_state_on_a_disk_tells_no_speed() -> None:
@@ -162,8 +162,8 @@ def test_what_is_left_out_is_said() -> None:
     found = noted()
     last = found.records[-1][1]
     more = [(2, last, r.TaskPinned(TaskId("0_0"), MemberId("a.1")))]
-    gaps = told(replace(found, records=[*found.records, *more])).gaps
-    assert any("pauses, pins, storms and parked tasks" in gap for gap in gaps)
+    day = told(replace(found, records=[*found.records, *more]))
+    assert any("pauses, pins, storms and parked tasks" in one for one in day.left_out)
 
 
 def test_a_takeover_is_a_crash_some_seconds_before() -> None:

@@ -163,7 +163,7 @@ def test_a_warmup_of_an_hour_that_nothing_is_known_of_is_stuck() -> None:
     """One of less is not; an open one lasts until the day ends, or the audit began."""
     (found,) = found_in(warmed(600, 600 + HOUR_S), "stuck-warmup")
     assert (found["task"], found["member"], found["severity"]) == ("0_0", "b.1", "notice")
-    assert found["detail"] == "a warmup since 2026-11-18 00:10:00.000 came to nothing in 60 minutes"
+    assert found["detail"] == "a warmup that began at 2026-11-18 00:10:00.000 made no progress in 60 minutes"
     assert (found["sequences"], found["at"]) == ([50], [MIDNIGHT_MS + 600_000])
     assert found_in(warmed(600, 599.999 + HOUR_S), "stuck-warmup") == []
     (still,) = found_in(warmed(600), "stuck-warmup", MIDNIGHT_MS + 3 * HOUR_MS)

@@ -163,7 +163,7 @@ def test_what_no_core_decided_is_found(rows: GroupRows, fault: Fault) -> None:
     """Of records that a defective coordinator wrote no trace tells; what it wrote beside them is as it would be."""
     again = retold(plant(rows, [fault]))
     (one,) = [one for one in again.told if one.law == "L10"]
-    assert one.detail.startswith("no trace tells of the decision that made records")
+    assert one.detail.startswith("there is no trace of the decision that made records")
     assert all("history" not in one.detail for one in again.told)
 
 

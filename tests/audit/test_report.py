@@ -124,7 +124,7 @@ def test_the_verdict_comes_first_and_in_words(source: str) -> None:
         "Added up over all tasks, nobody ran them for 21 min 25 s, 11 min 1 s of it by cold-start;",
         "; orders was available 99.94 % of the time.",
         "124 tasks moved, 15 more than any balanced assignment needs.",
-        "15 of 119 warmups came to nothing.",
+        "15 of 119 warmups led to no takeover.",
         "21,700 decisions made again by the same core: every one came out the same.",
         "For orders, change max_warmup_replicas from 2 to 4, num_standby_replicas from 0 to 1:",
         ": downtime should go from 2 min 16 s to 14 s,",

@@ -7,7 +7,7 @@ import msgspec
 from batonpass.audit.day_scenario import DayScenario
 from batonpass.audit.findings import GroupDay
 from batonpass.audit.trials import TUNED, Trial, Value, choose, grid, present, recommendation
-from batonpass.audit.whatif import NOT_TOLD, recommendations, worth_trying
+from batonpass.audit.whatif import NO_DAY, recommendations, worth_trying
 from batonpass.core.policy import parse_config
 from batonpass.simulate.scenario.model import Scenario, TaskSort, Worker
 from batonpass.simulate.scenario.tally import Counted
@@ -99,12 +99,12 @@ def test_a_close_simulation_is_called_so() -> None:
     """Simulated and lived figures stand side by side, and how far they agree is said in words."""
     trials = [trial(60_000), trial(10_000, acceptable_recovery_lag=1_000)]
     close = recommendation("g", lived_day(66_000), trials)
-    assert "1 min of downtime and 10 moves; in truth it had 1 min 6 s and 10" in close.confidence
+    assert "1 min of downtime and 10 moves; the real day had 1 min 6 s and 10" in close.confidence
     assert "follows this day closely" in close.confidence
     assert "roughly" in recommendation("g", lived_day(100_000), trials).confidence
     off = recommendation("g", lived_day(600_000, 10, "weights of tasks are left out"), trials)
     assert "does not follow this day" in off.confidence
-    assert "Beware: weights of tasks are left out." in off.confidence
+    assert "Note: weights of tasks are left out." in off.confidence
 
 
 def test_sooner_is_better_where_it_costs_no_downtime() -> None:
@@ -142,7 +142,7 @@ def test_where_the_simulation_does_not_follow_it_is_said_in_what_and_why() -> No
     assert "slower to start and to stop" in told(replace(known, scenario=day))
     short = replace(known, scenario=replace(day, until_ms=600_000))
     assert "It lasted 10 min, in which a few seconds decide" in told(short)
-    unknown = told(replace(short, gaps=("nobody was seen restoring",)))
+    unknown = told(replace(short, left_out=("no restore was seen",)))
     assert "What is not known of it, or left out, may be why, and is said below." in unknown
     assert "It lasted" not in unknown
     moved = replace(known, lived=replace(known.lived, moves=now.moves + 30))
@@ -155,7 +155,7 @@ def test_what_the_recommendation_rests_on_says_how_sure_it_is() -> None:
     soon = replace(trial(60_000, max_warmup_replicas=4), waiting_ms=300_000)
     told = recommendation("g", lived_day(60_000), [now, soon]).confidence
     assert "does not follow this day" in told
-    assert "Tasks run elsewhere than where they belong for 5 min in all instead of 10 min." in told
+    assert "In total, tasks run away from their target for 5 min instead of 10 min." in told
     lived = replace(lived_day(60_000), lived=replace(lived_day(60_000).lived, waiting_ms=590_000))
     assert "closely" in recommendation("g", lived, [now, soon]).confidence
     assert "closely" in recommendation("g", lived_day(60_000), [now]).confidence
@@ -197,7 +197,7 @@ def test_rows_come_back_in_any_order() -> None:
 
     better = trial(5_000, max_warmup_replicas=8)
     rows = [row("b", 1, better), row("a", 0, replace(trial(0), refused="no")), row("b", 0, trial(60_000))]
-    rows.append(("c", NOT_TOLD, "record 7 is missing", ""))
+    rows.append(("c", NO_DAY, "record 7 is missing", ""))
     (found,), left_out = recommendations(rows)
     assert [(one.group, one.detail) for one in left_out] == [
         ("a", "other settings were not tried: simulated with the present settings, no"),

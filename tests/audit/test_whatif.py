@@ -12,12 +12,12 @@ import pytest
 from tests.audit.small_day import BEGIN_MS, DAY, DAY_MS, SCENARIO
 
 from batonpass.audit import database
-from batonpass.audit.day_scenario import DayScenario, Rates
+from batonpass.audit.day_scenario import DayScenario, Sampled
 from batonpass.audit.findings import GroupDay, Severity
 from batonpass.audit.plan import plan_day
 from batonpass.audit.tables import DayTables
 from batonpass.audit.trials import attempt, grid
-from batonpass.audit.whatif import NOT_TOLD, TOLD, TRIED, Facts, recommend, told_batch, try_batches
+from batonpass.audit.whatif import DAYS, NO_DAY, TRIALS, Facts, day_batch, recommend, trial_batches
 from batonpass.codec.groups import GROUP_VERSION, encode_group
 from batonpass.codec.records import StoredRecord, decode_record
 from batonpass.core.evolve import evolve
@@ -45,12 +45,12 @@ def facts(rows: GroupRows, *, first: int = 1) -> Facts:
         for _, seq, epoch, at, kind, form, payload in rows.tables["record_log"]
         if seq >= first
     ]
-    return Facts("small", Rates(), None, records)
+    return Facts("small", Sampled(), None, records)
 
 
 def told(found: Facts) -> list[dict[str, Any]]:
     """Return what the day of a group comes to."""
-    found_rows: list[dict[str, Any]] = told_batch(found, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS).to_pylist()
+    found_rows: list[dict[str, Any]] = day_batch(found, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS).to_pylist()
     return found_rows
 
 
@@ -86,16 +86,16 @@ def test_a_day_with_a_hole_is_not_told(rows: GroupRows) -> None:
         (whole._replace(records=records[:1]), "the group has no members all day"),
     ):
         rows_of_it = told(found)
-        assert rows_of_it == [{"group_id": "small", "place": NOT_TOLD, "settings": "", "day": why}]
-        (tried,) = try_batches([pa.RecordBatch.from_pylist(rows_of_it, schema=TOLD)])
-        assert tried.to_pylist() == [{"group_id": "small", "place": NOT_TOLD, "trial": why, "day": ""}]
+        assert rows_of_it == [{"group_id": "small", "place": NO_DAY, "settings": "", "day": why}]
+        (tried,) = trial_batches([pa.RecordBatch.from_pylist(rows_of_it, schema=DAYS)])
+        assert tried.to_pylist() == [{"group_id": "small", "place": NO_DAY, "trial": why, "day": ""}]
 
 
 def test_a_trial_carries_the_story_once(rows: GroupRows) -> None:
     """The row of the present settings has the day, without its steps; what it came to is what a play comes to."""
     first, second = told(facts(rows))[:2]
-    (one,) = (batch.to_pylist()[0] for batch in try_batches([pa.RecordBatch.from_pylist([first], schema=TOLD)]))
-    assert set(one) == set(TRIED.names)
+    (one,) = (batch.to_pylist()[0] for batch in trial_batches([pa.RecordBatch.from_pylist([first], schema=DAYS)]))
+    assert set(one) == set(TRIALS.names)
     day = msgspec.json.decode(one["day"], type=DayScenario)
     assert day.scenario.steps == ()
     assert second["place"] == 1

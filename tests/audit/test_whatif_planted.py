@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 from tests.audit.small_day import BEGIN_MS, MINUTE, Noted
 
-from batonpass.audit.day_scenario import Rates, day_scenario
+from batonpass.audit.day_scenario import Sampled, day_scenario
 from batonpass.audit.findings import Recommendation
 from batonpass.audit.trials import attempt, grid, recommendation
 from batonpass.core.ids import GroupId
@@ -78,8 +78,8 @@ def advised(bad: Bad) -> Recommendation:
     )
     noted = Noted()
     play(scenario, observer=noted, start_ms=BEGIN_MS)
-    rates = Rates(noted.lags, noted.restored)
-    day = day_scenario(Group(GroupId("bad")), noted.records, rates, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + HOUR)
+    sampled = Sampled(noted.lags, noted.restored)
+    day = day_scenario(Group(GroupId("bad")), noted.records, sampled, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + HOUR)
     return recommendation("bad", day, [attempt(day.scenario, wanted) for wanted in grid(day.scenario)])
 
 

@@ -9,14 +9,25 @@ from typing import Any
 
 import pytest
 from tests.cli.canned import Canned
+from tests.core.scene import Scene
+
+from batonpass.codec.views import member_body
 
 NO_CONTENT = (204, None)
 M1, M2, M3 = "0a11-m1", "0a22-m2", "0b33-m3"
 
 
+def told_by_the_api() -> dict[str, Any]:
+    """Return a member as the coordinator tells of it."""
+    scene = Scene()
+    scene.declare()
+    scene.join("m1")
+    return member_body(scene.soft, scene.member("m1"), frozenset())
+
+
 def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
     """Return a member as the coordinator shows it."""
-    return {
+    said: dict[str, Any] = {
         "member_id": name,
         "instance_id": instance,
         "state": "stable",
@@ -32,7 +43,8 @@ def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
             "0_0": {"role": "active", "state": "running", "lag": 0, "at": "2026-05-04T12:00:00.000Z"},
             "0_1": {"role": "standby", "lag": 40, "records_per_second": 12.6, "at": "2026-05-04T12:00:00.000Z"},
         },
-    } | more
+    }
+    return told_by_the_api() | said | more
 
 
 MEMBERS = [member(M1, "orders-1", max_disk_bytes=50_000), member(M2, "orders-2", draining=True), member(M3, None)]

@@ -196,7 +196,9 @@ def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
 def assert_kept(stored: Any, again: Any) -> None:
     """Assert that everything that was stored is stored again, in the same order; there may be more at the end."""
     if isinstance(stored, dict):
-        assert list(again)[: len(stored)] == list(stored)
+        assert list(again)[: len(stored)] == list(stored), (
+            "a field that is new comes after those that were stored before"
+        )
         for name, value in stored.items():
             assert_kept(value, again[name])
     elif isinstance(stored, list):

@@ -98,7 +98,7 @@ class Inquest:
             written = tuple(self.records[version:after])
             if again.records != written and trace.code == code_version():
                 self.faults.append(
-                    f"L10: {', '.join(type(one).__name__ for one in trace.inputs)} at {version} is decided otherwise now: "
+                    f"L10: {', '.join(type(one).__name__ for one in trace.inputs)} at {version} is decided differently now: "
                     f"{[one for one in again.records if one not in written]} instead of "
                     f"{[one for one in written if one not in again.records]}"
                 )

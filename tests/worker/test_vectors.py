@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 from tests.worker import mutants
 from tests.worker.vectors.making import changed
 from tests.worker.vectors.player import FOLDER, Json, Player, vectors, written
 
+from batonpass.codec.bodies import HeartbeatBody, JoinBody, ReportBody
 from batonpass.codec.requests import read_heartbeat, read_join
 from batonpass.core.ids import MemberId
 from batonpass.worker.protocol import Phase
@@ -74,19 +76,36 @@ def test_the_files_are_as_the_schema_says() -> None:
     assert not validator.is_valid(broken)
 
 
+NOT_SENT = {"join": {"reason"}, "heartbeat": set[str](), "report": {"lag"}}
+"""Fields that the SDK leaves to others: it reports positions, of which a lag is made, and gives no reason to join."""
+
+
+def sent() -> list[tuple[str, Json]]:
+    """Return the bodies of the vectors, each with the kind of its request."""
+    steps = [step for path in vectors() for step in written(path)["steps"]]
+    return [(out["kind"], out["body"]) for step in steps for out in step["out"] if "body" in out]
+
+
 def test_the_coordinator_reads_what_is_sent() -> None:
     """The names of fields are the protocol's: the coordinator's own reader finds nothing that it does not know."""
-    bodies = [
-        (out["kind"], json.dumps(out["body"]).encode())
-        for path in vectors()
-        for step in written(path)["steps"]
-        for out in step["out"]
-        if "body" in out
-    ]
-    assert {kind for kind, _ in bodies} == {"join", "heartbeat"}
-    for kind, body in bodies:
+    assert {kind for kind, _ in sent()} == {"join", "heartbeat"}
+    for kind, body in sent():
         read = read_join if kind == "join" else read_heartbeat
-        assert read(MemberId("run-1"), body, tasks_max=1_000).unknown_fields == ()
+        assert read(MemberId("run-1"), json.dumps(body).encode(), tasks_max=1_000).unknown_fields == ()
+
+
+def test_what_the_coordinator_reads_is_sent() -> None:
+    """A field that the coordinator takes and no worker fills is seen: the machine sends it in one of the vectors."""
+    found: dict[str, set[str]] = {"join": set(), "heartbeat": set(), "report": set()}
+    for kind, body in sent():
+        found[kind].update(body)
+        for report in body.get("tasks", {}).values():
+            found["report"].update(report)
+    for kind, struct in (("join", JoinBody), ("heartbeat", HeartbeatBody), ("report", ReportBody)):
+        read = {field.encode_name for field in msgspec.structs.fields(struct)}
+        assert read - found[kind] == NOT_SENT[kind], (
+            f"{kind}: worker/protocol/machine.py sends it, and a scene in tests/worker/vectors shows it"
+        )
 
 
 def test_the_vectors_show_everything() -> None:

@@ -377,7 +377,7 @@ def one_owner(part: Part) -> None:
         """
         select group_id, task, member,
                'granted at ' || time_of(ms) || ' while ' || told(held_by)
-                   || ' might still run it: neither confirmed, nor gone, nor out of its lease' as detail,
+                   || ' might still run it: it had not confirmed, was not gone, and still had a lease' as detail,
                [held_seq, seq] as sequences, [held_at, at_ms] as at
           from doubtful where holders > 1
         """,
@@ -614,7 +614,7 @@ def edges(plan: DayPlan) -> Iterator[Finding]:
         last = (one.last,) if one.last >= 1 else ()
         if one.missing:
             lost = "the last record is" if one.missing == 1 else f"the last {one.missing} records are"
-            head = f"the head counts {one.last + one.missing}, the last one there is {one.last}"
+            head = f"the head counts {one.last + one.missing}, the last one found is {one.last}"
             yield Finding(one.group, "L2", FATAL, None, None, f"{END_MISSING}{lost} lost, {head}", last)
         if one.beyond is not None:
             detail = f"there are records up to {one.beyond} that the head does not count: it ends at {one.last}"
@@ -623,12 +623,14 @@ def edges(plan: DayPlan) -> Iterator[Finding]:
             detail = f"record {one.last} is of a higher coordinator epoch than the head, which has {one.deposed}"
             yield Finding(one.group, "L4", FATAL, None, None, detail, last)
         if one.lost:
-            which, it = ("record 1 is", "it") if one.lost == 1 else (f"records 1 to {one.lost} are", "they")
-            taken = "it" if one.lost == 1 else "them"
-            detail = f"{which} missing, and no retention can have taken {taken}: nothing is kept of what {it} came to"
+            which = "record 1 is" if one.lost == 1 else f"records 1 to {one.lost} are"
+            why_not = "too recent for that, or no snapshot has the result"
+            detail = (
+                f"{which} missing, and retention cannot have deleted {'it' if one.lost == 1 else 'them'}: {why_not}"
+            )
             yield Finding(one.group, "L2", FATAL, None, None, detail, (one.first,))
         elif not one.known:
-            detail = f"no snapshot says what was so before record {one.base + 1}; who had what before it is not known"
+            detail = f"no snapshot has the state before record {one.base + 1}, so the owners before it are not known"
             yield Finding(one.group, "unknown-beginning", NOTICE, None, None, detail)
 
 

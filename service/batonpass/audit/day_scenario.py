@@ -34,27 +34,27 @@ _SLOPE_LEAST_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class Sampled:
     """What the samples of a day tell of one group.
 
-    ``lags`` has the largest lag of each member's copy of each task, and when that was; ``restored`` how fast each
+    ``lags`` has the largest lag of each member's copy of each task, and when that was; ``speeds`` how fast each
     member restored, in records a second.
     """
 
     lags: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    restored: Mapping[str, float] = field(default_factory=dict)
+    speeds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class DayScenario:
     """A day as it can be played again, and its results when it was lived; ``so_far``: it is under way still.
 
-    ``gaps`` say, in words for a person, what is not known or not simulated.
+    ``left_out`` says, in words for a person, what is not known or not simulated.
     """
 
     scenario: Scenario
     lived: Counted
-    gaps: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     so_far: bool = False
 
 
@@ -63,7 +63,7 @@ class NoDayScenario(Exception):
 
 
 def day_scenario(
-    base: Group, records: Sequence[tuple[int, int, r.Record]], rates: Rates, *, begin_ms: int, end_ms: int
+    base: Group, records: Sequence[tuple[int, int, r.Record]], sampled: Sampled, *, begin_ms: int, end_ms: int
 ) -> DayScenario:
     """Return the day from ``begin_ms`` to ``end_ms``, told from the group as it was before the first record.
 
@@ -92,26 +92,26 @@ def day_scenario(
         raise NoDayScenario("the rebalances of a Kafka Streams application are not simulated")
     if not builder.workers:
         raise NoDayScenario("the group has no members all day")
-    growth, sizes = _sizes(builder.ends, rates, begin_ms)
+    growth, sizes = _sizes(builder.ends, sampled, begin_ms)
     told = restore_speed(
         builder.restores, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms), is_new=is_new
     )
-    rates, slow = _with_speed(rates, told)
+    sampled, slow = _with_speed(sampled, told)
     if is_new:
-        sizes = first_sizes(sizes, builder.restores.first_ms, _usual_speed(rates))
+        sizes = first_sizes(sizes, builder.restores.first_ms, _usual_speed(sampled))
     sorts, unknown = _sorts(end, growth, sizes)
-    builder.look_at_disks(rates, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
+    builder.look_at_disks(sampled, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
     scenario = Scenario(
         name=f"day of {end.id}",
         group=end.id,
         tasks=tuple(sorts),
-        workers=_workers(builder, rates),
+        workers=_workers(builder, sampled),
         present=tuple(builder.present),
         config=_config(end.config),
         steps=tuple(sorted(builder.steps, key=lambda one: one.at_ms)),
         until_ms=end_ms - begin_ms,
     )
-    return DayScenario(scenario, tally.counted(), (*builder.gaps(), *unknown, *slow, *_left_out(end)))
+    return DayScenario(scenario, tally.counted(), (*builder.left_out(), *unknown, *slow, *_left_out(end)))
 
 
 class _DayBuilder:
@@ -188,7 +188,7 @@ class _DayBuilder:
             case _:
                 pass
 
-    def gaps(self) -> tuple[str, ...]:
+    def left_out(self) -> tuple[str, ...]:
         """Say what happened that is not played again."""
         told = sorted(self._unusual.items())
         return tuple(f"{what} are left out ({'once' if count == 1 else f'{count:,} times'})" for what, count in told)
@@ -273,9 +273,9 @@ class _DayBuilder:
             had.update(record.granted)
             had.difference_update(record.revoked)
 
-    def look_at_disks(self, rates: Rates, size_at: Callable[[str, int], float]) -> None:
+    def look_at_disks(self, sampled: Sampled, size_at: Callable[[str, int], float]) -> None:
         """Have those come back without their disks who had to restore from the beginning what they had before."""
-        for (member_id, task), (lag, at_ms) in sorted(rates.lags.items()):
+        for (member_id, task), (lag, at_ms) in sorted(sampled.lags.items()):
             place, had = self._returns.get(MemberId(member_id), (None, frozenset()))
             if place is not None and task in had and lag >= max(LOST_LEAST, LOST_SHARE * size_at(task, at_ms)):
                 self.steps[place] = replace(self.steps[place], keeps_disk=False)
@@ -292,7 +292,7 @@ def _config(config: GroupConfig) -> dict[str, object]:
 
 
 def _sizes(
-    ends: Mapping[TaskId, Sequence[tuple[int, int]]], rates: Rates, begin_ms: int
+    ends: Mapping[TaskId, Sequence[tuple[int, int]]], sampled: Sampled, begin_ms: int
 ) -> tuple[dict[str, float], dict[str, int]]:
     """Return by how much the changelog of each task grew a second, and where it ended when the day began.
 
@@ -306,7 +306,7 @@ def _sizes(
         at_ms, end = said[0]
         sizes[task] = max(0, end - round(growth.get(task, usual) * (at_ms - begin_ms) / 1_000))
     seen: dict[str, int] = {}
-    for (_, name), (lag, at_ms) in rates.lags.items():
+    for (_, name), (lag, at_ms) in sampled.lags.items():
         begun = lag - round(growth.get(name, usual) * max(0, at_ms - begin_ms) / 1_000)
         seen[name] = max(seen.get(name, 0), begun)
     return growth, {**seen, **sizes}
@@ -338,7 +338,7 @@ def _sorts(group: Group, growth: Mapping[str, float], sizes: Mapping[str, int]) 
     if not sorts:
         raise NoDayScenario("the group has no tasks when the day ends")
     missing = stateful - known
-    unknown = [f"the state of {missing} of {stateful} tasks is not known and taken to be the usual"] if missing else []
+    unknown = [f"the state of {missing} of {stateful} tasks is not known; the median is assumed"] if missing else []
     return sorts, unknown
 
 
@@ -350,27 +350,27 @@ def _slope(said: Sequence[tuple[int, int]]) -> float | None:
     return (last - first) * 1_000 / (last_ms - first_ms)
 
 
-def _with_speed(rates: Rates, found: RestoreSpeed | None) -> tuple[Rates, list[str]]:
-    """Return the rates with how fast members restore, and what to say of it where samples do not tell."""
-    if rates.restored:
-        return rates, []
+def _with_speed(sampled: Sampled, found: RestoreSpeed | None) -> tuple[Sampled, list[str]]:
+    """Return what was sampled, with how fast members restore, and what to say of it where samples do not tell."""
+    if sampled.speeds:
+        return sampled, []
     if found is None:
-        said = f"nobody was seen restoring; {RESTORE_PER_SECOND:,.0f} records a second are assumed"
-        return rates, [f"{said} (samples are taken once a minute: a restore that takes longer tells the speed)"]
+        said = f"no restore was seen; {RESTORE_PER_SECOND:,.0f} records a second are assumed"
+        return sampled, [f"{said} (samples are taken once a minute: a restore that takes longer tells the speed)"]
     copies = "1 copy" if found.copies == 1 else f"{found.copies:,} copies"
     said = f"how fast members restore, {found.speed:,.0f} records a second, is taken from how long {copies} took"
     everybody = {str(member_id): found.speed for member_id in found.members}
-    return replace(rates, restored=everybody), [f"{said}, as no sample fell into a restore"]
+    return replace(sampled, speeds=everybody), [f"{said}, as no sample fell into a restore"]
 
 
-def _usual_speed(rates: Rates) -> float:
-    return median(rates.restored.values()) if rates.restored else RESTORE_PER_SECOND
+def _usual_speed(sampled: Sampled) -> float:
+    return median(sampled.speeds.values()) if sampled.speeds else RESTORE_PER_SECOND
 
 
-def _workers(builder: _DayBuilder, rates: Rates) -> tuple[Worker, ...]:
+def _workers(builder: _DayBuilder, sampled: Sampled) -> tuple[Worker, ...]:
     """Return the workers, with how fast they restore."""
     speeds: dict[str, float] = {}
-    for member_id, speed in rates.restored.items():
+    for member_id, speed in sampled.speeds.items():
         name = builder.names.get(MemberId(member_id))
         if name is not None:
             speeds[name] = max(speeds.get(name, 0.0), speed)

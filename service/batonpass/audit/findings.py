@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from batonpass.laws import LAWS, NOTICES
+from batonpass.laws import LAWS, require_known
 
 GROUP: Final = "group_id"
 """The column of a group's name, in every frame and file of the audit."""
@@ -64,8 +64,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         """Refuse a finding that nobody could be told the meaning of."""
-        if self.law not in LAWS and self.law not in NOTICES:
-            raise ValueError(f"{self.law!r} is neither a law nor a notice; say in batonpass/laws.py what it means")
+        require_known(self.law)
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ def stuck_warmups(part: Part) -> None:
              group by w.group_id, w.task, w.member, from_seq, from_at_ms, from_ms, until_ms
         )
         select group_id, task, member,
-               concat('a warmup since ', time_of(from_ms), ' came to nothing in ',
+               concat('a warmup that began at ', time_of(from_ms), ' made no progress in ',
                       told(round((until_ms - from_ms) / 60000)::bigint), ' minutes') as detail,
                [from_seq] as sequences, [from_at_ms] as at
           from sampled
@@ -342,7 +342,7 @@ def worth_a_look(day: GroupDay, objective: float | None) -> list[tuple[str, str]
         told.append(("wasted-warmup", f"{wasted:.0f} of {warmed:.0f} warmups were dropped before they could take over"))
     futile, looks = measures["futile_probes"], measures["probes"]
     if futile >= FUTILE_LEAST and futile > FUTILE_SHARE * looks:
-        told.append(("futile-probes", f"{futile:.0f} of {looks:.0f} looks of the timer changed nothing"))
+        told.append(("futile-probes", f"{futile:.0f} of {looks:.0f} probing rebalances changed nothing"))
     mean, worst = measures["balance_mean"], measures["balance_worst"]
     if mean > UNBALANCED_SCORE:
         more = f"{mean:.2f} (weight per capacity) more than the least loaded one over the day; at worst {worst:.2f}"

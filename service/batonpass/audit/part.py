@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from batonpass.audit.findings import FINDINGS_PER_LAW, Severity
 from batonpass.audit.flatten import BOUNDS, CHANGES, GENERATION, LAG
+from batonpass.laws import require_known
 
 Columns = Mapping[str, str]
 """The columns of a table, by name, each with its type."""
@@ -114,7 +115,11 @@ class Part:
         """Add findings: a query for their group_id, task, member, detail, sequences and at.
 
         With ``of_day`` those are left out whose last record is of an earlier day: they have been found on that day.
+
+        Raises:
+            ValueError: when nobody could be told what ``law`` means, also if the query finds nothing.
         """
+        require_known(law)
         had = "coalesce(found.sequences[-1], bounds.first) >= bounds.first" if of_day else "true"
         columns = ", ".join(
             f"coalesce(list_filter({_quoted(name)}, lambda one: one is not null), []) as {_quoted(name)}"

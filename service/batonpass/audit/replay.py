@@ -245,7 +245,7 @@ class GroupReplay:
                 self._wrong(wrong[0].detail, _edges(pending), pending.at_ms, (wrong[0].task, None))
         if not self._has_lost_records and self._group is not None:
             for number, shown in sorted(self._shown.items()):
-                self._wrong(f"generation {number} is told, and not in the log", (), shown.generation.at_ms)
+                self._wrong(f"generation {number} is stored, but not in the log", (), shown.generation.at_ms)
 
     def _begin(self, trace: Trace | None, at_ms: int) -> None:
         if self._group is not None:
@@ -333,7 +333,7 @@ class GroupReplay:
         # What had been heard by the next trace is not known without the one that is missing.
         self._soft = None
         which = f"record {end}" if end == version + 1 else f"records {version + 1} to {end}"
-        detail = f"no trace tells of the decision that made {which}; what follows cannot be decided again"
+        detail = f"there is no trace of the decision that made {which}; what follows cannot be decided again"
         self._note("L10", detail, (version + 1, end), pending.at_ms, severity=Severity.FATAL)
         beside = {one.version for one in pending.shown} | {one.version for one in self._shown.values()}
         edges = [version, *sorted(one for one in beside if version < one < end), end]
@@ -358,7 +358,7 @@ class GroupReplay:
             if is_last and self._of.is_end and wrong and len(pending.shown) > len(logged) and pending.trace is None:
                 beyond = len(pending.shown) - len(logged)
                 if not list(wrong_changes(pending.shown[: len(logged)], logged, is_replayed=False)):
-                    self._lost_end(f"histories tell of {beyond} more changes by its last decision", pending)
+                    self._lost_end(f"histories have {beyond} more changes of its last decision", pending)
                     return False
             for one in wrong:
                 sequences: tuple[int, ...] = _edges(pending)
@@ -388,7 +388,7 @@ class GroupReplay:
         whose = "the same code" if same else f"by {trace.code}; this is {self.code}"
         how, places = _how(written, decision.records)
         sequences = tuple(pending.version + 1 + place for place in places) or _edges(pending)
-        detail = f"{kinds} at version {pending.version} is decided otherwise: {how} ({whose})"
+        detail = f"{kinds} at version {pending.version} is decided differently: {how} ({whose})"
         severity = Severity.FATAL if same else Severity.NOTICE
         self._note("L10", detail, sequences, pending.at_ms, severity=severity)
 

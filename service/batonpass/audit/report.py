@@ -268,7 +268,7 @@ def _cost_in_words(groups: Sequence[GroupDay]) -> list[str]:
         )
         said.append(f"{amount(int(moved), 'task')} moved, {over}.")
     for many, few, name, verb in (
-        ("warmups", "wasted_warmups", "warmup", "came to nothing"),
+        ("warmups", "wasted_warmups", "warmup", "led to no takeover"),
         ("probes", "futile_probes", "probe", "changed nothing"),
     ):
         count, idle = sum(_of(one, many) for one in groups), sum(_of(one, few) for one in groups)

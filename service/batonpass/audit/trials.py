@@ -28,7 +28,7 @@ TUNED: Final = (
 )
 """The settings that are tried: those that trade downtime, moves and restored bytes against each other."""
 
-USUAL: Final = GroupConfig()
+DEFAULTS: Final = GroupConfig()
 """The defaults are tried too: settings that are far off do not come right by doubling or halving them."""
 
 GRACES_MS: Final = (60_000, 900_000)
@@ -45,7 +45,7 @@ SOONER_SHARE: Final = 0.25
 SOONER_MS: Final = 60_000
 """Tasks that run where they belong so much sooner are worth a change where that costs no downtime."""
 
-STEPS: Final = 10
+TENTHS: Final = 10
 """Bytes and waiting are compared in tenths of the present ones, so that a handful of records decides nothing."""
 
 STANDBY_SHARE: Final = 0.5
@@ -112,8 +112,8 @@ def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
     one_by_one.append({"rejoin_grace_ms": GRACES_MS[-1], "max_warmup_replicas": 4 * budget})
     if config.probing_rebalance_interval_ms > PROBE_OFTEN_MS:
         one_by_one.append({"probing_rebalance_interval_ms": PROBE_OFTEN_MS})
-    usual: dict[str, Value] = {name: getattr(USUAL, name) for name in TUNED}
-    one_by_one += [*({name: value} for name, value in usual.items()), usual]
+    defaults: dict[str, Value] = {name: getattr(DEFAULTS, name) for name in TUNED}
+    one_by_one += [*({name: value} for name, value in defaults.items()), defaults]
     now = present(scenario)
     tried: list[dict[str, Value]] = [now]
     for change in one_by_one:
@@ -245,8 +245,8 @@ def _is_better(one: Trial, other: Trial) -> bool:
 
 def _cost(one: Trial, now: Trial) -> tuple[int, int, int, int, int, str]:
     changed = sum(one.settings[name] != now.settings[name] for name in TUNED)
-    restored = round(STEPS * one.bytes / now.bytes) if now.bytes else one.bytes
-    waiting = round(STEPS * one.waiting_ms / max(now.waiting_ms, SOONER_MS))
+    restored = round(TENTHS * one.bytes / now.bytes) if now.bytes else one.bytes
+    waiting = round(TENTHS * one.waiting_ms / max(now.waiting_ms, SOONER_MS))
     named = str(sorted(one.settings.items(), key=lambda item: item[0]))
     return _standbys(one), restored, waiting, one.moves, changed, named
 
@@ -264,7 +264,7 @@ def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
     told = [
         (
             f"Simulated with the present settings, {what} has {duration(now.downtime_ms)} of downtime and {amount(now.moves, 'move')}; "
-            f"in truth it had {duration(lived.downtime_ms)} and {lived.moves}."
+            f"the real day had {duration(lived.downtime_ms)} and {lived.moves}."
         ),
         _how_sure(day, now, best),
     ]
@@ -272,7 +272,7 @@ def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
         told.append("No setting that was tried is enough better to change anything.")
     if _is_sooner(best, now):
         told.append(
-            f"Tasks run elsewhere than where they belong for {duration(best.waiting_ms)} in all instead of {duration(now.waiting_ms)}."
+            f"In total, tasks run away from their target for {duration(best.waiting_ms)} instead of {duration(now.waiting_ms)}."
         )
     if best.silence_ms >= BETTER_MS and best.silence_ms > SILENCE_SHARE * best.downtime_ms:
         told.append(
@@ -285,9 +285,9 @@ def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
         state = sum(sum(sort.records) for sort in day.scenario.tasks) * size * extra
         more = "1 more copy" if extra == 1 else f"{extra} more copies"
         told.append(f"It keeps {more} of every task, about {state / 1e9:.1f} GB at {size} bytes a record.")
-    left_out = [*day.gaps, *([f"{amount(now.missed, 'event')} could not be repeated"] if now.missed else [])]
+    left_out = [*day.left_out, *([f"{amount(now.missed, 'event')} could not be repeated"] if now.missed else [])]
     if left_out:
-        told.append(f"Beware: {'; '.join(left_out)}.")
+        told.append(f"Note: {'; '.join(left_out)}.")
     return told
 
 
@@ -296,7 +296,7 @@ def _how_sure(day: DayScenario, now: Trial, best: Trial) -> str:
     pairs = {"moves": (now.moves, day.lived.moves, 1)}
     pairs["downtime"] = (now.downtime_ms, day.lived.downtime_ms, BETTER_MS)
     if best is not now and _is_sooner(best, now) and not _is_better(best, now):
-        pairs["how long tasks run elsewhere"] = (now.waiting_ms, day.lived.waiting_ms, SOONER_MS)
+        pairs["how long tasks run away from their target"] = (now.waiting_ms, day.lived.waiting_ms, SOONER_MS)
     # What is next to nothing in both agrees.
     apart = {
         what: abs(one - other) / max(one, other) if max(one, other) >= least else 0.0
@@ -314,7 +314,7 @@ def _how_sure(day: DayScenario, now: Trial, best: Trial) -> str:
 
 def _why_apart(day: DayScenario, now: Trial) -> str:
     """Say what may keep a simulation from following its day, and what would change that."""
-    if day.gaps or now.missed:
+    if day.left_out or now.missed:
         return "What is not known of it, or left out, may be why, and is said below."
     lasted_ms = day.scenario.until_ms or 0
     if lasted_ms < SHORT_MS:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from batonpass.audit.database import rows
-from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Rates, day_scenario
+from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Sampled, day_scenario
 from batonpass.audit.findings import Finding, GroupDay, Recommendation, Severity
 from batonpass.audit.flatten import DAMAGE, read_group, read_record
 from batonpass.audit.plan import DAY_MS, DayPlan, GroupPart, quoted
@@ -37,20 +37,20 @@ GROUPS_MOST: Final = 12
 RECORDS_MOST: Final = 200_000
 """A group with more records a day than this is left out: it would hold up the others."""
 
-NOT_TOLD: Final = -1
+NO_DAY: Final = -1
 """The place of a row that has, in place of a day or a trial, why the group's day cannot be played again."""
 
-NOT_TRIED: Final = "what-if-incomplete"
+INCOMPLETE: Final = "what-if-incomplete"
 
 RESTORES_LEAST: Final = 1_000
 """A copy that lacks fewer records, or what two seconds restore, tells nothing of how fast a member restores."""
 
-TOLD: Final = pa.schema(
+DAYS: Final = pa.schema(
     [("group_id", pa.string()), ("place", pa.int32()), ("settings", pa.string()), ("day", pa.string())]
 )
-"""One row for each group and set of settings; ``place`` 0 has the present ones, ``NOT_TOLD`` why there are none."""
+"""One row for each group and set of settings; ``place`` 0 has the present ones, ``NO_DAY`` why there is none."""
 
-TRIED: Final = pa.schema(
+TRIALS: Final = pa.schema(
     [("group_id", pa.string()), ("place", pa.int32()), ("trial", pa.string()), ("day", pa.string())]
 )
 """The results of each; the row of the present settings has the day, without its steps."""
@@ -80,13 +80,13 @@ def recommend(tables: DayTables, groups: Sequence[GroupDay], *, most: int = GROU
     if not parts:
         return Tried((), too_large(groups))
     numbers = tables.spark.range(0, len(parts), 1, len(parts))
-    told = numbers.mapInArrow(Tell(tables.url, tables.plan, parts), from_arrow_schema(TOLD)).persist()
+    days = numbers.mapInArrow(ReadDays(tables.url, tables.plan, parts), from_arrow_schema(DAYS)).persist()
     try:
         # One task for each line: a simulation takes seconds, and a slow one must not have others wait behind it.
-        tried = told.repartition(max(1, told.count())).mapInArrow(try_batches, from_arrow_schema(TRIED))
+        tried = days.repartition(max(1, days.count())).mapInArrow(trial_batches, from_arrow_schema(TRIALS))
         lines = [(row.group_id, row.place, row.trial, row.day) for row in tried.collect()]
     finally:
-        told.unpersist()
+        days.unpersist()
     found = recommendations(lines)
     return Tried(found.recommendations, (*found.findings, *too_large(groups)))
 
@@ -103,7 +103,7 @@ def too_large(groups: Iterable[GroupDay]) -> tuple[Finding, ...]:
 
 def not_tried(group: str, why: str) -> Finding:
     """Return the notice that a group's day was not tried under other settings."""
-    return Finding(group, NOT_TRIED, Severity.NOTICE, None, None, f"other settings were not tried: {why}")
+    return Finding(group, INCOMPLETE, Severity.NOTICE, None, None, f"other settings were not tried: {why}")
 
 
 def worth_trying(groups: Sequence[GroupDay], most: int) -> frozenset[str]:
@@ -122,7 +122,7 @@ def recommendations(lines: Iterable[tuple[str, int, str, str]]) -> Tried:
     known: dict[str, DayScenario] = {}
     reasons: dict[str, str] = {}
     for group, place, trial, day in lines:
-        if place == NOT_TOLD:
+        if place == NO_DAY:
             reasons[group] = trial
             continue
         tried.setdefault(group, {})[place] = msgspec.json.decode(trial, type=Trial)
@@ -146,7 +146,7 @@ class Facts(NamedTuple):
     """
 
     group_id: str
-    rates: Rates
+    sampled: Sampled
     snapshot: tuple[int, int, bytes] | None
     records: Sequence[tuple[int, int, int, StoredRecord]]
 
@@ -178,7 +178,7 @@ def facts_of(url: str, plan: DayPlan, one: GroupPart) -> Facts:
     )
     return Facts(
         one.group,
-        Rates(
+        Sampled(
             {(member, task): (lag, at_ms) for member, task, lag, at_ms in rows(url, lags)},
             {member: speed for member, speed in rows(url, speeds) if speed > 0},
         ),
@@ -191,8 +191,8 @@ def facts_of(url: str, plan: DayPlan, one: GroupPart) -> Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """A step of ``mapInArrow``: tells the days of the groups whose numbers it is given (``TOLD``)."""
+class ReadDays:
+    """A step of ``mapInArrow``: reads the days of the groups whose numbers it is given (``DAYS``)."""
 
     url: str
     plan: DayPlan
@@ -203,23 +203,23 @@ class Tell:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 facts = facts_of(self.url, self.plan, self.groups[number])
-                yield told_batch(facts, begin_ms=self.plan.begin_ms, end_ms=self.plan.end_ms)
+                yield day_batch(facts, begin_ms=self.plan.begin_ms, end_ms=self.plan.end_ms)
 
 
-def told_batch(facts: Facts, *, begin_ms: int, end_ms: int) -> pa.RecordBatch:
-    """Return a day, once for each set of settings; one row with the reason where it cannot be told (``TOLD``)."""
+def day_batch(facts: Facts, *, begin_ms: int, end_ms: int) -> pa.RecordBatch:
+    """Return a day, once for each set of settings; one row with the reason where it cannot be told (``DAYS``)."""
     group = facts.group_id
     try:
         day = _day_of(facts, begin_ms, end_ms)
     except (NoDayScenario, *DAMAGE) as error:
-        found = [{"group_id": group, "place": NOT_TOLD, "settings": "", "day": str(error)}]
+        found = [{"group_id": group, "place": NO_DAY, "settings": "", "day": str(error)}]
     else:
         text = _json(day)
         found = [
             {"group_id": group, "place": place, "settings": _json(settings), "day": text}
             for place, settings in enumerate(grid(day.scenario))
         ]
-    return pa.RecordBatch.from_pylist(found, schema=TOLD)
+    return pa.RecordBatch.from_pylist(found, schema=DAYS)
 
 
 def _day_of(facts: Facts, begin_ms: int, end_ms: int) -> DayScenario:
@@ -238,25 +238,25 @@ def _day_of(facts: Facts, begin_ms: int, end_ms: int) -> DayScenario:
             records.append((epoch, at_ms, read_record(stored)))
         except DAMAGE:
             raise NoDayScenario(f"record {seq} cannot be read") from None
-    day = day_scenario(base, records, facts.rates, begin_ms=begin_ms, end_ms=end_ms)
+    day = day_scenario(base, records, facts.sampled, begin_ms=begin_ms, end_ms=end_ms)
     return replace(day, so_far=end_ms < begin_ms + DAY_MS)
 
 
-def try_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Play each day under its settings (``TOLD``) and yield its results (``TRIED``)."""
+def trial_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Play each day under its settings (``DAYS``) and yield its results (``TRIALS``)."""
     for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in TOLD.names)
+        columns = (batch.column(name).to_pylist() for name in DAYS.names)
         for group, place, settings, text in zip(*columns, strict=True):
-            if place == NOT_TOLD:
+            if place == NO_DAY:
                 row = {"group_id": group, "place": place, "trial": text, "day": ""}
-                yield pa.RecordBatch.from_pylist([row], schema=TRIED)
+                yield pa.RecordBatch.from_pylist([row], schema=TRIALS)
                 continue
             day = msgspec.json.decode(text, type=DayScenario)
             wanted: Mapping[str, Any] = msgspec.json.decode(settings)
             trial = attempt(day.scenario, wanted)
             kept = _json(replace(day, scenario=replace(day.scenario, steps=()))) if place == 0 else ""
             row = {"group_id": group, "place": place, "trial": _json(trial), "day": kept}
-            yield pa.RecordBatch.from_pylist([row], schema=TRIED)
+            yield pa.RecordBatch.from_pylist([row], schema=TRIALS)
 
 
 def _json(value: object) -> str:

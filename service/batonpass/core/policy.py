@@ -33,6 +33,8 @@ class IsolationLevel(StrEnum):
 class GroupConfig:
     """The settings of one group (docs/settings.md). Durations are milliseconds, lags are records.
 
+    Configs are stored with their settings in this order, so a setting that is new comes last.
+
     ``max_warmup_replicas`` and ``max_drain_warmups`` are a number of copies or a share of the stateful tasks, as in
     ``"10%"``, rounded up. ``acceptable_catchup_ms`` of None is off; ``suspect_timeout_ms`` of 0 is off.
     """
