@@ -1,6 +1,6 @@
 """Declaring, changing and deleting a group."""
 
-from tests.core.scene import Scene, topology
+from tests.core.scene import Scene, copy, topology
 
 from batonpass.core.errors import (
     Fenced,
@@ -198,6 +198,25 @@ def test_a_changed_part_does_not_stop_who_runs_it() -> None:
     scene.do(Leave(M1))
     scene.settle(60)
     assert set(scene.owners().values()) == {"m3"}
+
+
+def test_a_program_that_does_not_know_a_part_takes_none_of_its_tasks_over() -> None:
+    """A deploy is rolled back on one member, which finds the newer program's state: that is no copy to run the task."""
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("m1", topology_epoch=1)
+    scene.change(topology(1, epoch=2, more=(Subtopology("n", 1),)))
+    scene.join("m2", topology_epoch=2)
+    scene.settle()
+    assert scene.owners() == {"0_0": "m1", "n_0": "m2"}
+    scene.join("m4", topology_epoch=2)
+    scene.settle()
+    scene.join("m3", {"n_0": copy("none", 0)}, topology_epoch=1)
+    scene.do(Leave(M2))
+    scene.tick(1_000)
+    assert scene.owners()["n_0"] == "m4"
+    scene.settle()
+    assert scene.owners() == {"0_0": "m1", "n_0": "m4"}
 
 
 def test_a_part_taken_out_is_given_up() -> None:

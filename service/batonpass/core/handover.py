@@ -5,7 +5,8 @@ copy at the target takes over from it (L7). Until then the target warms up and t
 tried, so one change of target costs at most one handover (L8). A task without an owner is the opposite case: it goes at
 once to the most caught-up live copy, on whichever member that is, and its target warms up behind it.
 
-In each table the first row that fits decides. A *ready* copy is caught up. An owner that has not reported since the
+In each table the first row that fits decides. A *ready* copy is caught up, on a member whose program knows the task's
+subtopology. An owner that has not reported since the
 coordinator started counts as running.
 
 | the present owner | owner after this step |
@@ -291,15 +292,19 @@ def _has_reported(view: View, member_id: MemberId) -> bool:
 def _cold_elsewhere(view: View, task: Task) -> Choice | None:
     """Return the least loaded member that may restore the task instead of a target whose copy has no known lag."""
     holders = view.holders(task)
-    table = view.group.table
-    epoch = table.topology_epoch[table.index_of[task.id]]
     free = [
         member
         for member in (view.present_member(member_id) for member_id in sorted(view.group.members))
         if member is not None and member.drain is None and member.id not in holders and not has_limit(member)
     ]
-    ranked = sorted((view.load(member.id), member.id) for member in free if member.topology_epoch >= epoch)
+    ranked = sorted((view.load(member.id), member.id) for member in free if _knows(view, task, member))
     return Choice(ranked[0][1], Why.COLD_START) if ranked else None
+
+
+def _knows(view: View, task: Task, member: Member) -> bool:
+    """Say whether the member's program knows the task's subtopology as it is since its last change."""
+    table = view.group.table
+    return member.topology_epoch >= table.topology_epoch[table.index_of[task.id]]
 
 
 def _target_or_wait(view: View, task: Task) -> Choice:
@@ -348,10 +353,12 @@ def _best_ready(
 
 
 def _may_take_over(view: View, task: Task, member: Member) -> bool:
-    """Say whether the member has room for the task, and would not have to give it up again at once.
+    """Say whether the member's program knows the task, the member has room for it, and may keep it.
 
     A member with a limit on its copies has room for what it holds, and for what it is the target of.
     """
+    if not _knows(view, task, member):
+        return False
     if view.is_past_deadline(member) and _is_to_stay(view, task.owner, task.target):
         return False
     return member.max_tasks is None or member.id == task.target or task.id in member.assignment
