@@ -6,8 +6,7 @@ tried, so one change of target costs at most one handover (L8). A task without a
 once to the most caught-up live copy, on whichever member that is, and its target warms up behind it.
 
 In each table the first row that fits decides. A *ready* copy is caught up, on a member whose program knows the task's
-subtopology. An owner that has not reported since the
-coordinator started counts as running.
+subtopology. An owner that has not reported since the coordinator started counts as running.
 
 | the present owner | owner after this step |
 |---|---|
