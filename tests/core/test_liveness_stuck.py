@@ -193,14 +193,20 @@ def test_nobody_is_fenced_while_nobody_is_judged() -> None:
     assert "m1" in scene.group.members
 
 
-def test_a_warmup_without_progress_is_stalled() -> None:
-    """A warmup without progress for the stall timeout frees its slot, and its member is not tried for a while."""
+def warming_up() -> tuple[Scene, str]:
+    """Return a group in which one task warms up on m2, and that task; a copy without progress stalls after a minute."""
     scene = Scene()
     scene.declare(topology(2), warmup_stall_timeout_ms=60_000)
     scene.join("m1")
     scene.settle()
     scene.join("m2")
     (task,) = scene.held("m2", Role.WARMUP)
+    return scene, task
+
+
+def test_a_warmup_without_progress_is_stalled() -> None:
+    """A warmup without progress for the stall timeout frees its slot, and its member is not tried for a while."""
+    scene, task = warming_up()
     for _ in range(21):
         scene.wait(3_000)
         scene.obey("m1")
@@ -217,12 +223,7 @@ def test_a_warmup_without_progress_is_stalled() -> None:
 
 def test_a_warmup_that_reads_keeps_its_slot_although_its_lag_does_not_fall() -> None:
     """Its changelog is written as fast as it is read. It is not stalled; people are told that it comes no closer."""
-    scene = Scene()
-    scene.declare(topology(2), warmup_stall_timeout_ms=60_000)
-    scene.join("m1")
-    scene.settle()
-    scene.join("m2")
-    (task,) = scene.held("m2", Role.WARMUP)
+    scene, task = warming_up()
     for read in range(30):
         scene.wait(3_000)
         scene.obey("m1")
@@ -235,12 +236,7 @@ def test_a_warmup_that_reads_keeps_its_slot_although_its_lag_does_not_fall() -> 
 
 def test_a_warmup_that_comes_closer_is_never_stalled() -> None:
     """However slow, a warmup that makes progress within the stall timeout keeps its slot."""
-    scene = Scene()
-    scene.declare(topology(2), warmup_stall_timeout_ms=60_000)
-    scene.join("m1")
-    scene.settle()
-    scene.join("m2")
-    (task,) = scene.held("m2", Role.WARMUP)
+    scene, task = warming_up()
     for step in range(60):
         scene.wait(3_000)
         scene.obey("m1")
@@ -250,12 +246,7 @@ def test_a_warmup_that_comes_closer_is_never_stalled() -> None:
 
 def test_an_unreadable_warmup_is_not_judged() -> None:
     """A copy of unknown lag is never dropped for that reason: it may be as good as done."""
-    scene = Scene()
-    scene.declare(topology(2), warmup_stall_timeout_ms=60_000)
-    scene.join("m1")
-    scene.settle()
-    scene.join("m2")
-    (task,) = scene.held("m2", Role.WARMUP)
+    scene, task = warming_up()
     for _ in range(60):
         scene.wait(3_000)
         scene.obey("m1")
