@@ -180,7 +180,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     "restores, is ready or will be by its next heartbeat, and makes progress": [
         (World(state=RESTORING, own_lag=READY), A, Why.STAYS),
     ],
-    "was granted the task less than a heartbeat interval ago, and has not reported or took it over": [
+    "took the task over, or has not reported it yet, and was granted it less than a heartbeat interval ago": [
         (
             World(state=RESTORING, own_lag=BEHIND, copies={C: READY}, task={"since_ms": NOW, "previous_owner": B}),
             A,

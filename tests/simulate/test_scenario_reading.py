@@ -120,6 +120,7 @@ def test_the_rest_of_what_may_happen() -> None:
         ("config: {num_standby_replica: 1}", "config.num_standby_replica", "no such setting"),
         ("config: {num_standby_replicas: -1}", "config.num_standby_replicas", "out of range"),
         ("config: {no: 1}", "config", "Expected `str`"),
+        ("timeline: [{at: 5s, join: {name: x, capacity: 5.0e-324}}]", "timeline[0].join.capacity", ">= 1e-06"),
         ("until: later", "until", "no span of time"),
     ],
 )

@@ -22,7 +22,7 @@ subtopology. An owner that has not reported since the coordinator started counts
 | runs, the target is ready, and the move is held | the owner |
 | runs, the target is ready | the target (handover) |
 | restores, is ready or will be by its next heartbeat, and makes progress | the owner |
-| was granted the task less than a heartbeat interval ago, and has not reported or took it over | the owner |
+| took the task over, or has not reported it yet, and was granted it less than a heartbeat interval ago | the owner |
 | restores, and a copy is ready; the previous owner's counts only if the owner is stuck | that copy (failover) |
 | failed, and another copy is ready where the task has not failed lately | that copy (failover) |
 | restores or failed | the owner |

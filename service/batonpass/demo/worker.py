@@ -33,7 +33,7 @@ from batonpass.worker.tasks import Revocation
 LOOK_S = 0.1
 
 STATE_MEMORY_BYTES = 8 << 20
-"""Its state is small, several workers run on one machine, and what is not full within minutes looks like a leak."""
+"""Its state is small, and several workers run on one machine."""
 
 EXIT_REFUSED = 1
 SMALL_READS: Mapping[str, Any] = {"max_partition_fetch_bytes": 32 * 1024, "fetch_max_wait_ms": 100}

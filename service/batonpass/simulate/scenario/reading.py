@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import yaml
 
+from batonpass.codec.bodies import Share
 from batonpass.core.errors import InvalidConfig
 from batonpass.core.policy import parse_config
 from batonpass.simulate.scenario.model import RECORD_BYTES, RESTORE_PER_SECOND, Act, Scenario, Step, TaskSort, Worker
@@ -46,7 +47,7 @@ class MembersEntry(msgspec.Struct, forbid_unknown_fields=True):
 
     name: Name
     count: Count | None = None
-    capacity: Positive = 1.0
+    capacity: Share = 1.0
     tags: dict[str, str | list[str]] = {}
     restore_per_second: Positive = RESTORE_PER_SECOND
     fenced: bool = False
