@@ -60,8 +60,8 @@ class Order:
     @classmethod
     def from_words(cls, words: str) -> Self:
         """Return the order that the command line holds."""
-        told = json.loads(words)
-        return cls(**{**told, "job": Job(**told["job"])})
+        order = json.loads(words)
+        return cls(**{**order, "job": Job(**order["job"])})
 
 
 def say(event: str, **fields: object) -> None:
@@ -91,14 +91,14 @@ class TellingRuntime(KafkaRuntime):
 
 async def tell_restores(order: Order, runtime: KafkaRuntime, member: Member) -> None:
     """Tell for every copy, and every active that begins, once it has restored, how many records that took."""
-    told: dict[str, Task] = {}
+    reported: dict[str, Task] = {}
     while True:
         for task_id, task in member.tasks.items():
-            if told.get(task_id) is task:
+            if reported.get(task_id) is task:
                 continue
             restored = _restored(order, runtime, member, task)
             if restored is not None:
-                told[task_id] = task
+                reported[task_id] = task
                 say("restored", task=task_id, role=task.role, was=task.was, records=restored)
         await asyncio.sleep(LOOK_S)
 

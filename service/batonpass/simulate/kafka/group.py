@@ -116,7 +116,7 @@ class KafkaGroup:
         # Until when the group waits for members that went without a word, by process.
         self._silent_until_ms: dict[str, int] = {}
         self._returns_at_ms: dict[str, int] = {}
-        self._told: dict[str, ClientTasks] = {}
+        self._assigned: dict[str, ClientTasks] = {}
         self._owners: dict[Task, str] = {}
         self._last_owners: dict[Task, str] = {}
         self._rebalance: _Rebalance | None = None
@@ -141,13 +141,13 @@ class KafkaGroup:
             group._up[client] = _Process(capacity, (tags or {}).get(client, {}))
             group._copies.add_process(client, {})
         assignment = settings.assign(group._states(), tasks, settings.assignor)
-        for client, told in assignment.clients.items():
-            for task in told.copies:
+        for client, assigned in assignment.clients.items():
+            for task in assigned.copies:
                 group._copies.hold_ready(client, task, Role.STANDBY)
-            for task in told.active:
+            for task in assigned.active:
                 group._copies.hold_ready(client, task, Role.ACTIVE)
                 group._owners[task] = group._last_owners[task] = client
-        group._told = dict(assignment.clients)
+        group._assigned = dict(assignment.clients)
         group._rest_at_ms = 0
         group.begin_change()
         return group
@@ -213,7 +213,7 @@ class KafkaGroup:
         takes_session_over = self._settings.static_membership and client in self._silent_until_ms
         if takes_session_over:
             del self._silent_until_ms[client]
-        if takes_session_over and client in self._told and self._rebalance is None:
+        if takes_session_over and client in self._assigned and self._rebalance is None:
             self._returns_at_ms[client] = self.now_ms + self._settings.rejoin_ms
         else:
             self._rejoin(client)
@@ -322,10 +322,10 @@ class KafkaGroup:
 
     def _resume(self, client: str) -> None:
         """Give a static member that is back in time what it had, without a rebalance."""
-        told = self._told[client]
-        for task in told.copies:
+        assigned = self._assigned[client]
+        for task in assigned.copies:
             self._copies.hold(client, task, Role.STANDBY)
-        for task in told.active:
+        for task in assigned.active:
             self._grant(client, task)
 
     # Rebalances.
@@ -362,7 +362,7 @@ class KafkaGroup:
         assignment = self._settings.assign(self._states(), self._tasks, self._settings.assignor)
         withheld = self._withhold(assignment)
         self._apply(assignment, withheld.keys())
-        self._told = dict(assignment.clients)
+        self._assigned = dict(assignment.clients)
         self._last_owners.update(self._owners)
         stateful = frozenset(self._tasks.stateful)
         self._ledger.granted({task: owner for task, owner in self._owners.items() if task in stateful})
@@ -396,15 +396,14 @@ class KafkaGroup:
         return withheld
 
     def _apply(self, assignment: Assignment, withheld: Collection[Task]) -> None:
-        """Bring every process's copies to what it was told; a withheld task is nobody's, and its copies stay."""
-        for client, told in assignment.clients.items():
-            assigned = {*told.active, *told.copies}
+        """Bring every process's copies to its assignment; a withheld task is nobody's, and its copies stay."""
+        for client, assigned in assignment.clients.items():
             for task in self._copies.held(client):
-                if task not in assigned:
+                if task not in assigned.active and task not in assigned.copies:
                     self._copies.drop(client, task)
-            for task in told.copies:
+            for task in assigned.copies:
                 self._copies.hold(client, task, Role.STANDBY)
-            for task in told.active:
+            for task in assigned.active:
                 if task not in withheld:
                     self._grant(client, task)
 
