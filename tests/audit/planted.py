@@ -21,7 +21,7 @@ from batonpass.days.plant import Fault, plant
 from batonpass.days.rows import EPOCH, GroupRows
 from batonpass.days.writing import make_days, write
 from batonpass.postgres.connect import connect
-from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
 
 DAY = date(2026, 11, 18)
 MIDNIGHT = datetime(2026, 11, 18, tzinfo=UTC)
@@ -44,11 +44,14 @@ STEPS = (
 
 def scenario(group: str, steps: Sequence[Step] = STEPS, until_ms: int | None = 24 * HOUR_MS) -> Scenario:
     """Return a small day: three workers and a fourth, six tasks with state and two without."""
-    sorts = (TaskSort((40_000,) * 6, (5.0,) * 6), TaskSort((0, 0), (0.0, 0.0), stateful=False))
+    subtopologies = (
+        SimulatedSubtopology((40_000,) * 6, (5.0,) * 6),
+        SimulatedSubtopology((0, 0), (0.0, 0.0), stateful=False),
+    )
     names = ("w0", "w1", "w2", "late")
     workers = tuple(Worker(name, restore_per_second=2_000) for name in names)
     return Scenario(
-        *(group, sorts, workers, names[:3]),
+        *(group, subtopologies, workers, names[:3]),
         group=group,
         steps=tuple(steps),
         until_ms=until_ms,
