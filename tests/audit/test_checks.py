@@ -13,7 +13,7 @@ from batonpass.audit import checks
 from batonpass.audit.checks import superseded
 from batonpass.audit.findings import END_MISSING, Finding, Severity
 from batonpass.audit.flatten import topology_word
-from batonpass.audit.plan import DayPlan, GroupPart
+from batonpass.audit.plan import DayPlan, GroupPlan
 from batonpass.core.model import Subtopology, Topology
 
 
@@ -76,7 +76,7 @@ def test_a_record_with_a_wrong_date_is_found() -> None:
 
 def test_groups_are_looked_at_apart() -> None:
     """What is missing in one group is not made up for by another, nor held against it."""
-    groups = [GroupPart(name, 0, True, 1, 3, 0) for name in ("g", "h")]
+    groups = [GroupPlan(name, 0, True, 1, 3, 0) for name in ("g", "h")]
     rows = [row(seq) for seq in (1, 2, 3)] + [row(seq, group_id="h") for seq in (1, 3)]
     assert [(one["group_id"], one["sequences"]) for one in found(rows, groups=groups)] == [("h", [1, 3])]
 
@@ -87,8 +87,8 @@ LOST = END_MISSING
 def edge_findings(**known: Any) -> list[tuple[str, str, str, tuple[int, ...]]]:
     """Return what is found at the ends of the log of a group of nine records, of which this is known."""
     whole: dict[str, Any] = {"group": "g", "base": 0, "known": True, "first": 1, "last": 9, "missing": 0}
-    plan = DayPlan(DAY, BEGIN_MS, BEGIN_MS + 86_400_000, (GroupPart(**whole | known),))
-    return [(one.law, one.severity, one.detail, one.sequences) for one in checks.edges(plan)]
+    plan = DayPlan(DAY, BEGIN_MS, BEGIN_MS + 86_400_000, (GroupPlan(**whole | known),))
+    return [(one.law, one.severity, one.detail, one.sequences) for one in checks.log_ends(plan)]
 
 
 @pytest.mark.parametrize(

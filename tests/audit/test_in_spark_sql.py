@@ -15,7 +15,7 @@ from tests.audit.by_hand import BEGIN_MS, Row, row
 from batonpass.audit import checks, downtime, timeline
 from batonpass.audit.flatten import CHANGES, bounds_rows, topology_word
 from batonpass.audit.part import Part
-from batonpass.audit.plan import GroupPart
+from batonpass.audit.plan import GroupPlan
 from batonpass.core.model import Subtopology, Topology
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def told(rows: list[Row]) -> list[str]:
 def test_random_days_come_to_the_same(spark: SparkSession, seed: int) -> None:
     """Every doubtful grant with what speaks against it, and every gap with its cause, of some hundred random logs."""
     chance = random.Random(seed)
-    groups = [GroupPart(f"g{number}", 0, True, 1, RECORDS - 1, 0) for number in range(GROUPS)]
+    groups = [GroupPlan(f"g{number}", 0, True, 1, RECORDS - 1, 0) for number in range(GROUPS)]
     rows = pa.RecordBatch.from_pylist(
         [one for part in groups for one in random_day(part.group, chance)], schema=CHANGES
     )

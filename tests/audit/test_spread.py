@@ -10,7 +10,7 @@ import pytest
 from tests.audit.planted import DAY
 
 from batonpass.audit.database import rows
-from batonpass.audit.plan import GroupPart, plan_day
+from batonpass.audit.plan import GroupPlan, plan_day
 from batonpass.audit.spread import MEMORY, Slots, bundles, looked, part_count, slots_of
 from batonpass.audit.tables import GROUPS_PER_PART, DayTables
 
@@ -57,9 +57,9 @@ def test_parts_are_work_for_all_cores_and_fit_into_memory(records: int, groups: 
 
 def test_groups_are_bundled_so_that_parts_take_about_as_long() -> None:
     """Each group is in one bundle; none has more groups than one query names."""
-    groups = [GroupPart(f"g{size}", 0, True, 1, size, 0) for size in (10, 70, 60, 30, 200)]
+    groups = [GroupPlan(f"g{size}", 0, True, 1, size, 0) for size in (10, 70, 60, 30, 200)]
     assert [[one.group for one in some] for some in bundles(groups, 2)] == [["g200"], ["g70", "g60", "g30", "g10"]]
     assert bundles(groups[:1], 2) == [groups[:1]]
-    many = [GroupPart(f"g{number}", 0, True, 1, 1, 0) for number in range(GROUPS_PER_PART + 1)]
-    large = GroupPart("large", 0, True, 1, 9_999, 0)
+    many = [GroupPlan(f"g{number}", 0, True, 1, 1, 0) for number in range(GROUPS_PER_PART + 1)]
+    large = GroupPlan("large", 0, True, 1, 9_999, 0)
     assert sorted(len(some) for some in bundles([*many, large], 2)) == [2, GROUPS_PER_PART]

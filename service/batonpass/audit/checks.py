@@ -608,7 +608,7 @@ LAWS: Final[tuple[Callable[[Part], None], ...]] = (
 """What is called for each part, tables that others need first."""
 
 
-def edges(plan: DayPlan) -> Iterator[Finding]:
+def log_ends(plan: DayPlan) -> Iterator[Finding]:
     """Yield what is missing at either end of a log, and where it does not fit its head (L2, L4)."""
     for one in plan.groups:
         last = (one.last,) if one.last >= 1 else ()
@@ -634,7 +634,7 @@ def edges(plan: DayPlan) -> Iterator[Finding]:
             yield Finding(one.group, "unknown-beginning", NOTICE, None, None, detail)
 
 
-_TOLD_BEYOND: Final = """
+_BEYOND_HEADS: Final = """
     with logs(group_id) as (values {values})
     select h.group_id, h.version,
            (select max(version) from traces t where t.group_id = h.group_id and t.version >= h.version),
@@ -645,23 +645,23 @@ _TOLD_BEYOND: Final = """
 """
 
 
-def told_beyond(rows: Rows, plan: DayPlan) -> Iterator[Finding]:
-    """Yield the groups of which traces, generations or histories tell more than their heads count (L2).
+def beyond_heads(rows: Rows, plan: DayPlan) -> Iterator[Finding]:
+    """Yield the groups whose traces, generations or task histories go beyond what their heads count (L2).
 
     What is written with a decision names how many records there were before it: there is at least one more. Heads are
     read anew with what is held against them, since a day under way goes on.
     """
     for some in batched([one for one in plan.groups if one.ends and not one.missing and one.beyond is None]):
         values = ", ".join(f"({quoted(one.group)})" for one in some)
-        sql = _TOLD_BEYOND.format(values=values, begin=around(plan, -1), end=around(plan, 1))
+        sql = _BEYOND_HEADS.format(values=values, begin=around(plan, -1), end=around(plan, 1))
         for group, version, *known in rows(sql):
-            told = {
+            beyond = {
                 name: int(value) + 1
                 for name, value in zip(("traces", "generations", "histories"), known, strict=True)
                 if value is not None
             }
-            if told:
-                last, most = int(version), max(told.values())
+            if beyond:
+                last, most = int(version), max(beyond.values())
                 which = f"record {most}" if most == last + 1 else f"records up to {most}"
-                detail = f"{END_MISSING}{', '.join(told)} tell of {which}, the head counts {last}"
+                detail = f"{END_MISSING}{', '.join(beyond)} tell of {which}, the head counts {last}"
                 yield Finding(str(group), "L2", FATAL, None, None, detail, (last,) if last else ())

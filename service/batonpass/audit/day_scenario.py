@@ -93,10 +93,10 @@ def day_scenario(
     if not builder.workers:
         raise NoDayScenario("the group has no members all day")
     growth, sizes = _sizes(builder.ends, sampled, begin_ms)
-    told = restore_speed(
+    found = restore_speed(
         builder.restores, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms), is_new=is_new
     )
-    sampled, slow = _with_speed(sampled, told)
+    sampled, slow = _with_speed(sampled, found)
     if is_new:
         sizes = first_sizes(sizes, builder.restores.first_ms, _median_speed(sampled))
     subtopologies, unknown = _subtopologies(end, growth, sizes)
@@ -190,8 +190,10 @@ class _DayBuilder:
 
     def left_out(self) -> tuple[str, ...]:
         """Say what happened that is not played again."""
-        told = sorted(self._unusual.items())
-        return tuple(f"{what} are left out ({'once' if count == 1 else f'{count:,} times'})" for what, count in told)
+        left_out = sorted(self._unusual.items())
+        return tuple(
+            f"{what} are left out ({'once' if count == 1 else f'{count:,} times'})" for what, count in left_out
+        )
 
     def _note(self, what: str) -> None:
         self._unusual[what] = self._unusual.get(what, 0) + 1

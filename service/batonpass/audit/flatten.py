@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batonpass.audit.plan import GroupPart
+from batonpass.audit.plan import GroupPlan
 from batonpass.codec.groups import UnreadableGroup, decode_group
 from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_record
 from batonpass.codec.traces import UnreadableTrace
@@ -58,7 +58,7 @@ the reading starts from the rows have its version as ``seq``, and places below 0
 
 BOUNDS, GENERATION, LAG = "bounds", "generation", "lag"
 """Rows of the same shape that are no change: where the day of a group begins and ends (``bounds_rows``), a generation
-as readers are told of it, and how far a warmup had come, when it was granted or at a sample."""
+as readers are shown it, and how far a warmup had come, when it was granted or at a sample."""
 
 GENERATION_COLUMNS: Final = (
     *("group_id", "number", "version", "at_ms", "members", "tasks", "moves", "lower_bound", "score"),
@@ -175,7 +175,7 @@ def flatten_snapshots(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 def flatten_generations(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of CHANGES that say which generations readers are told of (``GENERATION_COLUMNS``)."""
+    """Yield the rows of CHANGES that say which generations readers are shown (``GENERATION_COLUMNS``)."""
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in GENERATION_COLUMNS)
         rows: Rows = []
@@ -199,7 +199,7 @@ def flatten_lags(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield _batch(rows)
 
 
-def bounds_rows(groups: Iterable[GroupPart]) -> Iterator[pa.RecordBatch]:
+def bounds_rows(groups: Iterable[GroupPlan]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of CHANGES that say where the day of each group begins and ends, and what is known before it."""
     rows: Rows = []
     for one in groups:

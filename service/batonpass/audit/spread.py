@@ -26,7 +26,7 @@ from batonpass.audit.tables import GROUPS_PER_PART, Query, read_flat
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from batonpass.audit.plan import GroupPart
+    from batonpass.audit.plan import GroupPlan
     from batonpass.audit.tables import DayTables
 
 MEMORY: Final = "spark.batonpass.partMemory"
@@ -141,7 +141,7 @@ class Look:
     """A step of ``mapInArrow``: reads the parts whose numbers it is given, each with its queries, and looks at each."""
 
     url: str
-    parts: tuple[tuple[tuple[GroupPart, ...], tuple[Query, ...]], ...]
+    parts: tuple[tuple[tuple[GroupPlan, ...], tuple[Query, ...]], ...]
     begin_ms: int
     end_ms: int
     limits: Limits
@@ -188,9 +188,9 @@ def part_count(records: int, groups: int, cores: int, most: int) -> int:
     return worthwhile if worthwhile <= cores else -(-worthwhile // cores) * cores
 
 
-def bundles(groups: Sequence[GroupPart], count: int) -> list[list[GroupPart]]:
+def bundles(groups: Sequence[GroupPlan], count: int) -> list[list[GroupPlan]]:
     """Return groups in so many bundles, or fewer, of about the same number of records: the largest groups first."""
-    made: list[list[GroupPart]] = [[] for _ in range(count)]
+    made: list[list[GroupPlan]] = [[] for _ in range(count)]
     filled = [(0, 0, place) for place in range(count)]
     for one in sorted(groups, key=lambda one: (one.base - one.last, one.group)):
         records, members, place = heapq.heappop(filled)

@@ -19,7 +19,7 @@ from batonpass.audit.database import rows
 from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Sampled, day_scenario
 from batonpass.audit.findings import Finding, GroupDay, Recommendation, Severity
 from batonpass.audit.flatten import DAMAGE, read_group, read_record
-from batonpass.audit.plan import DAY_MS, DayPlan, GroupPart, quoted
+from batonpass.audit.plan import DAY_MS, DayPlan, GroupPlan, quoted
 from batonpass.audit.tables import COPIES, SELECTS, WHOLE_LAG
 from batonpass.audit.trials import Trial, attempt, grid, recommendation
 from batonpass.codec.records import StoredRecord
@@ -151,7 +151,7 @@ class Facts(NamedTuple):
     records: Sequence[tuple[int, int, int, StoredRecord]]
 
 
-def facts_of(url: str, plan: DayPlan, one: GroupPart) -> Facts:
+def facts_of(url: str, plan: DayPlan, one: GroupPlan) -> Facts:
     """Read what the day of a group is told from."""
     begin = datetime.fromtimestamp(plan.begin_ms / 1_000, UTC)
     group = f"group_id = {quoted(one.group)}"
@@ -196,7 +196,7 @@ class ReadDays:
 
     url: str
     plan: DayPlan
-    groups: tuple[GroupPart, ...]
+    groups: tuple[GroupPlan, ...]
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield each day once for each set of settings."""
