@@ -51,7 +51,7 @@ def audited(
     with Part(arriving, BEGIN_MS, BEGIN_MS + 86_400_000) as part:
         for step in timeline.STEPS:
             step(part)
-        for law in checks.LAWS:
+        for law in checks.STEPS:
             law(part)
         yield part
 

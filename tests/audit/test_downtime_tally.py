@@ -48,7 +48,7 @@ def gaps(noted: Noted, begin_ms: int, end_ms: int) -> Sequence[Row]:
     batch = pa.RecordBatch.from_arrays(columns, list(RECORD_COLUMNS))
     group = GroupPlan(group="small", base=0, known=True, first=1, last=len(rows), missing=0)
     with Part([*flatten_records([batch]), *bounds_rows([group])], begin_ms, end_ms) as part:
-        for step in (*timeline.STEPS, *checks.LAWS):
+        for step in (*timeline.STEPS, *checks.STEPS):
             step(part)
         for step in downtime.STEPS:
             step(part)

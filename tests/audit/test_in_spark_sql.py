@@ -31,7 +31,7 @@ PATIENCE = json.dumps({"session_timeout_ms": 45_000, "suspect_timeout_ms": 2_000
 KINDS = (
     *(("active", 8), ("reported", 12), ("revoked", 5), ("released", 5), ("standby", 2), ("warmup", 3), ("demoted", 2)),
     *(("gone", 3), ("away", 1), ("joined", 3), ("waived", 1), ("adopted", 1), ("dropped", 1), ("target", 2)),
-    *(("heir", 2), ("parked", 0.3), ("deleted", 0.3), ("suspected", 1), ("stalled", 1), ("other", 1)),
+    *(("next-owner", 2), ("parked", 0.3), ("deleted", 0.3), ("suspected", 1), ("stalled", 1), ("other", 1)),
 )
 
 
@@ -41,7 +41,7 @@ def random_day(group: str, chance: random.Random) -> list[Row]:
     rows = [row(1, "config", word=PATIENCE), row(1, "topology", place=1, word=TOPOLOGY)]
     if chance.random() < 0.3:
         rows += [row(0, what, chance.choice("abc"), "0_0", place=place, until_ms=BEGIN_MS + chance.randrange(10**6))
-                 for place, what in ((-2, "stopped"), (-1, "claimed"))]  # fmt: skip
+                 for place, what in ((-2, "stopped"), (-1, "unreleased"))]  # fmt: skip
     ms, token = BEGIN_MS - 1_000_000, 0
     for seq in range(2, RECORDS):
         what = chance.choices(kinds, weights)[0]

@@ -11,7 +11,7 @@ from tests.audit.planted import DAY
 
 from batonpass.audit.database import rows
 from batonpass.audit.plan import GroupPlan, plan_day
-from batonpass.audit.spread import MEMORY, Slots, bundles, looked, part_count, slots_of
+from batonpass.audit.spread import MEMORY, Slots, bundles, day_results, part_count, slots_of
 from batonpass.audit.tables import GROUPS_PER_PART, DayTables
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def come_to(tables: DayTables, slots: Slots) -> list[str]:
             return {name: told(one) for name, one in value.items() if one is not None}
         return round(value, 6) if isinstance(value, float) else value
 
-    return sorted(str(told(row)) for row in looked(tables, slots, frames=True).toArrow().to_pylist())
+    return sorted(str(told(row)) for row in day_results(tables, slots, frames=True).toArrow().to_pylist())
 
 
 def test_small_parts_short_of_memory_come_to_the_same(spark: SparkSession, planted_url: str) -> None:

@@ -26,7 +26,7 @@ from batonpass.audit.flatten import (
     flatten_records,
 )
 from batonpass.audit.plan import GroupPlan
-from batonpass.audit.spread import KINDS, outcome
+from batonpass.audit.spread import KINDS, part_results
 from batonpass.audit.whatif import INCOMPLETE, Facts, day_batch, recommendations, trial_batches
 from batonpass.codec.records import StoredRecord
 from batonpass.core.inputs import Input, Started
@@ -92,7 +92,7 @@ def _batch(rows: GroupRows, table: str, columns: Sequence[str]) -> pa.RecordBatc
     return pa.RecordBatch.from_pylist([{name: one[name] for name in columns} for one in found])
 
 
-def _looked(rows: GroupRows) -> list[dict[str, Any]]:
+def _results(rows: GroupRows) -> list[dict[str, Any]]:
     """Return what comes of looking at the day, as of a part of one group."""
     plan = GroupPlan("g", base=0, known=True, first=1, last=rows.version, missing=0, ends=True)
     part = [
@@ -100,12 +100,12 @@ def _looked(rows: GroupRows) -> list[dict[str, Any]]:
         *flatten_records([_batch(rows, "record_log", RECORD_COLUMNS)]),
         *flatten_generations([_batch(rows, "generations", GENERATION_COLUMNS)]),
     ]
-    return [one for batch in outcome(part, MIDNIGHT_MS, END_MS, frames=True) for one in batch.to_pylist()]
+    return [one for batch in part_results(part, MIDNIGHT_MS, END_MS, frames=True) for one in batch.to_pylist()]
 
 
 def _findings(rows: GroupRows) -> list[tuple[Finding, int]]:
     """Return what the laws find in the records of the day, as `superseded` takes it."""
-    found = [{"group_id": "g", **one["finding"]} for one in _looked(rows) if one["finding"] is not None]
+    found = [{"group_id": "g", **one["finding"]} for one in _results(rows) if one["finding"] is not None]
     return [(finding_of(one), one["of_law"]) for one in found]
 
 
@@ -135,7 +135,7 @@ def test_a_copy_that_fell_behind_between_two_rebalances_is_for_the_replay_to_jud
 
 def test_the_day_is_measured(rows: GroupRows) -> None:
     """Gaps, warmups, moves and balance come from the records, as of any group."""
-    found = _looked(rows)
+    found = _results(rows)
     (day,) = [one["day"] for one in found if one["day"] is not None]
     assert day["records"] == rows.version
     assert day["generations"] == len(rows.tables["generations"])

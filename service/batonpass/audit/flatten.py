@@ -368,7 +368,7 @@ _LINES: Final[Mapping[type[Any], Callable[[Any, int], Rows]]] = {
     r.SuspicionCleared: lambda one, at: [_line("cleared", at, member=one.member_id)],
     r.TaskReleased: lambda one, at: [_line("released", one.at_ms or at, task=one.task, member=one.member_id)],
     r.ReleaseWaived: lambda one, at: [_line("waived", at, task=one.task, member=one.member_id)],
-    r.NextOwnerChosen: lambda one, at: [_line("heir", at, task=one.task, member=one.next_owner)],
+    r.NextOwnerChosen: lambda one, at: [_line("next-owner", at, task=one.task, member=one.next_owner)],
     r.ActiveReported: lambda one, _: [
         ("reported", one.task, one.member_id, one.at_ms, None, None, None, None, one.state.value)
     ],
@@ -403,8 +403,8 @@ def _standing(group: Group, at_ms: int) -> Iterator[Row]:
                 yield _line("reported", owned.since_ms, task=task_id, member=member_id, word=owned.state.value)
     for task_id, task in sorted(group.tasks.items()):
         for entry in task.unreleased:
-            yield _line("claimed", at_ms, task=task_id, member=entry.member_id, until_ms=entry.free_at_ms)
+            yield _line("unreleased", at_ms, task=task_id, member=entry.member_id, until_ms=entry.free_at_ms)
         if task.target is not None:
             yield _line("target", at_ms, task=task_id, member=task.target)
         if task.next_owner is not None:
-            yield _line("heir", at_ms, task=task_id, member=task.next_owner)
+            yield _line("next-owner", at_ms, task=task_id, member=task.next_owner)

@@ -176,13 +176,13 @@ class _Auditor:
 
     def result(self, log_lines: list[str]) -> AuditResult:
         """Return everything that is found."""
-        looked, seen = self._look()
+        results, seen = self._results_of_parts()
         self._note("measuring")
         days = group_days(seen["day"], seen["cause"])
         replayed = self._replay()
         findings, left_out = self._findings(seen, days, replayed)
         recommendations, not_tried = self._recommend(tuple(days.values()))
-        drawn = self._drawn(looked, findings, self._audit.out) if self._audit.out is not None else Pictures()
+        drawn = self._drawn(results, findings, self._audit.out) if self._audit.out is not None else Pictures()
         return AuditResult(
             day=self._plan.day,
             started_at_ms=self._started_ms,
@@ -200,25 +200,25 @@ class _Auditor:
             so_far_ms=self._plan.so_far_ms,
         )
 
-    def _look(self) -> tuple[DataFrame, dict[str, list[Row]]]:
+    def _results_of_parts(self) -> tuple[DataFrame, dict[str, list[Row]]]:
         """Return the results of the day's parts: all as a frame, and as rows those that do not grow with the day."""
         self._note("following every task, holding the day to the laws")
         has_frames = self._audit.out is not None
-        looked = spread.looked(self._tables, spread.slots_of(self._session), frames=has_frames)
+        results = spread.day_results(self._tables, spread.slots_of(self._session), frames=has_frames)
         small = [name for name, kind in spread.KINDS.items() if not kind.is_frame]
         with followed(self._session, self._note):
             if has_frames:
                 # Kept as it comes out once, in memory or on the executors' disks, without the way it was made. An
                 # executor that is lost takes its part along: the audit then fails and is run again. PySpark's plain
                 # MEMORY_AND_DISK serializes every row, twice the work of keeping it.
-                looked = looked.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
-            found = spread.of_kinds(looked, small).toArrow().to_pylist()
+                results = results.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
+            found = spread.of_kinds(results, small).toArrow().to_pylist()
         seen: dict[str, list[Row]] = {name: [] for name in small}
         for row in found:
             for name in small:
                 if row[name] is not None:
                     seen[name].append({"group_id": row["group_id"], **row[name]})
-        return looked, seen
+        return results, seen
 
     def _findings(
         self, seen: Mapping[str, list[Row]], days: Mapping[str, GroupDay], replayed: Replayed
@@ -253,10 +253,10 @@ class _Auditor:
         with followed(self._session, self._note):
             return whatif.recommend(self._tables, groups)
 
-    def _drawn(self, looked: DataFrame, findings: tuple[Finding, ...], out: str) -> Pictures:
+    def _drawn(self, results: DataFrame, findings: tuple[Finding, ...], out: str) -> Pictures:
         """Write what grows with the day, and return samples of it for pictures."""
         self._note("drawing")
-        frames = Frames(*(spread.frame_of(looked, kind) for kind in ("gap", "warmup", "interval", "name")))
+        frames = Frames(*(spread.frame_of(results, kind) for kind in ("gap", "warmup", "interval", "name")))
         drawn = pictures(frames, self._tables, findings)
         self._note("writing Parquet")
         for name, frame in (("intervals", frames.intervals), ("gaps", frames.gaps), ("warmups", frames.warmups)):

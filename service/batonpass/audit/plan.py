@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from batonpass.codec.groups import GROUP_VERSION
 
-Rows = Callable[[str], Sequence[tuple[Any, ...]]]
+Ask = Callable[[str], Sequence[tuple[Any, ...]]]
 """Carries out a query whose answer is small, and returns its rows."""
 
 DAY_MS: Final = 86_400_000
@@ -170,7 +170,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def plan_day(rows: Rows, day: date, *, group: str | None = None, now: datetime | None = None) -> DayPlan:
+def plan_day(ask: Ask, day: date, *, group: str | None = None, now: datetime | None = None) -> DayPlan:
     """Return what is to be read for a day.
 
     Raises:
@@ -188,7 +188,7 @@ def plan_day(rows: Rows, day: date, *, group: str | None = None, now: datetime |
         "young": (now - timedelta(days=RETENTION_LEAST_DAYS)).isoformat(),
         "form": GROUP_VERSION,
     }
-    found = rows(_BOUNDS.format(which=which, following="true" if group is None else "false", **said))
+    found = ask(_BOUNDS.format(which=which, following="true" if group is None else "false", **said))
     # A group in which nothing happened has its snapshot, and what was so all day.
     groups = [_group_plan(row) for row in found]
     if not any(

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from batonpass.audit.database import fetch, rows
 from batonpass.audit.group_replay import GroupReplay
-from batonpass.audit.plan import DayPlan, GroupPlan, Rows, around, quoted
+from batonpass.audit.plan import Ask, DayPlan, GroupPlan, around, quoted
 from batonpass.audit.spread import bundles, part_count
 from batonpass.audit.tables import SELECTS
 from batonpass.codec.code import code_version
@@ -180,7 +180,7 @@ def replay_day(tables: DayTables, cores: int) -> DataFrame:
     return numbers.mapInArrow(step, from_arrow_schema(REPLAYED))
 
 
-def has_histories(ask: Rows, plan: DayPlan) -> bool:
+def has_histories(ask: Ask, plan: DayPlan) -> bool:
     """Say whether task histories of the day are kept; where retention has taken them, it took all."""
     within = f"at >= '{around(plan, -1)}' and at < '{around(plan, 1)}'"
     asked = [f"exists (select from {name} where {within})" for name in ("assignment_events", "fresh_changes")]
