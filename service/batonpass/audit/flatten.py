@@ -54,7 +54,30 @@ CHANGES: Final = pa.schema(
 )
 """One row for each thing that became so. ``seq`` is the record, ``place`` orders the rows of one record; each has one
 of place 0. ``at_ms`` is when it was appended, ``ms`` what the record itself says (else ``at_ms``). Of the snapshot that
-the reading starts from the rows have its version as ``seq``, and places below 0."""
+the reading starts from the rows have its version as ``seq``, and places below 0.
+
+``what`` became so says what the other columns are. Not named here: ``task`` and ``member``, where a row has one.
+
+| ``what`` | |
+|---|---|
+| active, standby, warmup | ``number``: the member's epoch. Of active ``token``, and ``ready``: its copy was caught up |
+| revoked, demoted | ``number``: the member's epoch |
+| adopted, dropped | after lost commits; of an adopted one ``token`` |
+| reported, stopped | ``word``: the state of the active; how the last run ended |
+| released, waived | the member confirmed; the group no longer waits for it |
+| unreleased | at the snapshot it was still waited for; ``until_ms``: for how long |
+| next-owner, parked | |
+| stalled | ``until_ms``: until then no warmup is tried there |
+| placed | ``number``: generation, ``token``: changed targets, ``until_ms``: moves, ``word``: lower bound |
+| target | ``number``: the generation, ``word``: why the task waits |
+| joined, raised | ``number``: the member's epoch. Of joined ``word``: its instance id |
+| gone, away, deleted | ``until_ms``: when the lease, or the grace, ends. Of gone ``word``: the cause |
+| inherited | ``word``: the successor |
+| drain, undrain, suspected, cleared | of a drain ``until_ms``: its deadline |
+| config, topology | ``word``: as JSON |
+| probe | ``until_ms``: when it is due |
+| other, unreadable | ``word``: the kind of record; why it cannot be read |
+"""
 
 BOUNDS, GENERATION, LAG = "bounds", "generation", "lag"
 """Rows of the same shape that are no change: where the day of a group begins and ends (``bounds_rows``), a generation

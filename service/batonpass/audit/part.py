@@ -78,7 +78,8 @@ class Part:
     Tables that are there from the beginning: ``day`` (begin_ms, end_ms: one row), ``bounds`` (a row for each group:
     base, first, last, known, base_epoch; see ``plan.GroupPlan``), ``changes`` (see ``flatten.CHANGES``),
     ``generations``, and ``lags`` (how far warmups had come: what was left when they were granted, and at each sample).
-    Macros: ``told(value)`` for a sentence, ``time_of(ms)``.
+    Macros: ``told(value)`` for a sentence, ``time_of(ms)``. Every other table is made by a step of `timeline`,
+    `checks`, `downtime` or `measures`, in this order; the constant that has the table's name says what it holds.
     """
 
     def __init__(
