@@ -11,8 +11,8 @@ from batonpass.core.decide import Decision
 from batonpass.core.inputs import Input
 from batonpass.core.model import Group
 from batonpass.core.soft import Soft
+from batonpass.simulate.costs import GroupOutcome, Stint
 from batonpass.simulate.group import BatonpassGroup, BatonpassSettings
-from batonpass.simulate.ledger import GroupOutcome, Stint
 from batonpass.simulate.scenario.model import Act, Scenario, Step, Worker
 from batonpass.simulate.tasks import Task, TaskSet
 from batonpass.worker.protocol import OnLeaseLost
