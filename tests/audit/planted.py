@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from tests.audit.streams_day import lived_by_streams
+
 from batonpass.codec.changes import changes_of
 from batonpass.codec.groups import GROUP_VERSION, encode_group
 from batonpass.codec.records import StoredRecord, decode_records, encode_record
@@ -305,6 +307,7 @@ def whole_day() -> list[GroupRows]:
         lived("calm"),
         _altered(lived("otherwise", few), "otherwise"),
         _altered(lived("older", few), "older", "0.0.1+x"),
+        lived_by_streams("streams"),
     ]
     return [*with_traces, *(make(with_traces[0], name) for name, make in VARIANTS.items())]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,10 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.audit.planted import HOUR_MS, MIDNIGHT_MS, MINUTE_MS
 from tests.audit.replayed import replayed
-from tests.core.scene import Scene
-from tests.core.test_streams import Application, Leader
+from tests.audit.streams_day import BEGIN_MS, MINUTE_MS, REBALANCES, TASKS, lived_by_streams
 
 from batonpass.audit.checks import BEHIND, superseded
 from batonpass.audit.day_scenario import Sampled
@@ -29,57 +26,15 @@ from batonpass.audit.plan import GroupPlan
 from batonpass.audit.spread import KINDS, part_results
 from batonpass.audit.whatif import INCOMPLETE, Facts, day_batch, recommendations, trial_batches
 from batonpass.codec.records import StoredRecord
-from batonpass.core.inputs import Input, Started
-from batonpass.core.replies import Done, Reply
-from batonpass.core.soft import Soft
-from batonpass.days.rows import EPOCH, GroupRecorder, GroupRows, rows_of_table
+from batonpass.days.rows import EPOCH, GroupRows, rows_of_table
 
-END_MS = MIDNIGHT_MS + 24 * HOUR_MS
-REBALANCES = 60
-TASKS = 6
-
-
-class _Recorded(Scene):
-    """A scene whose decisions are written down as a coordinator would."""
-
-    def __init__(self, recorder: GroupRecorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-
-    def do(self, item: Input) -> Reply:
-        group, soft = self.group, self.soft
-        reply = super().do(item)
-        assert self.last is not None
-        if self.last.records:
-            self.recorder.decided(group, soft, item, self.last, self.now_ms)
-        return reply
-
-
-def lived(acceptable_recovery_lag: int) -> GroupRows:
-    """Processes come, go and crash, and Kafka decides by itself at times; the coordinator starts anew once."""
-    app = Application(random.Random(7), tasks=TASKS)
-    app.copies["p9"] = {}
-    leader = Leader(TASKS, num_standby_replicas=1, acceptable_recovery_lag=acceptable_recovery_lag)
-    recorder = GroupRecorder("g", policy=leader.scene.policy)
-    leader.scene = scene = _Recorded(recorder)
-    scene.now_ms = MIDNIGHT_MS + MINUTE_MS
-    for number in range(REBALANCES):
-        if number == REBALANCES // 2:
-            scene.soft = Soft()
-            scene.ok(Started(), Done)
-        app.trouble()
-        # Several rebalances follow each other, as Kafka makes them until a move is complete.
-        for _ in range(4):
-            app.obey(leader.ask(*app.report()))
-            app.pass_time()
-        scene.now_ms += 10 * MINUTE_MS
-    return recorder.rows()
+END_MS = BEGIN_MS + 24 * 60 * MINUTE_MS
 
 
 @pytest.fixture(scope="module")
 def rows() -> GroupRows:
     """The rows of a day under Kafka's default for what lag is acceptable."""
-    return lived(10_000)
+    return lived_by_streams("g")
 
 
 def _ms(at: datetime) -> int:
@@ -100,7 +55,7 @@ def _results(rows: GroupRows) -> list[dict[str, Any]]:
         *flatten_records([_batch(rows, "record_log", RECORD_COLUMNS)]),
         *flatten_generations([_batch(rows, "generations", GENERATION_COLUMNS)]),
     ]
-    return [one for batch in part_results(part, MIDNIGHT_MS, END_MS, frames=True) for one in batch.to_pylist()]
+    return [one for batch in part_results(part, BEGIN_MS, END_MS, frames=True) for one in batch.to_pylist()]
 
 
 def _findings(rows: GroupRows) -> list[tuple[Finding, int]]:
@@ -126,7 +81,7 @@ def test_every_law_holds_by_the_records_alone(rows: GroupRows) -> None:
 
 def test_a_copy_that_fell_behind_between_two_rebalances_is_for_the_replay_to_judge() -> None:
     """Nobody tails the next owner's copy meanwhile. By the traces, it was caught up when it was chosen."""
-    rows = lived(100)
+    rows = lived_by_streams("g", 100)
     found = _findings(rows)
     assert {(one.law, one.detail.endswith(BEHIND)) for one, _ in found} == {("L7", True)}
     assert replayed(rows).findings == []
@@ -152,7 +107,7 @@ def test_the_what_if_says_that_it_does_not_simulate_it(rows: GroupRows) -> None:
         for one in rows_of_table(rows, "record_log")
         for payload in (one["payload"].encode(),)
     ]
-    days = day_batch(Facts("g", Sampled(), None, records), begin_ms=MIDNIGHT_MS, end_ms=END_MS)
+    days = day_batch(Facts("g", Sampled(), None, records), begin_ms=BEGIN_MS, end_ms=END_MS)
     lines = [tuple(row.values()) for batch in trial_batches([days]) for row in batch.to_pylist()]
     found = recommendations(lines)
     assert found.recommendations == ()

@@ -167,7 +167,7 @@ def _begin(audit: Audit, stack: ExitStack, note: Tell) -> DayTables:
 
 
 class _Auditor:
-    """Looks at one day."""
+    """Audits one day: each method is a step of it."""
 
     def __init__(self, tables: DayTables, audit: Audit, note: Tell) -> None:
         self._started_ms = int(time.time() * 1_000)

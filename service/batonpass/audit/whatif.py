@@ -139,7 +139,7 @@ def recommendations(lines: Iterable[tuple[str, int, str, str]]) -> Tried:
 
 
 class Facts(NamedTuple):
-    """What the day of one group is told from.
+    """What the day of one group is made a scenario from.
 
     ``snapshot`` has its version, its format and what it holds; ``records`` the number of each, when and under which
     coordinator epoch it was appended, and what was stored.
@@ -152,7 +152,7 @@ class Facts(NamedTuple):
 
 
 def facts_of(url: str, plan: DayPlan, one: GroupPlan) -> Facts:
-    """Read what the day of a group is told from."""
+    """Read what the day of a group is made a scenario from."""
     begin = datetime.fromtimestamp(plan.begin_ms / 1_000, UTC)
     group = f"group_id = {quoted(one.group)}"
     samples = (
@@ -207,7 +207,7 @@ class ReadDays:
 
 
 def day_batch(facts: Facts, *, begin_ms: int, end_ms: int) -> pa.RecordBatch:
-    """Return a day, once for each set of settings; one row with the reason where it cannot be told (``DAYS``)."""
+    """Return a day, once for each set of settings; one row with the reason where it cannot be played (``DAYS``)."""
     group = facts.group_id
     try:
         day = _day_of(facts, begin_ms, end_ms)
