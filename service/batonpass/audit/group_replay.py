@@ -7,7 +7,7 @@
 | a decision that was made again | the laws, as the coordinator checks them | that law |
 | the group when the day ends | the laws | that law |
 | task histories and generations, as readers are shown them | what follows from the records | L2 |
-| the first part of its last decision | the rest, by its trace or its task history | L2: the end of the log is missing |
+| its last decision, of which records are missing | its trace, or its task history | L2: the end of the log is missing |
 
 What cannot be read or followed is the notice replay-incomplete.
 
@@ -58,7 +58,6 @@ UNSURE_MS: Final = 60_000
 
 _changes_decoder: Final = msgspec.json.Decoder(tuple[Change, ...])
 _generation_decoder: Final = msgspec.json.Decoder(Generation)
-
 
 _Subject = tuple[str | None, str | None]
 """The task and the member that a finding is about."""
