@@ -269,7 +269,9 @@ def event_line(event: dict[str, Any], names: dict[str, str] | None = None) -> Te
     known = names or {}
     body = event.get("body") or {}
     # Instants say little beside the clock in front; whoever needs them asks for JSON.
-    particulars = {name: value for name, value in body.items() if value not in (None, "", [], {}) and name[-3:] != "_at"}
+    particulars = {
+        name: value for name, value in body.items() if value not in (None, "", [], {}) and name[-3:] != "_at"
+    }
     words = [f"{name}={_plain(value, known)}" for name, value in particulars.items()]
     who = [one for one in (event.get("task"), known.get(event.get("member") or "", event.get("member"))) if one]
     line = Text(f"{clock} ", style="dim")

@@ -31,6 +31,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from batonpass.simulate.copies import Copies, Rates, Role
+from batonpass.simulate.costs import ChangeCost, GroupOutcome
 from batonpass.simulate.kafka import eager
 from batonpass.simulate.kafka.assignor import (
     LATEST,
@@ -41,7 +42,6 @@ from batonpass.simulate.kafka.assignor import (
     assign,
     lags_of,
 )
-from batonpass.simulate.ledger import GroupOutcome, Ledger
 from batonpass.simulate.tasks import Task, TaskSet
 
 Assignor = Callable[[Iterable[ClientState], TaskSet, Kip441Config], Assignment]
@@ -123,7 +123,7 @@ class KafkaGroup:
         self._probe_at_ms: int | None = None
         # Since when the group has been at rest; None while it is not.
         self._rest_at_ms: int | None = None
-        self._ledger = self._new_ledger()
+        self._cost = self._new_cost()
 
     @classmethod
     def at_rest(
@@ -220,11 +220,11 @@ class KafkaGroup:
 
     def begin_change(self) -> None:
         """Count from here on."""
-        self._ledger = self._new_ledger()
+        self._cost = self._new_cost()
 
     def outcome(self) -> GroupOutcome:
         """What happened since the change began; a group that has not come to rest yet has no time to rest."""
-        return self._ledger.outcome(
+        return self._cost.outcome(
             now_ms=self.now_ms, restored_records=self._copies.restored_records, rest_at_ms=self._rest_at_ms
         )
 
@@ -265,7 +265,7 @@ class KafkaGroup:
 
     def _pass(self, to_ms: int) -> None:
         for _, task, at_ms in self._copies.advance(to_ms):
-            self._ledger.started(task, at_ms)
+            self._cost.started(task, at_ms)
 
     def _happen(self) -> None:
         """Let everything happen that is due now."""
@@ -365,7 +365,7 @@ class KafkaGroup:
         self._assigned = dict(assignment.clients)
         self._last_owners.update(self._owners)
         stateful = frozenset(self._tasks.stateful)
-        self._ledger.granted({task: owner for task, owner in self._owners.items() if task in stateful})
+        self._cost.granted({task: owner for task, owner in self._owners.items() if task in stateful})
         if withheld:
             self._start({client for pair in withheld.values() for client in pair}, in_step=True)
         elif assignment.probing_needed:
@@ -410,20 +410,20 @@ class KafkaGroup:
     def _grant(self, client: str, task: Task) -> None:
         self._owners[task] = client
         if self._copies.hold(client, task, Role.ACTIVE):
-            self._ledger.started(task, self.now_ms)
+            self._cost.started(task, self.now_ms)
 
     def _give_up(self, client: str, task: Task) -> None:
         del self._owners[task]
         self._copies.drop(client, task)
-        self._ledger.stopped(task, self.now_ms)
+        self._cost.stopped(task, self.now_ms)
 
     def _give_everything_up(self, client: str) -> None:
         for task in sorted(task for task, owner in self._owners.items() if owner == client):
             self._give_up(client, task)
 
-    def _new_ledger(self) -> Ledger:
+    def _new_cost(self) -> ChangeCost:
         stateful = frozenset(self._tasks.stateful)
-        ledger = Ledger(
+        cost = ChangeCost(
             (*self._tasks.stateful, *self._tasks.stateless),
             owners={task: owner for task, owner in self._last_owners.items() if task in stateful},
             now_ms=self.now_ms,
@@ -432,5 +432,5 @@ class KafkaGroup:
         for task in (*self._tasks.stateful, *self._tasks.stateless):
             owner = self._owners.get(task)
             if owner is None or not self._copies.is_current(owner, task):
-                ledger.stopped(task, self.now_ms)
-        return ledger
+                cost.stopped(task, self.now_ms)
+        return cost
