@@ -18,7 +18,7 @@ import uvicorn
 
 from batonpass import logs
 from batonpass.api.access import Gate, WithAdmin
-from batonpass.api.admission import AdmissionPolicy
+from batonpass.api.admission import Admission, AdmissionPolicy
 from batonpass.api.app import create_app
 from batonpass.api.calls import OPEN
 from batonpass.api.events import event_body
@@ -50,8 +50,6 @@ from batonpass.runtime.solver_process import SolverProcess
 from batonpass.sockets import advertised_url_of, bind, end_unread, room_for, url_of
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from batonpass.kafka.events import EventPublisher
     from batonpass.kafka.exchange import Exchange
     from batonpass.kafka.watch import ClusterWatch
@@ -113,7 +111,7 @@ class Process:
     solver: SolverProcess
     kafka: _Kafka | None = None
 
-    def app(self) -> FastAPI:
+    def app(self) -> Admission:
         """Return the application, which starts and stops this process with itself."""
         return create_app(self.service, self.policy, self.health, running=self.running)
 

@@ -161,7 +161,7 @@ def _everything_runs(moment: Moment) -> Moment:
     ]
     group = evolve(moment.group, records)
     heard = {member.id: heard_of(member, now_ms, group.config.session_timeout_ms) for member in members}
-    soft = replace(moment.soft, members=moment.soft.members.updated(heard))
+    soft = moment.soft._replace(members=moment.soft.members.updated(heard))
     at_rest = Moment(group, soft, now_ms).then(Heartbeat(last.id, 1, last.epoch, reported_by(last)))
     assert not at_rest.group.unsettled, "the group is not at rest"
     assert at_rest.group.next_probe_ms is None, "the group is not at rest"

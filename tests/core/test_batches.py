@@ -130,7 +130,7 @@ def test_a_heartbeat_that_arrives_with_the_look_at_its_lease_counts() -> None:
     scene = at_rest("a", "b")
     words = word(scene, "a"), word(scene, "b")
     scene.now_ms += 46_000
-    scene.soft = replace(scene.soft, wake_ms=scene.now_ms - 1_000)
+    scene.soft = scene.soft._replace(wake_ms=scene.now_ms - 1_000)
     first, _, last = together(scene, words[0], Tick(), words[1]).replies
     assert isinstance(first, Answer)
     assert isinstance(last, Fenced)

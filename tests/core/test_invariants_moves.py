@@ -173,7 +173,7 @@ def test_a_copy_that_is_meant_stays() -> None:
     assert broken(step([r.WarmupStalled(A, M2, NOW), dropped])) == ["L6"]
     lost = soft(m2=heard(_0_0=TaskReport("standby", lost=True)))
     assert broken(step([dropped], known=lost)) == []
-    unknown = replace(soft(), members=soft().members.without(M2))
+    unknown = soft()._replace(members=soft().members.without(M2))
     assert broken(step([dropped], known=unknown)) == ["L6"]
 
 
@@ -291,7 +291,7 @@ def test_an_heir_is_no_extra_copy() -> None:
 def of_m2(measured: MeasuredReport, known: Soft | None = None) -> Soft:
     """Return soft state in which this is the last report of m2 on 0_0."""
     base = known or soft()
-    return replace(base, members=base.members.having(M2, replace(heard(), reports={A: measured})))
+    return base._replace(members=base.members.having(M2, replace(heard(), reports={A: measured})))
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def two_changelogs() -> Group:
 def test_ends_that_fell_or_are_missing_tell_nothing() -> None:
     """An end that shrank belongs to another changelog; with several changelogs an unnamed position fits none."""
     report = MeasuredReport(TaskReport("standby", positions=(("", 90),)), NOW)
-    shrunk = replace(soft(), end_offsets=PMap({("store", 0): EndOffset(50, NOW, shrunk=True)}))
+    shrunk = soft()._replace(end_offsets=PMap({("store", 0): EndOffset(50, NOW, shrunk=True)}))
     assert recomputed_lags(group(), shrunk, report, A) == []
     assert recomputed_lags(two_changelogs(), soft(), report, A) == []
 

@@ -159,7 +159,7 @@ def test_suspicion_needs_a_broken_poll_and_silence() -> None:
     assert broken(step([r.MemberSuspected(M1)], known=silent)) == []
     assert broken(step([r.MemberSuspected(M1)])) == ["L1"]
     assert broken(step([r.MemberSuspected(M2)], known=silent)) == ["L1"]
-    assert broken(step([r.MemberSuspected(M1)], known=replace(silent, judge_from_ms=NOW + 1))) == ["L3"]
+    assert broken(step([r.MemberSuspected(M1)], known=silent._replace(judge_from_ms=NOW + 1))) == ["L3"]
 
 
 @pytest.mark.parametrize(
@@ -189,13 +189,13 @@ def test_a_silent_member_expires_when_it_may_be_judged() -> None:
     late = NOW + SESSION
     expiry = r.MemberGone(M1, Cause.EXPIRED, late, late)
     assert broken(step([expiry], item=Tick(), now_ms=late)) == []
-    early = replace(soft(), judge_from_ms=late + 1)
+    early = soft()._replace(judge_from_ms=late + 1)
     assert broken(step([expiry], item=Tick(), now_ms=late, known=early)) == ["L5"]
 
 
 def test_the_lease_of_the_unheard_counts_from_the_start() -> None:
     """A member that this coordinator has not heard may have been heard just before it started."""
-    unheard = replace(soft(), started_ms=NOW, judge_from_ms=0, members=soft().members.without(M1))
+    unheard = soft()._replace(started_ms=NOW, judge_from_ms=0, members=soft().members.without(M1))
     late = NOW + SESSION
     assert broken(step([r.MemberGone(M1, Cause.EXPIRED, late, late)], item=Tick(), now_ms=late, known=unheard)) == []
     soon = late - 1
@@ -206,7 +206,7 @@ def test_the_lease_of_the_unheard_counts_from_the_start() -> None:
 def test_a_timeout_declared_since_the_start_binds_nobody_unheard() -> None:
     """Who has not been heard since the start has not been answered what was declared after it."""
     early = SESSION - 100
-    unheard = replace(soft(), started_ms=NOW, judge_from_ms=NOW + early, members=soft().members.without(M1))
+    unheard = soft()._replace(started_ms=NOW, judge_from_ms=NOW + early, members=soft().members.without(M1))
     at_ms = NOW + early
     assert broken(step([r.MemberGone(M1, Cause.EXPIRED, at_ms, at_ms)], item=Tick(), now_ms=at_ms, known=unheard)) == []
 
@@ -262,9 +262,9 @@ def test_a_deleted_group_waits_for_the_last_lease() -> None:
 
 def test_a_start_judges_nobody_for_a_session_timeout() -> None:
     """After a start nobody is judged for the largest session timeout, and nobody goes by the start alone."""
-    calm = replace(soft(), judge_from_ms=NOW + SESSION)
+    calm = soft()._replace(judge_from_ms=NOW + SESSION)
     assert broken(step([], item=Started(), known=calm)) == []
-    assert broken(step([], item=Started(), known=replace(calm, judge_from_ms=NOW + SESSION - 1))) == ["L3"]
+    assert broken(step([], item=Started(), known=calm._replace(judge_from_ms=NOW + SESSION - 1))) == ["L3"]
     expired = r.MemberGone(M1, Cause.EXPIRED, NOW, NOW + SESSION)
     assert "L3" in broken(step([expired], item=Started(), known=calm))
     away = group(r.MemberAway(M1, NOW - 1, NOW - 5))

@@ -1,6 +1,6 @@
 """What members say: sequence numbers, epochs, confirmations, final positions, states."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
@@ -345,7 +345,7 @@ def test_what_is_known_of_a_member_is_kept_whatever_happens(happens: str) -> Non
     known = scene.soft.members[M1]
     said_before = {field.name: getattr(known, field.name) for field in fields(known)}
     wider = MemberSoftOfALaterVersion(**said_before, later="kept")
-    scene.soft = replace(scene.soft, members=scene.soft.members.having(M1, wider))
+    scene.soft = scene.soft._replace(members=scene.soft.members.having(M1, wider))
     for item in HAPPENS[happens]:
         scene.do(item)
     found = scene.soft.members[M1]

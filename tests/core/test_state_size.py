@@ -1,7 +1,5 @@
 """How much there is to restore: what is known of it, and that little state moves first."""
 
-from dataclasses import replace
-
 import pytest
 from tests.core.scene import Scene, copy, restoring, running
 
@@ -169,6 +167,6 @@ def test_of_a_member_that_has_not_said_what_it_has_nothing_is_told() -> None:
     scene.join("m2")
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     assert lag_at_start(view, scene.task("0_1"), M2) == 50_000
-    unheard = replace(scene.soft, members=PMap())
+    unheard = scene.soft._replace(members=PMap())
     view = View(scene.group, unheard, scene.now_ms, scene.policy)
     assert lag_at_start(view, scene.task("0_1"), M2) is None

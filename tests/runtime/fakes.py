@@ -184,7 +184,7 @@ class SmallCore:
                     self.assignments[MemberId(member)] = self.assignments.get(MemberId(member), 0) + 1
                     records.append(AssignmentChanged(MemberId(member), self.assignments[MemberId(member)], now_ms))
                 case Heartbeat():
-                    soft = replace(soft, members=soft.members.having(item.member_id, MemberSoft(now_ms, item.seq)))
+                    soft = soft._replace(members=soft.members.having(item.member_id, MemberSoft(now_ms, item.seq)))
                 case _:
                     pass
         replies = tuple(Done() for _ in inputs)

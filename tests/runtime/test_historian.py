@@ -1,8 +1,7 @@
 """What is committed beside the records is enough to rebuild who held what, and to decide everything again."""
 
-import dataclasses
 import random
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -328,11 +327,11 @@ SOFT = Soft(
 )
 
 
-@pytest.mark.parametrize("name", [part.name for part in fields(Soft)])
+@pytest.mark.parametrize("name", Soft._fields)
 def test_whatever_is_softly_known_is_traced(name: str) -> None:
     """Nothing of the soft state is left out of a trace, so that a decision is made again on what it was made on."""
     before = Soft()
-    after = dataclasses.replace(before, **{name: getattr(SOFT, name)})
+    after = before._replace(**{name: getattr(SOFT, name)})
     assert after != before
     for older, newer in ((before, after), (after, SOFT), (SOFT, before)):
         trace = Trace((Tick(),), 1, 0, soft_delta(older, newer), Policy(), "")

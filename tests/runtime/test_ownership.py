@@ -154,7 +154,7 @@ async def test_a_long_decision_holds_up_no_other_group() -> None:
         if group.id == GROUP and isinstance(inputs[0], PauseRequest):
             held.wait(10)
         decision = world.core.decide(group, soft, inputs, now_ms, policy)
-        return replace(decision, after=replace(decision.after, table=table)) if decision.records else decision
+        return decision._replace(after=replace(decision.after, table=table)) if decision.records else decision
 
     coordinator = Coordinator(replace(world.ports, decide=decide))
     await coordinator.ask(GROUP, ProbeRequest())
@@ -183,7 +183,7 @@ async def test_what_large_groups_and_declarations_cost_is_paid_beside_the_loop()
     def decide(group: Group, soft: Soft, inputs: tuple[Input, ...], now_ms: int, policy: Policy) -> Decision:
         beside.append((type(inputs[0]).__name__, threading.get_ident() != loop_thread))
         decision = world.core.decide(group, soft, inputs, now_ms, policy)
-        return replace(decision, after=replace(decision.after, table=table)) if decision.records else decision
+        return decision._replace(after=replace(decision.after, table=table)) if decision.records else decision
 
     def check(step: Transition) -> Sequence[Violation]:
         beside.append(("laws", threading.get_ident() != loop_thread))

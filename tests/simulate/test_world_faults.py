@@ -144,7 +144,7 @@ def test_a_coordinator_that_judges_at_once_is_caught(monkeypatch: pytest.MonkeyP
 
     def hasty(draft: DecisionDraft, item: Started) -> object:
         reply = real(draft, item)
-        draft.soft = replace(draft.soft, judge_from_ms=0)
+        draft.soft = draft.soft._replace(judge_from_ms=0)
         return reply
 
     monkeypatch.setattr(liveness, "started", hasty)
@@ -183,7 +183,7 @@ def test_a_decision_that_depends_on_order_is_caught(monkeypatch: pytest.MonkeyPa
     """L10: a reason taken from whichever member comes first in a mapping is found."""
 
     def first_come(group: Group, decision: Decision) -> Decision:
-        return replace(decision, reasons=(*decision.reasons, Reason(next(iter(group.members), "nobody"))))
+        return decision._replace(reasons=(*decision.reasons, Reason(next(iter(group.members), "nobody"))))
 
     for module in (coordinator, checks):
         monkeypatch.setattr(module, "decide", deciding(first_come))
@@ -194,7 +194,7 @@ def test_a_record_that_is_kept_back_is_caught(monkeypatch: pytest.MonkeyPatch) -
     """L2: a group that changed by more than its records is found."""
 
     def secretive(_group: Group, decision: Decision) -> Decision:
-        return replace(decision, records=decision.records[:-1]) if len(decision.records) > 1 else decision
+        return decision._replace(records=decision.records[:-1]) if len(decision.records) > 1 else decision
 
     monkeypatch.setattr(coordinator, "decide", deciding(secretive))
     found = {one.violations[0].law for one in map(run_world, map(draw, range(3))) if one.failed}

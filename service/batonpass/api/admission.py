@@ -74,7 +74,7 @@ class AdmissionPolicy:
 
 
 class Admission:
-    """The application's ASGI middleware. It answers every error that comes out of a route, as a problem."""
+    """The outermost ASGI application. It answers every error that comes out of a route, as a problem."""
 
     def __init__(
         self,

@@ -36,8 +36,11 @@ def create_app(
     health: Health,
     *,
     running: Callable[[], AbstractAsyncContextManager[None]],
-) -> FastAPI:
-    """Return the application that serves ``service`` to whom ``policy`` admits, while what it needs is ``running``."""
+) -> Admission:
+    """Return the application that serves ``service`` to whom ``policy`` admits, while what it needs is ``running``.
+
+    ``Admission`` stands in front of the framework, so that a heartbeat passes none of the framework's middleware.
+    """
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -59,16 +62,15 @@ def create_app(
     app.state.offload = Offload()
     for router in ROUTERS:
         app.include_router(router)
-    app.add_middleware(
-        Admission,
-        policy=policy,
-        calls=Calls(served(ROUTERS)),
-        routes=heartbeats.routes(service, policy.limits, policy.gate),
-        body_bytes_max=service.body_bytes_max,
-    )
     problems.install(app)
     openapi.install(app)
-    return app
+    return Admission(
+        app,
+        policy,
+        Calls(served(ROUTERS)),
+        heartbeats.routes(service, policy.limits, policy.gate),
+        body_bytes_max=service.body_bytes_max,
+    )
 
 
 def served(routers: tuple[APIRouter, ...]) -> list[tuple[str, str]]:

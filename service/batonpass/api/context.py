@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import re
 import secrets
-from collections import Counter
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import parse_qsl
@@ -107,10 +106,10 @@ class RequestContext:
         version = self.scope["http_version"]
         if version not in _VERSIONS:
             raise BadHead(f"HTTP/{version} is not spoken here; HTTP/1.1 is")
-        once = Counter(name for name, _ in self.scope["headers"] if name in (b"host", b"authorization"))
-        if once[b"authorization"] > 1:
+        names = [name for name, _ in self.scope["headers"]]
+        if names.count(b"authorization") > 1:
             raise BadHead("there are several Authorization headers; send one")
-        if once[b"host"] > 1 or (version == "1.1" and not once[b"host"]):
+        if names.count(b"host") > 1 or (version == "1.1" and b"host" not in names):
             raise BadHead("a request has one Host header")
         if self.headers.get(b"expect", b"100-continue").lower() != b"100-continue":
             raise BadHead("of Expect nothing but 100-continue is known")

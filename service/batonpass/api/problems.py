@@ -63,9 +63,13 @@ def problem_headers(error: ProtocolError) -> dict[str, str]:
 
 
 def install(app: FastAPI) -> None:
-    """Have what the framework itself refuses end as a problem: ``Admission`` answers it like every other error."""
+    """Have every error come out of the framework, what it refuses itself included: ``Admission`` answers them all."""
 
     async def unserved(request: Request, _error: Exception) -> Response:
         raise UnknownPath(f"nothing is served at {request.url.path}; /docs lists what is")
 
+    async def passed_on(_request: Request, error: Exception) -> Response:
+        raise error
+
     app.add_exception_handler(HTTPException, unserved)
+    app.add_exception_handler(Exception, passed_on)

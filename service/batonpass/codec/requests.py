@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
 from batonpass.codec.bodies import (
     NAME_CHARS_MAX,
@@ -84,7 +85,7 @@ def read_join(member_id: MemberId, body: bytes, *, tasks_max: int) -> Join:
         TooLarge: when it reports more than ``tasks_max`` tasks (413).
     """
     said, unknown_fields = _JOIN.parse(body)
-    fields = _given(said) | {
+    fields = asdict(said) | {
         "on_lease_lost": OnLeaseLost(said.on_lease_lost),
         "tasks": _reports(said.tasks, tasks_max),
         "unknown_fields": unknown_fields,
@@ -107,10 +108,8 @@ def read_heartbeat(member_id: MemberId, body: bytes, *, tasks_max: int) -> Heart
         TooLarge: when it reports more than ``tasks_max`` tasks (413).
     """
     said, unknown_fields = _HEARTBEAT.parse(body)
-    fields = _given(said) | {"unknown_fields": unknown_fields}
-    if not isinstance(said.tasks, UnsetType):
-        fields["tasks"] = _reports(said.tasks, tasks_max)
-    return Heartbeat(member_id, **fields)
+    tasks = None if said.tasks is UNSET else _reports(said.tasks, tasks_max)
+    return Heartbeat(member_id, said.seq, said.member_epoch, tasks, unknown_fields)
 
 
 def leave_of(member_id: MemberId, said: LeaveQuery) -> Leave:
@@ -147,11 +146,6 @@ def read_call(kind: str, member_id: MemberId, query: Mapping[str, str], body: by
             return eviction_of(member_id, _EVICT.read(query, prefix="query"))
         case _:
             raise refusal([("kind", f"{kind!r} is no call for a member")])
-
-
-def _given(said: Struct) -> dict[str, Any]:
-    """Return the fields of a body that were given; the input has them under the same names."""
-    return {name: value for name in said.__struct_fields__ if (value := getattr(said, name)) is not UNSET}
 
 
 def read_declaration(group_id: GroupId, body: bytes, *, if_match: int | None) -> tuple[GroupDeclaration, str]:
@@ -259,18 +253,19 @@ def _reports(said: Mapping[str, ReportBody], tasks_max: int) -> dict[TaskId, Tas
 
 
 def _report(said: ReportBody) -> TaskReport:
+    # In the order of its fields: with keywords, to read a heartbeat would take a fifth longer.
     return TaskReport(
-        role=said.role,
-        state=None if said.state is UNSET else _STATES[said.state],
-        lag=None if said.lag is UNSET else said.lag,
-        positions=_positions(said.position, said.positions),
-        end_offsets=_positions(said.end_offset, said.end_offsets),
-        lost=said.lost,
-        input_lag=None if said.input_lag is UNSET else said.input_lag,
-        detail=said.detail,
-        final_position=_positions(said.final_position, said.final_positions),
-        token=None if said.fencing_token is UNSET else said.fencing_token,
-        disk_bytes=None if said.disk_bytes is UNSET else said.disk_bytes,
+        said.role,
+        None if said.state is UNSET else _STATES[said.state],
+        None if said.lag is UNSET else said.lag,
+        _positions(said.position, said.positions),
+        _positions(said.end_offset, said.end_offsets),
+        said.lost,
+        None if said.input_lag is UNSET else said.input_lag,
+        said.detail,
+        _positions(said.final_position, said.final_positions),
+        None if said.fencing_token is UNSET else said.fencing_token,
+        None if said.disk_bytes is UNSET else said.disk_bytes,
     )
 
 

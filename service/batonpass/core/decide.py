@@ -9,8 +9,7 @@ replies.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from batonpass.core import commands, liveness, membership, recovery, reports, streams
 from batonpass.core import inputs as i
@@ -32,8 +31,7 @@ from batonpass.core.soft import Soft
 from batonpass.core.step import take_step
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What follows from the inputs.
 
     Attributes:
@@ -79,7 +77,7 @@ def decide(  # noqa: PLR0917 - the state, the inputs, the time, and the two thin
         liveness.find_wake(draft)
     replies = tuple([_reply(draft, item, outcome) for item, outcome in zip(inputs, outcomes, strict=True)])
     if draft.wake_ms != draft.soft.wake_ms:
-        draft.soft = replace(draft.soft, wake_ms=draft.wake_ms)
+        draft.soft = draft.soft._replace(wake_ms=draft.wake_ms)
     return Decision(tuple(draft.records), draft.group, draft.soft, replies, draft.wake_ms, tuple(draft.reasons))
 
 
@@ -275,7 +273,7 @@ def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, outcome: Reply) ->
     if isinstance(outcome, Taken):
         extra += outcome.ignored
     if isinstance(item, i.Join):
-        return replace(answer(draft.group, draft.soft, member, -1, extra), created=True)
+        return answer(draft.group, draft.soft, member, -1, extra)._replace(created=True)
     return answer(draft.group, draft.soft, member, _epoch_to_answer(item, member), extra)
 
 

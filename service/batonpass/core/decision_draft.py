@@ -6,8 +6,6 @@ call of ``decide``.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.leases import lease_end_ms
@@ -103,7 +101,7 @@ class DecisionDraft:
 
     def set_member_soft(self, member_id: MemberId, known: MemberSoft | None) -> None:
         """Replace what is known of a member. None forgets it."""
-        self.soft = replace(self.soft, members=self.soft.members.updated({member_id: known}))
+        self.soft = self.soft._replace(members=self.soft.members.updated({member_id: known}))
         self._view = None
 
     def lease_end_ms(self, member: Member) -> int:

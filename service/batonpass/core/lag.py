@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from batonpass.core.ids import TaskId, split_task_id
+from batonpass.core.ids import TaskId
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
@@ -96,8 +96,8 @@ def measure_lag(
             total += max(0, own_ends[topic] - position)
         else:
             return None, False
-    reported = {topic for topic, _ in report.positions}
-    if "" not in reported and any(topic not in reported for topic in changelogs):
+    reported = dict(report.positions)
+    if "" not in reported and not changelogs.keys() <= reported.keys():
         return None, False
     return total, False
 
@@ -113,10 +113,10 @@ def _end(topic: str, ends: PMap[tuple[str, int], EndOffset], changelogs: Mapping
 
 def changelogs_of(group: Group, task_id: TaskId) -> dict[str, int]:
     """Return the changelog topics of a task and its partition in them."""
-    name, partition = split_task_id(task_id)
+    name, _, partition = task_id.rpartition("_")
     for part in group.topology.subtopologies:
         if part.id == name:
-            return dict.fromkeys(part.changelog_topics, partition)
+            return dict.fromkeys(part.changelog_topics, int(partition))
     return {}
 
 

@@ -33,7 +33,7 @@ from batonpass.core.reports import park
 def started(draft: DecisionDraft, _item: Started) -> Reply:
     """Judge no member for the largest session timeout: the coordinator was not there to hear them (L3, L5)."""
     judge_from_ms = draft.now_ms + draft.group.longest_session_ms
-    draft.soft = replace(draft.soft, started_ms=draft.now_ms, judge_from_ms=judge_from_ms)
+    draft.soft = draft.soft._replace(started_ms=draft.now_ms, judge_from_ms=judge_from_ms)
     draft.wake_ms = None
     draft.needs_step = True
     find_wake(draft)
@@ -45,7 +45,7 @@ def notice_own_silence(draft: DecisionDraft) -> None:
     due_ms = draft.soft.wake_ms
     if due_ms is not None and draft.now_ms - due_ms > draft.policy.coordinator_lease_ms:
         judge_from_ms = draft.now_ms + draft.group.longest_session_ms
-        draft.soft = replace(draft.soft, judge_from_ms=judge_from_ms)
+        draft.soft = draft.soft._replace(judge_from_ms=judge_from_ms)
         draft.wake(judge_from_ms)
 
 
@@ -106,7 +106,7 @@ def _drop_departed(draft: DecisionDraft) -> None:
     """
     departed = {member_id: None for member_id in draft.soft.members if member_id not in draft.group.members}
     if departed:
-        draft.soft = replace(draft.soft, members=draft.soft.members.updated(departed))
+        draft.soft = draft.soft._replace(members=draft.soft.members.updated(departed))
 
 
 def _set_clock_back(draft: DecisionDraft) -> None:
@@ -117,12 +117,12 @@ def _set_clock_back(draft: DecisionDraft) -> None:
         if member_soft.heard_ms > draft.now_ms
     }
     if late:
-        draft.soft = replace(draft.soft, members=draft.soft.members.updated(late))
+        draft.soft = draft.soft._replace(members=draft.soft.members.updated(late))
     latest_ms = draft.now_ms + draft.group.longest_session_ms
     if draft.soft.judge_from_ms > latest_ms:
-        draft.soft = replace(draft.soft, judge_from_ms=latest_ms)
+        draft.soft = draft.soft._replace(judge_from_ms=latest_ms)
     if draft.soft.started_ms > draft.now_ms:
-        draft.soft = replace(draft.soft, started_ms=draft.now_ms)
+        draft.soft = draft.soft._replace(started_ms=draft.now_ms)
 
 
 def _expire(draft: DecisionDraft) -> None:

@@ -229,7 +229,7 @@ def _note_left_before_joining(draft: DecisionDraft, member_id: MemberId) -> None
     known = {**draft.soft.left_before_joining, member_id: draft.now_ms}
     oldest_ms = draft.now_ms - draft.policy.gone_retention_ms
     kept = sorted((at_ms, left_id) for left_id, at_ms in known.items() if at_ms >= oldest_ms)[-LEFT_BEFORE_JOINING_MAX:]
-    draft.soft = replace(draft.soft, left_before_joining=PMap({left_id: at_ms for at_ms, left_id in kept}))
+    draft.soft = draft.soft._replace(left_before_joining=PMap({left_id: at_ms for at_ms, left_id in kept}))
 
 
 def evict(draft: DecisionDraft, item: Eviction) -> Reply:

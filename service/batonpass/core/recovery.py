@@ -135,7 +135,7 @@ def _ask_for_full_reports(draft: DecisionDraft) -> None:
             if is_known and measured.report.role == "active"
         }
         member_softs[member_id] = replace(member_soft, full=False, reports=running)
-    draft.soft = replace(draft.soft, members=draft.soft.members.updated(member_softs))
+    draft.soft = draft.soft._replace(members=draft.soft.members.updated(member_softs))
     draft.needs_step = True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import InstanceId, MemberId, TaskId
@@ -11,8 +12,7 @@ from batonpass.core.model import Grant
 from batonpass.core.reasons import Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The answer to a join, a heartbeat or a long-poll.
 
     ``assignment`` is all that the member may hold, or None if the caller's epoch is the current one. ``report`` is

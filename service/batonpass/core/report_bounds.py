@@ -40,14 +40,17 @@ def bounded(group: Group, tasks: Mapping[TaskId, TaskReport], policy: Policy) ->
             unknown_tasks.append(f"{task_id} is not a task of this group")
             continue
         kept[task_id] = report
-        if report.positions or report.end_offsets or report.final_position:
+        offsets = report.positions + report.end_offsets + report.final_position
+        if offsets:
             known = changelogs[task_id.rpartition("_")[0]]
-            reported = (report.positions, report.end_offsets, report.final_position)
-            topics = {topic for offsets in reported for topic, _ in offsets if topic and topic not in known}
+            topics = {topic for topic, _ in offsets if topic and topic not in known}
             if topics and (why := _why_ignored(task_id, topics, is_any_named=bool(known), policy=policy)):
                 unknown_topics.extend(why)
-                positions, ends, final = [_without(offsets, topics) for offsets in reported]
-                kept[task_id] = report._replace(positions=positions, end_offsets=ends, final_position=final)
+                kept[task_id] = report._replace(
+                    positions=_without(report.positions, topics),
+                    end_offsets=_without(report.end_offsets, topics),
+                    final_position=_without(report.final_position, topics),
+                )
     return Bounded(kept, (*_named("unknown-task", unknown_tasks), *_named("unknown-field", unknown_topics)))
 
 

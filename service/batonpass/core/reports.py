@@ -114,7 +114,7 @@ def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int
             return soft
         member_soft = MemberSoft(now_ms)
     renewed = replace(member_soft, heard_ms=now_ms, poll_broken_ms=None)
-    return replace(soft, members=soft.members.having(item.member_id, renewed))
+    return soft._replace(members=soft.members.having(item.member_id, renewed))
 
 
 def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:
@@ -282,7 +282,7 @@ def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:
         changes[key] = EndOffset(offset, item.read_ms, shrunk=before is not None and offset < before.offset)
     ends = known.updated(changes)
     begins = draft.soft.begin_offsets.updated(item.begin_offsets)
-    draft.soft = replace(draft.soft, end_offsets=ends, begin_offsets=begins)
+    draft.soft = draft.soft._replace(end_offsets=ends, begin_offsets=begins)
     for member_id in sorted(draft.soft.members):
         member_soft = draft.soft.members[member_id]
         reports = dict(member_soft.reports)

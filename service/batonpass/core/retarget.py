@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
@@ -85,7 +85,7 @@ def place_now(draft: DecisionDraft) -> None:
         lower_bound = min(placed.lower_bound, moves) if target_plan.unreachable else placed.lower_bound
         _explain(draft, target_plan)
     if draft.soft.target_is_provisional is not is_provisional:
-        draft.soft = replace(draft.soft, target_is_provisional=is_provisional)
+        draft.soft = draft.soft._replace(target_is_provisional=is_provisional)
     if not changes:
         draft.explain(NoChange.SAME_TARGET)
         if group.placement_due_ms is None and group.generation_epoch == group.group_epoch:
@@ -104,7 +104,7 @@ def _keep(draft: DecisionDraft, problem: str) -> None:
     detail = f"the target stays unchanged, and is placed anew at the next change or probe: {problem}"
     draft.explain(NoChange.PLACEMENT_FAILED, detail=detail)
     if draft.soft.target_is_provisional:
-        draft.soft = replace(draft.soft, target_is_provisional=False)
+        draft.soft = draft.soft._replace(target_is_provisional=False)
     if group.placement_due_ms is not None or group.generation_epoch != group.group_epoch:
         draft.record(TargetPlaced(group.generation, group.group_epoch, draft.now_ms, {}, failed=detail))
 

@@ -91,8 +91,7 @@ class EndOffset(NamedTuple):
     shrunk: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Soft:
+class Soft(NamedTuple):
     """All soft state of one group.
 
     Attributes:
@@ -106,10 +105,10 @@ class Soft:
 
     started_ms: int = 0
     judge_from_ms: int = 0
-    members: PMap[MemberId, MemberSoft] = field(default_factory=PMap)
-    end_offsets: PMap[tuple[str, int], EndOffset] = field(default_factory=PMap)
-    begin_offsets: PMap[tuple[str, int], int] = field(default_factory=PMap)
+    members: PMap[MemberId, MemberSoft] = PMap()
+    end_offsets: PMap[tuple[str, int], EndOffset] = PMap()
+    begin_offsets: PMap[tuple[str, int], int] = PMap()
     wake_ms: int | None = None
     target_is_provisional: bool = True
-    left_before_joining: PMap[MemberId, int] = field(default_factory=PMap)
+    left_before_joining: PMap[MemberId, int] = PMap()
     other_assignor: str = ""

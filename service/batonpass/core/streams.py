@@ -84,7 +84,7 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     place_now(draft)
     assignor = "" if item.other is None else item.other.assignor
     if draft.soft.other_assignor != assignor:
-        draft.soft = replace(draft.soft, other_assignor=assignor)
+        draft.soft = draft.soft._replace(other_assignor=assignor)
     if item.other is not None:
         _explain_other(draft, item.other)
     else:

@@ -44,8 +44,7 @@ def reordered(group: Group, soft: Soft) -> tuple[Group, Soft]:
             gone=_reversed(group.gone),
             unsettled=_reversed(group.unsettled),
         ),
-        replace(
-            soft,
+        soft._replace(
             members=_reversed(soft.members),
             end_offsets=_reversed(soft.end_offsets),
             begin_offsets=_reversed(soft.begin_offsets),

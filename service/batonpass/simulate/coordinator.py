@@ -41,7 +41,7 @@ def heard(group: Group, soft: Soft, item: Input, now_ms: int) -> Soft:
     if not isinstance(item, Heartbeat | Join) or item.member_id not in group.members:
         return soft
     known = soft.members.get(item.member_id) or MemberSoft(now_ms)
-    return replace(soft, members=soft.members.having(item.member_id, replace(known, heard_ms=now_ms)))
+    return soft._replace(members=soft.members.having(item.member_id, replace(known, heard_ms=now_ms)))
 
 
 class Fate(StrEnum):
@@ -211,8 +211,8 @@ class Coordinator:
         self.lease_until_ms += by_ms
         soft, woken_ms = self.soft, self.soft.wake_ms
         later = {one: replace(member, heard_ms=member.heard_ms + by_ms) for one, member in soft.members.items()}
-        self.soft = replace(
-            soft, wake_ms=None if woken_ms is None else woken_ms + by_ms, members=soft.members.updated(later)
+        self.soft = soft._replace(
+            wake_ms=None if woken_ms is None else woken_ms + by_ms, members=soft.members.updated(later)
         )
         if self._wake_ms is not None:
             self._wake_ms += by_ms
