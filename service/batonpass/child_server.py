@@ -117,9 +117,9 @@ class ChildServer:
             self._lock = None
 
     def _try(self, order: ServerCommand, is_ready: Callable[[], bool]) -> bool:
-        told = {"command": list(order.command), "log": str(self._log), "user": order.user}
+        arguments = {"command": list(order.command), "log": str(self._log), "user": order.user}
         self.watchdog = process = subprocess.Popen(  # noqa: S603 - our own script
-            [sys.executable, "-I", "-S", child_watchdog.__file__, json.dumps(told)],
+            [sys.executable, "-I", "-S", child_watchdog.__file__, json.dumps(arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd="/",

@@ -8,16 +8,37 @@ from typing import Any
 from tests.api.conftest import Api
 
 from batonpass.codec.snapshots import read_snapshot, write_snapshot
-from batonpass.codec.views import group_body
+from batonpass.codec.views import group_body, member_body
 from batonpass.core.budget import HeldBack
 from batonpass.core.explain.status import describe_group
 from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.model import Group
+from batonpass.core.model import ActiveState, Group, Member
+from batonpass.core.pmap import PMap
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held
-from batonpass.core.soft import Soft
+from batonpass.core.soft import MeasuredReport, MemberSoft, Soft, TaskReport
 
 RUNNING = {"role": "active", "state": "running"}
+EVERYTHING = TaskReport(
+    role="warmup",
+    state=ActiveState.RESTORING,
+    lag=2,
+    positions=(("", 7),),
+    end_offsets=(("", 9),),
+    lost=True,
+    input_lag=3,
+    detail="why",
+    final_position=(("", 8),),
+    token=4,
+    disk_bytes=10,
+)
+SHOWN_ELSEWHERE = {
+    "lag": "the member shows the lag that the coordinator measured",
+    "end_offsets": "a part of that lag",
+    "final_position": "only with a confirmation; the history of the task has it",
+    "token": "the assignment has it",
+}
+"""What a report may have that is not among what a member last reported."""
 
 
 async def begin_handover(api: Api) -> str:
@@ -146,6 +167,19 @@ async def test_a_member_shows_what_it_has_and_said(api: Api) -> None:
     missing = await api.call("GET", "/orders/members/m9")
     assert (missing.status_code, missing.json()["type"]) == (404, "unknown-member")
     assert (await api.call("GET", "/other/members/m1")).json()["type"] == "unknown-group"
+
+
+def test_a_member_shows_every_field_of_its_report() -> None:
+    """Without any of them, it shows something else."""
+    less = {name: EVERYTHING._replace(**{name: TaskReport("none")._asdict()[name]}) for name in TaskReport._fields}
+
+    def shown(report: TaskReport) -> Any:
+        measured = MeasuredReport(report, at_ms=0, lag=2)
+        soft = Soft(members=PMap({MemberId("m1"): MemberSoft(0, reports={TaskId("0_0"): measured})}))
+        return member_body(soft, Member(MemberId("m1"), joined_ms=0), frozenset())
+
+    unseen = {name for name in less if shown(less[name]) == shown(EVERYTHING)}
+    assert unseen == SHOWN_ELSEWHERE.keys()
 
 
 async def test_the_three_assignments_show_a_move_under_way(api: Api) -> None:

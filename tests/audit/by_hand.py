@@ -12,7 +12,7 @@ import pyarrow as pa
 from batonpass.audit import checks, timeline
 from batonpass.audit.flatten import CHANGES, bounds_rows
 from batonpass.audit.part import Part
-from batonpass.audit.plan import GroupPart
+from batonpass.audit.plan import GroupPlan
 
 Row = dict[str, Any]
 
@@ -40,18 +40,18 @@ def in_order(*rows: Row, begin: int = 1) -> list[Row]:
 def audited(
     rows: Sequence[Row],
     *,
-    groups: Sequence[GroupPart] = (),
+    groups: Sequence[GroupPlan] = (),
     **bounds: Any,
 ) -> Iterator[Part]:
     """Lend a part of these rows to which every law was put."""
     last = max((one["seq"] for one in rows), default=0)
     whole: dict[str, Any] = {"group": "g", "base": 0, "known": True, "first": 1, "last": last, "missing": 0}
     arriving = [pa.RecordBatch.from_pylist(list(rows), schema=CHANGES)]
-    arriving += bounds_rows(groups or [GroupPart(**whole | bounds)])
+    arriving += bounds_rows(groups or [GroupPlan(**whole | bounds)])
     with Part(arriving, BEGIN_MS, BEGIN_MS + 86_400_000) as part:
         for step in timeline.STEPS:
             step(part)
-        for law in checks.LAWS:
+        for law in checks.STEPS:
             law(part)
         yield part
 

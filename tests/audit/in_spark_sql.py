@@ -13,7 +13,7 @@ from batonpass.audit.downtime import DEATHS, GAPS, STUCK_MS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-DOUBTFUL: Final = ("group_id", "task", "member", "seq", "holders", "held_token", "held_seq", "held_by")
+DOUBTFUL: Final = ("group_id", "task", "member", "seq", "may_run", "held_token", "held_seq", "held_by")
 """What is compared of ``checks.DOUBTFUL``."""
 
 _RIGHTS: Final = """
@@ -31,16 +31,16 @@ _RIGHTS: Final = """
           from changes j join changes d on j.group_id = d.group_id and j.seq < d.seq
          where j.what = 'joined' and d.what = 'deleted'
     ),
-    holders as (
+    may_run as (
         select group_id, task, member, min(seq) as since
-          from own where what in ('active', 'standby', 'warmup', 'adopted', 'claimed')
+          from own where what in ('active', 'standby', 'warmup', 'adopted', 'unreleased')
          group by group_id, task, member
     ),
     story as (
         select * from own
          union all
         select h.group_id, h.task, h.member, seq, 2 * place, 'gone', ms, null, until_ms, null, word
-          from holders h join departures d on h.group_id = d.group_id and h.member = d.member and h.since <= d.seq
+          from may_run h join departures d on h.group_id = d.group_id and h.member = d.member and h.since <= d.seq
          union all
         -- Whoever had the task gives it up to whom it was found with after lost commits.
         select distinct h.group_id, h.task, h.member, a.seq, 2 * a.place + 1, 'dropped', a.ms, cast(null as bigint),
@@ -51,7 +51,7 @@ _RIGHTS: Final = """
     ),
     roles as (
         select *, coalesce(last_value(role) ignore nulls over before, 'none') as role_before,
-               coalesce(last_value(if(role is null and what not in ('target', 'claimed'), null,
+               coalesce(last_value(if(role is null and what not in ('target', 'unreleased'), null,
                                       coalesce(what = 'gone' and until_ms <= ms, false))) ignore nulls over before,
                         false) as was_gone
           from (select *, case when what in ('active', 'adopted') then 'active'
@@ -62,25 +62,25 @@ _RIGHTS: Final = """
                           rows between unbounded preceding and 1 preceding)
     ),
     acts as (
-        select *, case when what in ('active', 'adopted') then 'hold'
-                       when what in ('released', 'waived') then 'free'
+        select *, case when what in ('active', 'adopted') then 'grant'
+                       when what in ('released', 'waived') then 'release'
                        when what = 'gone' and not was_gone then 'gone'
-                       when what = 'claimed' or (what in ('revoked', 'demoted', 'dropped') and role_before = 'active')
-                           then 'claim' end as act
+                       when what = 'unreleased' or (what in ('revoked', 'demoted', 'dropped') and role_before = 'active')
+                           then 'revocation' end as act
           from roles
     ),
     known as (
         select *, last_value(act) ignore nulls over before as last_act,
-               last_value(if(act = 'free', null, act)) ignore nulls over before as last_right,
-               last_value(if(act = 'hold', struct(ms, ready), null)) ignore nulls over before as last_hold
+               last_value(if(act = 'release', null, act)) ignore nulls over before as last_right,
+               last_value(if(act = 'grant', struct(ms, ready), null)) ignore nulls over before as last_grant
           from acts
         window before as (partition by group_id, task, member order by seq, place
                           rows between unbounded preceding and 1 preceding)
     ),
     licences as (
-        select *, case when act in ('hold', 'claim') then true
-                       when act = 'free' then coalesce(last_right = 'hold', false)
-                       when act = 'gone' then (role_before = 'active' or coalesce(last_act = 'claim', false))
+        select *, case when act in ('grant', 'revocation') then true
+                       when act = 'release' then coalesce(last_right = 'grant', false)
+                       when act = 'gone' then (role_before = 'active' or coalesce(last_act = 'revocation', false))
                                               and coalesce(until_ms > ms, false) end as licensed
           from known
     )
@@ -93,18 +93,18 @@ _RIGHTS: Final = """
 _DOUBTFUL: Final = """
     with
     counted as (
-        select *, sum(if(act is null, 0, int(licensed) - int(was_licensed))) over so_far as holders,
-               max(if(act = 'hold', token, null)) over before as held_token,
-               last_value(if(act = 'hold', struct(seq, member), null)) ignore nulls over before as held
+        select *, sum(if(act is null, 0, int(licensed) - int(was_licensed))) over so_far as may_run,
+               max(if(act = 'grant', token, null)) over before as held_token,
+               last_value(if(act = 'grant', struct(seq, member), null)) ignore nulls over before as held
           from rights
         window so_far as (partition by group_id, task order by seq, place
                           rows between unbounded preceding and current row),
                before as (partition by group_id, task order by seq, place
                           rows between unbounded preceding and 1 preceding)
     )
-    select group_id, task, member, seq, int(holders) as holders, held_token, held.seq as held_seq, held.member as held_by
+    select group_id, task, member, seq, int(may_run) as may_run, held_token, held.seq as held_seq, held.member as held_by
       from counted
-     where what = 'active' and (holders > 1 or token <= held_token)
+     where what = 'active' and (may_run > 1 or token <= held_token)
 """
 
 _GAPS: Final = """
@@ -129,12 +129,12 @@ _GAPS: Final = """
     ),
     runs as (
         select group_id, task, run,
-               min_by(struct(member, ms, seq, last_hold), nth) filter (where is_up) as up,
-               min(seq) filter (where act = 'claim' and is_runner) as claim_seq,
+               min_by(struct(member, ms, seq, last_grant), nth) filter (where is_up) as up,
+               min(seq) filter (where act = 'revocation' and is_runner) as revoked_seq,
                min_by(struct(ms, seq, what, word), nth)
                    filter (where what = 'stopped' or (is_runner and (is_end or is_fall))) as down,
                min(seq) filter (where is_fall and is_runner) as fell_seq,
-               min_by(ms, nth) filter (where act = 'hold' and what <> 'adopted') as taken_ms,
+               min_by(ms, nth) filter (where act = 'grant' and what <> 'adopted') as taken_ms,
                coalesce(bool_or(what = 'parked'), false) as parked
           from seen
          group by group_id, task, run
@@ -159,11 +159,11 @@ _GAPS: Final = """
     ),
     told as (
         select f.group_id, f.task, run, f.up.member as runner, next.member as next_runner, down, taken_ms,
-               coalesce(next.last_hold.ready, false) as is_ready, w.subtopology is not null as has_no_state,
+               coalesce(next.last_grant.ready, false) as is_ready, w.subtopology is not null as has_no_state,
                coalesce(mine.identity = theirs.identity, false) as is_same,
                coalesce(down.what = 'waived', false) as is_suspected,
                coalesce(down.what = 'waived' or (down.what = 'gone' and down.word in ({deaths})), false) as died,
-               coalesce(claim_seq is not null and (fell_seq is null or fell_seq > claim_seq), false) as is_handed,
+               coalesce(revoked_seq is not null and (fell_seq is null or fell_seq > revoked_seq), false) as is_handed,
                case when run = 0 then taken_ms
                     when down.what = 'gone' and down.word = 'expired'
                         then greatest(f.up.ms, down.ms - coalesce(session_ms, 0))

@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from tests.audit.streams_day import lived_by_streams
+
 from batonpass.codec.changes import changes_of
 from batonpass.codec.groups import GROUP_VERSION, encode_group
 from batonpass.codec.records import StoredRecord, decode_records, encode_record
@@ -21,7 +23,7 @@ from batonpass.days.plant import Fault, plant
 from batonpass.days.rows import EPOCH, GroupRows
 from batonpass.days.writing import make_days, write
 from batonpass.postgres.connect import connect
-from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
 
 DAY = date(2026, 11, 18)
 MIDNIGHT = datetime(2026, 11, 18, tzinfo=UTC)
@@ -44,11 +46,14 @@ STEPS = (
 
 def scenario(group: str, steps: Sequence[Step] = STEPS, until_ms: int | None = 24 * HOUR_MS) -> Scenario:
     """Return a small day: three workers and a fourth, six tasks with state and two without."""
-    sorts = (TaskSort((40_000,) * 6, (5.0,) * 6), TaskSort((0, 0), (0.0, 0.0), stateful=False))
+    subtopologies = (
+        SimulatedSubtopology((40_000,) * 6, (5.0,) * 6),
+        SimulatedSubtopology((0, 0), (0.0, 0.0), stateful=False),
+    )
     names = ("w0", "w1", "w2", "late")
     workers = tuple(Worker(name, restore_per_second=2_000) for name in names)
     return Scenario(
-        *(group, sorts, workers, names[:3]),
+        *(group, subtopologies, workers, names[:3]),
         group=group,
         steps=tuple(steps),
         until_ms=until_ms,
@@ -302,6 +307,7 @@ def whole_day() -> list[GroupRows]:
         lived("calm"),
         _altered(lived("otherwise", few), "otherwise"),
         _altered(lived("older", few), "older", "0.0.1+x"),
+        lived_by_streams("streams"),
     ]
     return [*with_traces, *(make(with_traces[0], name) for name, make in VARIANTS.items())]
 

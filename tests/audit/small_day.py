@@ -13,7 +13,7 @@ from batonpass.core.model import Group
 from batonpass.core.records import Record
 from batonpass.core.soft import Soft
 from batonpass.runtime.chores import sample_of
-from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.play import play
 
 DAY: Final = date(2026, 11, 20)
@@ -25,7 +25,10 @@ NAMES: Final = ("a", "b", "c", "d")
 SCENARIO: Final = Scenario(
     name="small",
     group="small",
-    tasks=(TaskSort((900_000,) * 12, (4.0,) * 12), TaskSort((0,) * 2, (0.0,) * 2, stateful=False)),
+    subtopologies=(
+        SimulatedSubtopology((900_000,) * 12, (4.0,) * 12),
+        SimulatedSubtopology((0,) * 2, (0.0,) * 2, stateful=False),
+    ),
     workers=tuple(Worker(name, tags={"zone": name}, restore_per_second=10_000) for name in (*NAMES, "e")),
     present=NAMES,
     config={"max_warmup_replicas": 1, "num_standby_replicas": 1},

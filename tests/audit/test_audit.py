@@ -67,7 +67,7 @@ def test_whatever_was_planted_is_found_where_it_was_planted(audited: Audited) ->
         assert notices[group] - ALSO == laws, f"{group}: {told(audited, group)}"
         assert fatal[group] <= {"L9"}, f"{group}: {told(audited, group)}"
     assert {*fatal, *notices} == {*FATAL, *NOTICED}
-    assert {*VARIANTS, "calm", "otherwise", "older"} == {*FATAL, *NOTICED, "calm", "clean"}
+    assert {*VARIANTS, "calm", "otherwise", "older", "streams"} == {*FATAL, *NOTICED, "calm", "clean", "streams"}
 
 
 def test_what_was_found_is_heard_once(audited: Audited) -> None:
@@ -76,8 +76,12 @@ def test_what_was_found_is_heard_once(audited: Audited) -> None:
 
 
 def test_a_clean_day_has_no_findings(audited: Audited) -> None:
-    """A day with a crash, restarts, a drain and a new coordinator says nothing, with traces and without."""
+    """A day with a crash, restarts, a drain and a new coordinator says nothing, with traces and without.
+
+    Neither does the day of a Kafka Streams application.
+    """
     assert told(audited, "calm") == []
+    assert told(audited, "streams") == []
     assert told(audited, "clean") == []
     assert audited.result.findings_left_out == 0
 
@@ -130,7 +134,7 @@ def test_logged_decisions_are_decided_again(audited: Audited) -> None:
 def test_the_day_is_measured(audited: Audited) -> None:
     """The measures of a quiet group add up, by cause and in all."""
     days = {day.group: day for day in audited.result.groups}
-    assert set(days) == {*VARIANTS, "calm", "otherwise", "older"}
+    assert set(days) == {*VARIANTS, "calm", "otherwise", "older", "streams"}
     calm, causes = days["calm"].measures, days["calm"].downtime_by_cause
     assert calm["tasks_max"] == 8
     assert calm["members_max"] == 4

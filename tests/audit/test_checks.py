@@ -13,7 +13,7 @@ from batonpass.audit import checks
 from batonpass.audit.checks import superseded
 from batonpass.audit.findings import END_MISSING, Finding, Severity
 from batonpass.audit.flatten import topology_word
-from batonpass.audit.plan import DayPlan, GroupPart
+from batonpass.audit.plan import DayPlan, GroupPlan
 from batonpass.core.model import Subtopology, Topology
 
 
@@ -76,7 +76,7 @@ def test_a_record_with_a_wrong_date_is_found() -> None:
 
 def test_groups_are_looked_at_apart() -> None:
     """What is missing in one group is not made up for by another, nor held against it."""
-    groups = [GroupPart(name, 0, True, 1, 3, 0) for name in ("g", "h")]
+    groups = [GroupPlan(name, 0, True, 1, 3, 0) for name in ("g", "h")]
     rows = [row(seq) for seq in (1, 2, 3)] + [row(seq, group_id="h") for seq in (1, 3)]
     assert [(one["group_id"], one["sequences"]) for one in found(rows, groups=groups)] == [("h", [1, 3])]
 
@@ -87,8 +87,8 @@ LOST = END_MISSING
 def edge_findings(**known: Any) -> list[tuple[str, str, str, tuple[int, ...]]]:
     """Return what is found at the ends of the log of a group of nine records, of which this is known."""
     whole: dict[str, Any] = {"group": "g", "base": 0, "known": True, "first": 1, "last": 9, "missing": 0}
-    plan = DayPlan(DAY, BEGIN_MS, BEGIN_MS + 86_400_000, (GroupPart(**whole | known),))
-    return [(one.law, one.severity, one.detail, one.sequences) for one in checks.edges(plan)]
+    plan = DayPlan(DAY, BEGIN_MS, BEGIN_MS + 86_400_000, (GroupPlan(**whole | known),))
+    return [(one.law, one.severity, one.detail, one.sequences) for one in checks.log_ends(plan)]
 
 
 @pytest.mark.parametrize(
@@ -270,8 +270,8 @@ LEFT: Final = row(0, "gone", "a", until_ms=0, word="left")
         ((TAKEN[0], LEFT), False),
         ((TAKEN[0], DIED), True),
         ((DIED, LEFT), False),
-        ((LEFT, row(0, "claimed", "a", TASK)), True),
-        ((LEFT, row(0, "claimed", "a", TASK), LEFT), False),
+        ((LEFT, row(0, "unreleased", "a", TASK)), True),
+        ((LEFT, row(0, "unreleased", "a", TASK), LEFT), False),
         ((TAKEN[0], row(0, "waived", "a", TASK)), False),
     ],
 )
@@ -324,7 +324,7 @@ def handed_over(*between: Row, before: Sequence[Row] = (), taken: Sequence[Row] 
         ((), "no copy of it"),
         ((COPY,), "a standby that was not caught up"),
         ((COPY | {"what": "warmup"},), "a warmup that was not caught up"),
-        ((row(0, "heir", "b", TASK),), "no copy of it"),
+        ((row(0, "next-owner", "b", TASK),), "no copy of it"),
         # To be drained without a deadline is no haste; nor are another's suspicion, or trouble with another task.
         ((row(0, "drain", "a"),), "no copy of it"),
         ((row(0, "suspected", "b"),), "no copy of it"),
@@ -334,9 +334,9 @@ def handed_over(*between: Row, before: Sequence[Row] = (), taken: Sequence[Row] 
 def test_a_task_is_not_taken_for_a_member_that_is_not_caught_up(between: Sequence[Row], copy: str) -> None:
     """From an owner that runs it, and for nobody's failure."""
     rows = handed_over(*between)
-    claim, taken = len(rows) - 3, len(rows) - 1
+    revoked, taken = len(rows) - 3, len(rows) - 1
     assert [(one["law"], one["member"], one["detail"], one["sequences"]) for one in found(rows)] == [
-        ("L7", "b", f"taken from a, which ran it, at {clock(claim)} for b, which had {copy}", [claim, taken])
+        ("L7", "b", f"taken from a, which ran it, at {clock(revoked)} for b, which had {copy}", [revoked, taken])
     ]
     assert found([*rows, row(len(rows) + 1)], first=len(rows)) == []
 
@@ -358,7 +358,7 @@ NEW_COORDINATOR: Final = (*TAKEN, grant("b", 2, ready=False, coordinator_epoch=2
         (handed_over(row(0, "drain", "a", until_ms=FAR_MS)), handed_over(row(0, "drain", "c", until_ms=FAR_MS))),
         (handed_over(row(0, "parked", task=TASK)), handed_over(row(0, "parked", task="0_1"))),
         (handed_over(runs("a", "failed")), handed_over(runs("b", "failed"))),
-        (handed_over(row(0, "heir", "c", TASK)), handed_over(row(0, "heir", "b", TASK))),
+        (handed_over(row(0, "next-owner", "c", TASK)), handed_over(row(0, "next-owner", "b", TASK))),
         (handed_over(COPY, taken=NEW_COORDINATOR), handed_over(taken=NEW_COORDINATOR)),
         (handed_over(before=[topology(s0=False)]), handed_over(before=[topology(s0=True, s1=False)])),
         (handed_over(taken=(*TAKEN, grant("a", 2, ready=False), runs("a"))), handed_over()),
@@ -369,7 +369,7 @@ NEW_COORDINATOR: Final = (*TAKEN, grant("b", 2, ready=False, coordinator_epoch=2
         "deadline",
         "parked",
         "failed",
-        "not the heir",
+        "not the next owner",
         "new coordinator",
         "stateless",
         "the same",
@@ -392,14 +392,14 @@ def returned(*between: Row, before: Sequence[Row] = ()) -> list[Row]:
 def test_one_change_of_target_is_one_handover(between: Sequence[Row]) -> None:
     """To say the same target again is no change of it, nor has a member to do with it that had no copy."""
     rows = returned(*between, before=[row(0, "target", "b", TASK)])
-    claims = [one["seq"] for one in rows if one["what"] == "revoked"]
+    revocations = [one["seq"] for one in rows if one["what"] == "revoked"]
     assert [(one["law"], one["task"], one["member"], one["detail"], one["sequences"]) for one in found(rows)] == [
         (
             *("L8", TASK, "a", f"2 handovers from running owners for one change of its target, since {clock(4)}"),
-            claims,
+            revocations,
         )
     ]
-    assert found([*rows, row(len(rows) + 1)], first=claims[-1] + 1) == []
+    assert found([*rows, row(len(rows) + 1)], first=revocations[-1] + 1) == []
 
 
 @pytest.mark.parametrize(
@@ -446,7 +446,7 @@ def test_warmups_stay_within_the_budget_of_the_group() -> None:
         )
     ]
     assert found([*full, row(7)], first=7) == []
-    for what in ("dropped", "standby", "heir"):
+    for what in ("dropped", "standby", "next-owner"):
         assert found(in_order(settings(1, 2), DRAINS, *three, row(0, what, "a", "0_0"), fourth)) == []
 
 

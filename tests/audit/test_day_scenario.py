@@ -49,16 +49,19 @@ def test_members_settings_and_tasks_are_told() -> None:
     assert scenario.present == NAMES
     assert {worker.name: worker.tags["zone"] for worker in scenario.workers} == {name: name for name in (*NAMES, "e")}
     assert scenario.config == {"max_warmup_replicas": 1, "num_standby_replicas": 1}
-    assert [(sort.partitions, sort.stateful) for sort in scenario.tasks] == [(12, True), (2, False)]
+    assert [(subtopology.partitions, subtopology.stateful) for subtopology in scenario.subtopologies] == [
+        (12, True),
+        (2, False),
+    ]
     assert scenario.until_ms == DAY_MS
 
 
 def test_state_and_speed_are_told() -> None:
     """The state of tasks is found to within a few percent, and how fast members restore to within a fifth."""
     scenario = told(noted()).scenario
-    known = [size for size in scenario.tasks[0].records if size > 0]
+    known = [size for size in scenario.subtopologies[0].records if size > 0]
     assert all(abs(size - 900_000) < 0.05 * 900_000 for size in known)
-    assert all(abs(rate - 4.0) < 0.5 for rate in scenario.tasks[0].rate)
+    assert all(abs(rate - 4.0) < 0.5 for rate in scenario.subtopologies[0].rate)
     assert all(8_000 < worker.restore_per_second < 12_000 for worker in scenario.workers)
 
 
@@ -104,9 +107,9 @@ def test_the_end_of_a_changelog_is_not_taken_for_state_that_was_restored_at_once
     scenario = day_scenario(
         Group(GroupId("small")), far, Sampled({}, found.restored), begin_ms=begin_ms, end_ms=end_ms
     ).scenario
-    assert max(scenario.tasks[0].records) < 10**6
+    assert max(scenario.subtopologies[0].records) < 10**6
     later = day_scenario(Group(GroupId("small")), far, Sampled(), begin_ms=BEGIN_MS, end_ms=end_ms).scenario
-    assert max(later.tasks[0].records) > 10**9
+    assert max(later.subtopologies[0].records) > 10**9
 
 
 def test_without_samples_the_speed_is_learnt_from_how_long_copies_took() -> None:

@@ -13,7 +13,7 @@ from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, SCENARIO, Noted
 from batonpass.audit import checks, downtime, timeline
 from batonpass.audit.flatten import RECORD_COLUMNS, bounds_rows, flatten_records
 from batonpass.audit.part import Part
-from batonpass.audit.plan import GroupPart
+from batonpass.audit.plan import GroupPlan
 from batonpass.codec.records import encode_record
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
@@ -46,9 +46,9 @@ def gaps(noted: Noted, begin_ms: int, end_ms: int) -> Sequence[Row]:
         rows.append(("small", seq, at_ms, epoch, stored.kind, stored.version, stored.payload.decode()))
     columns = [pa.array(column) for column in zip(*rows, strict=True)]
     batch = pa.RecordBatch.from_arrays(columns, list(RECORD_COLUMNS))
-    group = GroupPart(group="small", base=0, known=True, first=1, last=len(rows), missing=0)
+    group = GroupPlan(group="small", base=0, known=True, first=1, last=len(rows), missing=0)
     with Part([*flatten_records([batch]), *bounds_rows([group])], begin_ms, end_ms) as part:
-        for step in (*timeline.STEPS, *checks.LAWS):
+        for step in (*timeline.STEPS, *checks.STEPS):
             step(part)
         for step in downtime.STEPS:
             step(part)

@@ -147,7 +147,9 @@ def test_a_snapshot_says_since_when_a_task_is_not_run() -> None:
     assert since_ms == planted.MIDNIGHT_MS + planted.QUIET_MS + 1_000
 
 
-@pytest.mark.parametrize("name", ["records", "snapshots", "generations", "traces", "warmups", "histories", "told"])
+@pytest.mark.parametrize(
+    "name", ["records", "snapshots", "generations", "traces", "warmups", "histories", "whole_generations"]
+)
 def test_the_audit_and_the_schema_agree(planted_url: str, name: str) -> None:
     """Each table that is read has the columns that the audit names, of the types that it expects."""
     wanted = tables.SCHEMAS[name]

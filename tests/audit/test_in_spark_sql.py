@@ -15,7 +15,7 @@ from tests.audit.by_hand import BEGIN_MS, Row, row
 from batonpass.audit import checks, downtime, timeline
 from batonpass.audit.flatten import CHANGES, bounds_rows, topology_word
 from batonpass.audit.part import Part
-from batonpass.audit.plan import GroupPart
+from batonpass.audit.plan import GroupPlan
 from batonpass.core.model import Subtopology, Topology
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ PATIENCE = json.dumps({"session_timeout_ms": 45_000, "suspect_timeout_ms": 2_000
 KINDS = (
     *(("active", 8), ("reported", 12), ("revoked", 5), ("released", 5), ("standby", 2), ("warmup", 3), ("demoted", 2)),
     *(("gone", 3), ("away", 1), ("joined", 3), ("waived", 1), ("adopted", 1), ("dropped", 1), ("target", 2)),
-    *(("heir", 2), ("parked", 0.3), ("deleted", 0.3), ("suspected", 1), ("stalled", 1), ("other", 1)),
+    *(("next-owner", 2), ("parked", 0.3), ("deleted", 0.3), ("suspected", 1), ("stalled", 1), ("other", 1)),
 )
 
 
@@ -41,7 +41,7 @@ def random_day(group: str, chance: random.Random) -> list[Row]:
     rows = [row(1, "config", word=PATIENCE), row(1, "topology", place=1, word=TOPOLOGY)]
     if chance.random() < 0.3:
         rows += [row(0, what, chance.choice("abc"), "0_0", place=place, until_ms=BEGIN_MS + chance.randrange(10**6))
-                 for place, what in ((-2, "stopped"), (-1, "claimed"))]  # fmt: skip
+                 for place, what in ((-2, "stopped"), (-1, "unreleased"))]  # fmt: skip
     ms, token = BEGIN_MS - 1_000_000, 0
     for seq in range(2, RECORDS):
         what = chance.choices(kinds, weights)[0]
@@ -71,7 +71,7 @@ def told(rows: list[Row]) -> list[str]:
 def test_random_days_come_to_the_same(spark: SparkSession, seed: int) -> None:
     """Every doubtful grant with what speaks against it, and every gap with its cause, of some hundred random logs."""
     chance = random.Random(seed)
-    groups = [GroupPart(f"g{number}", 0, True, 1, RECORDS - 1, 0) for number in range(GROUPS)]
+    groups = [GroupPlan(f"g{number}", 0, True, 1, RECORDS - 1, 0) for number in range(GROUPS)]
     rows = pa.RecordBatch.from_pylist(
         [one for part in groups for one in random_day(part.group, chance)], schema=CHANGES
     )
@@ -85,5 +85,5 @@ def test_random_days_come_to_the_same(spark: SparkSession, seed: int) -> None:
     assert told(in_spark_sql.doubtful(changes).toArrow().to_pylist()) == told(doubtful)
     assert told(in_spark_sql.gaps(changes, BEGIN_MS, END_MS).toArrow().to_pylist()) == told(gaps)
     # Not of two empty lists: grants of every kind were doubtful, and there were gaps of every cause.
-    assert Counter(one["holders"] > 1 for one in doubtful).keys() == {True, False}
+    assert Counter(one["may_run"] > 1 for one in doubtful).keys() == {True, False}
     assert {one["cause"] for one in gaps} == {"warm-handover", "failover", "cold-start", "restart", "stuck"}

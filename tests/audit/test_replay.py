@@ -1,4 +1,4 @@
-"""A day that was written down is made again to the same, with and without its traces; what is altered is told."""
+"""A day that was written down is made again to the same, with and without its traces; what is altered is found."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from tests.audit.retold import retold
+from tests.audit.replayed import replayed
 from tests.audit.small_day import DAY, SCENARIO
 from tests.runtime.stories import STORIES, Told, fails_to_be_placed, hands_over
 from tests.runtime.test_historian import Written, played
 
-from batonpass.audit.replay import DayOfGroup, GroupReplay
+from batonpass.audit.group_replay import GroupReplay
+from batonpass.audit.plan import GroupPlan
 from batonpass.codec.generations import PROBE
 from batonpass.codec.records import encode_record
 from batonpass.codec.traces import TRACE_VERSION, encode_trace
@@ -29,7 +30,9 @@ CODE = "code-1"
 
 def made_again(group: str, written: Sequence[Written], *, traced: bool, code: str = CODE) -> GroupReplay:
     """Return what comes of decisions that were written down, all of one day, when they are made again by ``code``."""
-    again = GroupReplay(group, code, DayOfGroup(1, 0, is_end=True, is_cut=False, has_histories=True))
+    last = sum(len(one.records) for one in written)
+    plan = GroupPlan(group, 0, known=True, first=1, last=last, missing=0, ends=True)
+    again = GroupReplay(plan, begin_ms=0, code=code, has_histories=True)
     again.begin_empty()
     version = 0
     for one in written:
@@ -49,7 +52,7 @@ def made_again(group: str, written: Sequence[Written], *, traced: bool, code: st
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
-    """Collect what a coordinator would write of every story that is told."""
+    """Collect what a coordinator would write of every story."""
     found: list[Written] = []
     plain = Told.do
     historians: dict[int, Historian] = {}
@@ -79,7 +82,7 @@ def test_a_story_is_made_again_to_the_same(story: Callable[[], Told], written: l
     """Handovers, storms, drains, restarts, suspicions, lost commits: nobody is accused of any."""
     scene = story()
     again = made_again(scene.group.id, written, traced=traced)
-    assert [one for one in again.told if not one.detail.startswith("when the day ended")] == []
+    assert [one for one in again.findings if not one.detail.startswith("when the day ended")] == []
     assert again.replayed == (len(written) if traced else 0)
 
 
@@ -88,7 +91,7 @@ def test_a_story_is_made_again_to_the_same(story: Callable[[], Told], written: l
 def test_whatever_happens_is_made_again_to_the_same(seed: int, *, traced: bool) -> None:
     """Some hundred random things, several of them at one instant."""
     scene = played(seed)
-    assert made_again(scene.group.id, scene.written, traced=traced).told == []
+    assert made_again(scene.group.id, scene.written, traced=traced).findings == []
 
 
 def test_other_words_of_another_version_are_no_fault() -> None:
@@ -103,9 +106,9 @@ def test_other_words_of_another_version_are_no_fault() -> None:
     reasons = tuple(one._replace(detail="in other words") for one in history.generation.reasons)
     other = replace(history, generation=history.generation._replace(reasons=reasons))
     written = [*scene.written[:place], replace(scene.written[place], history=other), *scene.written[place + 1 :]]
-    (fault,) = made_again(scene.group.id, written, traced=True).told
+    (fault,) = made_again(scene.group.id, written, traced=True).findings
     assert "in other words as shown" in fault.detail
-    assert made_again(scene.group.id, written, traced=True, code="code-2").told == []
+    assert made_again(scene.group.id, written, traced=True, code="code-2").findings == []
 
 
 @pytest.mark.parametrize("named", [(), (PROBE,), ("join",)])
@@ -120,11 +123,11 @@ def test_what_nothing_had_asked_for_a_probe_placed_also_where_no_trigger_is_name
         generation = one.history.generation
         shown = generation if generation is None else generation._replace(triggers=named)
         unasked.append(Written(records, replace(one.history, generation=shown), one.trace))
-    told = made_again(scene.group.id, unasked, traced=False).told
-    assert any("triggers" in one.detail for one in told) == (named == ("join",))
+    found = made_again(scene.group.id, unasked, traced=False).findings
+    assert any("triggers" in one.detail for one in found) == (named == ("join",))
 
 
-def test_what_follows_from_a_decision_that_comes_out_otherwise_is_not_told_again() -> None:
+def test_what_follows_from_a_decision_that_comes_out_otherwise_is_not_found_again() -> None:
     """A record that was altered has later decisions come out otherwise, too; it says which field, then and now."""
     scene = played(0)
     place, record = next(
@@ -136,10 +139,10 @@ def test_what_follows_from_a_decision_that_comes_out_otherwise_is_not_told_again
     decision = scene.written[place]
     altered = tuple(replace(one, at_ms=1) if one is record else one for one in decision.records)
     again = made_again(scene.group.id, [*scene.written[:place], replace(decision, records=altered)], traced=True)
-    (found,) = [one for one in again.told if one.law == "L10"]
+    (found,) = [one for one in again.findings if one.law == "L10"]
     assert f"probe-scheduled: at_ms 1 then, {record.at_ms} now (the same code)" in found.detail
     whole = [*scene.written[:place], replace(decision, records=altered), *scene.written[place + 1 :]]
-    assert [one.detail for one in made_again(scene.group.id, whole, traced=True).told if one.law == "L10"] == [
+    assert [one.detail for one in made_again(scene.group.id, whole, traced=True).findings if one.law == "L10"] == [
         found.detail
     ]
 
@@ -152,8 +155,8 @@ def rows() -> GroupRows:
 
 def test_a_clean_day_is_decided_again_to_the_same(rows: GroupRows) -> None:
     """Every traced decision is replayed, none differs, and no law is found broken."""
-    again = retold(rows)
-    assert again.told == []
+    again = replayed(rows)
+    assert again.findings == []
     assert again.replayed == len(rows.tables["traces"]) > 50
     assert again.differing == 0
 
@@ -161,14 +164,14 @@ def test_a_clean_day_is_decided_again_to_the_same(rows: GroupRows) -> None:
 @pytest.mark.parametrize("fault", [Fault.TWO_OWNERS, Fault.COLD_PROMOTION])
 def test_what_no_core_decided_is_found(rows: GroupRows, fault: Fault) -> None:
     """Of records that a defective coordinator wrote no trace tells; what it wrote beside them is as it would be."""
-    again = retold(plant(rows, [fault]))
-    (one,) = [one for one in again.told if one.law == "L10"]
+    again = replayed(plant(rows, [fault]))
+    (one,) = [one for one in again.findings if one.law == "L10"]
     assert one.detail.startswith("there is no trace of the decision that made records")
-    assert all("history" not in one.detail for one in again.told)
+    assert all("history" not in one.detail for one in again.findings)
 
 
 def test_a_hole_ends_the_replay(rows: GroupRows) -> None:
     """Beyond a missing record nothing can be followed, and that is said."""
-    again = retold(plant(rows, [Fault.SEQUENCE_HOLE]))
+    again = replayed(plant(rows, [Fault.SEQUENCE_HOLE]))
     assert again.replayed < len(rows.tables["traces"])
-    assert [one.law for one in again.told] == ["replay-incomplete"]
+    assert [one.law for one in again.findings] == ["replay-incomplete"]

@@ -10,8 +10,8 @@ import pytest
 from tests.audit.planted import DAY
 
 from batonpass.audit.database import rows
-from batonpass.audit.plan import GroupPart, plan_day
-from batonpass.audit.spread import MEMORY, Slots, bundles, looked, part_count, slots_of
+from batonpass.audit.plan import GroupPlan, plan_day
+from batonpass.audit.spread import MEMORY, Slots, bundles, day_results, part_count, slots_of
 from batonpass.audit.tables import GROUPS_PER_PART, DayTables
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def come_to(tables: DayTables, slots: Slots) -> list[str]:
             return {name: told(one) for name, one in value.items() if one is not None}
         return round(value, 6) if isinstance(value, float) else value
 
-    return sorted(str(told(row)) for row in looked(tables, slots, frames=True).toArrow().to_pylist())
+    return sorted(str(told(row)) for row in day_results(tables, slots, frames=True).toArrow().to_pylist())
 
 
 def test_small_parts_short_of_memory_come_to_the_same(spark: SparkSession, planted_url: str) -> None:
@@ -57,9 +57,9 @@ def test_parts_are_work_for_all_cores_and_fit_into_memory(records: int, groups: 
 
 def test_groups_are_bundled_so_that_parts_take_about_as_long() -> None:
     """Each group is in one bundle; none has more groups than one query names."""
-    groups = [GroupPart(f"g{size}", 0, True, 1, size, 0) for size in (10, 70, 60, 30, 200)]
+    groups = [GroupPlan(f"g{size}", 0, True, 1, size, 0) for size in (10, 70, 60, 30, 200)]
     assert [[one.group for one in some] for some in bundles(groups, 2)] == [["g200"], ["g70", "g60", "g30", "g10"]]
     assert bundles(groups[:1], 2) == [groups[:1]]
-    many = [GroupPart(f"g{number}", 0, True, 1, 1, 0) for number in range(GROUPS_PER_PART + 1)]
-    large = GroupPart("large", 0, True, 1, 9_999, 0)
+    many = [GroupPlan(f"g{number}", 0, True, 1, 1, 0) for number in range(GROUPS_PER_PART + 1)]
+    large = GroupPlan("large", 0, True, 1, 9_999, 0)
     assert sorted(len(some) for some in bundles([*many, large], 2)) == [2, GROUPS_PER_PART]

@@ -9,13 +9,13 @@ from batonpass.audit.findings import GroupDay
 from batonpass.audit.trials import TUNED, Trial, Value, choose, grid, present, recommendation
 from batonpass.audit.whatif import NO_DAY, recommendations, worth_trying
 from batonpass.core.policy import parse_config
-from batonpass.simulate.scenario.model import Scenario, TaskSort, Worker
+from batonpass.simulate.scenario.model import Scenario, SimulatedSubtopology, Worker
 from batonpass.simulate.scenario.tally import Counted
 
 NAMES = ("a", "b", "c")
 SCENARIO = Scenario(
     name="day",
-    tasks=(TaskSort((1_000_000,) * 20, (1.0,) * 20),),
+    subtopologies=(SimulatedSubtopology((1_000_000,) * 20, (1.0,) * 20),),
     workers=tuple(map(Worker, NAMES)),
     present=NAMES,
     config={"num_standby_replicas": 1, "max_warmup_replicas": 2},

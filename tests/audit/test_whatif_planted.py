@@ -12,7 +12,7 @@ from batonpass.audit.findings import Recommendation
 from batonpass.audit.trials import attempt, grid, recommendation
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
-from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.play import play
 
 HOUR = 60 * MINUTE
@@ -69,7 +69,7 @@ def advised(bad: Bad) -> Recommendation:
     scenario = Scenario(
         name="bad",
         group="bad",
-        tasks=(TaskSort((300_000,) * 8, (20.0,) * 8),),
+        subtopologies=(SimulatedSubtopology((300_000,) * 8, (20.0,) * 8),),
         workers=tuple(Worker(name, restore_per_second=10_000) for name in (*names, *bad.joiners)),
         present=names,
         config=bad.config,

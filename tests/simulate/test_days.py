@@ -28,7 +28,7 @@ from batonpass.days.writing import GroupsThere, make_days, refuse_existing, writ
 from batonpass.postgres.connect import connect
 from batonpass.postgres.tables import metadata
 from batonpass.simulate.scenario.drawing import ORDINARY, Oddities, draw_day
-from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
 
 DAY = date(2026, 11, 20)
 MINUTE = 60_000
@@ -36,7 +36,7 @@ NAMES = ("a", "b", "c")
 SMALL = Scenario(
     name="small",
     group="small",
-    tasks=(TaskSort((100_000,) * 9, (10.0,) * 9),),
+    subtopologies=(SimulatedSubtopology((100_000,) * 9, (10.0,) * 9),),
     workers=tuple(map(Worker, (*NAMES, "d"))),
     present=NAMES,
     config={"num_standby_replicas": 1},

@@ -12,7 +12,7 @@ from batonpass.cli.simulate import app
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.simulate.group import BatonpassGroup
-from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.play import LEAD_MS, Played, ScenarioRates, play
 from batonpass.simulate.scenario.result import bars_of, result_of
 from batonpass.simulate.scenario.tally import Counted, Tally
@@ -22,7 +22,7 @@ MINUTE = 60_000
 NAMES = ("a", "b", "c")
 QUIET = Scenario(
     name="quiet",
-    tasks=(TaskSort((100_000,) * 9, (10.0,) * 9),),
+    subtopologies=(SimulatedSubtopology((100_000,) * 9, (10.0,) * 9),),
     workers=tuple(Worker(name) for name in (*NAMES, "d")),
     present=NAMES,
     config={"num_standby_replicas": 1},
@@ -145,7 +145,9 @@ def test_without_a_disk_everything_is_restored() -> None:
 def test_load_lets_changelogs_grow() -> None:
     """A factor holds from its step to the next, in its own subtopology."""
     steps = (Step(10_000, Act.LOAD, factor=3.0, subtopology=0), Step(20_000, Act.LOAD, factor=0.0))
-    world = ScenarioRates(replace(QUIET, tasks=(*QUIET.tasks, *QUIET.tasks), steps=steps), start_ms=1_000)
+    world = ScenarioRates(
+        replace(QUIET, subtopologies=(*QUIET.subtopologies, *QUIET.subtopologies), steps=steps), start_ms=1_000
+    )
     assert [world.end_offset((0, 0), 1_000 + at) - 100_000 for at in (0, 10_000, 20_000, 30_000)] == [0, 100, 400, 400]
     assert world.end_offset((1, 0), 31_000) - 100_000 == 200
 

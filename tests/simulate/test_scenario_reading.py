@@ -57,10 +57,10 @@ def test_members_and_tags_go_round() -> None:
 def test_tasks_may_differ() -> None:
     """State and rates may be given for each task, and stateless tasks have neither."""
     text = HEAD.replace("records: 100000, rate: 10", "records: [1, 2, 3, 4, 5, 6], rate: 0.5")
-    (sort,) = parse_scenario(text).tasks
-    assert sort.records == (1, 2, 3, 4, 5, 6)
-    assert sort.rate == (0.5,) * 6
-    (bare,) = parse_scenario(HEAD.replace("records: 100000", "stateful: false, records: 100000")).tasks
+    (subtopology,) = parse_scenario(text).subtopologies
+    assert subtopology.records == (1, 2, 3, 4, 5, 6)
+    assert subtopology.rate == (0.5,) * 6
+    (bare,) = parse_scenario(HEAD.replace("records: 100000", "stateful: false, records: 100000")).subtopologies
     assert (bare.stateful, bare.records) == (False, (0,) * 6)
 
 

@@ -30,7 +30,7 @@ QUERIES = {
         "select count(*) from pg_stat_activity where backend_type = 'client backend'",
     ),
     "database: tables": (Kind.DISK, "select pg_database_size(current_database())"),
-    "database: write-ahead log": (Kind.DISK, "select sum(size) from pg_ls_waldir()"),
+    "database: write-ahead log": (Kind.SEGMENTS, "select sum(size) from pg_ls_waldir()"),
     **{f"rows of {table}": (Kind.ROWS, f"select count(*) from {table}") for table in metadata.tables},  # noqa: S608 - ours
 }
 
@@ -100,8 +100,8 @@ class Samples:
         return taken
 
     def _folders(self) -> Seen:
-        folders = {"the broker": "kafka", "the database": "postgres", "workers' state": "workers", "logs": "logs"}
-        for name, folder in folders.items():
+        yield "disk of the database", Kind.SEGMENTS, _bytes_of(self._place.folder / "postgres")
+        for name, folder in {"the broker": "kafka", "workers' state": "workers", "logs": "logs"}.items():
             yield f"disk of {name}", Kind.DISK, _bytes_of(self._place.folder / folder)
 
 

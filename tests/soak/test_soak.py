@@ -38,6 +38,10 @@ STEADY = {
     "caches that fill, and are full": series(Kind.MEMORY, [150 * MB - 60 * MB * math.exp(-at / 200) for at in HOUR]),
     "rows that are let go of at every turn": series(Kind.ROWS, [50 * (at % 360) for at in HOUR]),
     "connections up and down": series(Kind.COUNT, [40 + 8 * math.sin(at / 90) for at in HOUR]),
+    "connections, and by chance more of them at the end": series(
+        Kind.COUNT, [80 + 25 * math.sin(at / 40) + (10 if at > 2_400 else 0) for at in HOUR]
+    ),
+    "one more segment of a log": series(Kind.SEGMENTS, [(32 if at < 1_900 else 48) * MB for at in HOUR]),
     "a few rows more": series(Kind.ROWS, [number / 2 for number in range(240)]),
 }
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from batonpass.audit.findings import END_MISSING, Finding, Severity
 from batonpass.audit.part import Part, columns
-from batonpass.audit.plan import DayPlan, Rows, around, batched, quoted
+from batonpass.audit.plan import Ask, DayPlan, around, batched, quoted
 
 FATAL, NOTICE = Severity.FATAL, Severity.NOTICE
 
@@ -218,16 +218,16 @@ DRAINING: Final = columns("group_id varchar, seq bigint, members bigint")
 """How many members of a group drain from a record on."""
 
 DOUBTFUL: Final = columns(
-    "group_id varchar, task varchar, member varchar, seq bigint, at_ms bigint, ms bigint, token bigint, holders int,"
+    "group_id varchar, task varchar, member varchar, seq bigint, at_ms bigint, ms bigint, token bigint, may_run int,"
     " held_token bigint, held_seq bigint, held_at bigint, held_by varchar"
 )
-"""Grants that something speaks against: ``holders`` members might run the task then, or ``held_token``, the highest one
+"""Grants that something speaks against: ``may_run`` members might run the task then, or ``held_token``, the highest one
 granted before, is not below its own. ``held_seq`` and what follows is the grant before it."""
 
 HANDOVERS: Final = columns(
-    "group_id varchar, task varchar, runner varchar, claim_seq bigint, claim_ms bigint, claim_at_ms bigint,"
-    " claim_epoch bigint, claim_nth bigint, taker varchar, taken_seq bigint, taken_at_ms bigint, taken_ready boolean,"
-    " taken_role varchar, taken_epoch bigint, heir varchar"
+    "group_id varchar, task varchar, runner varchar, revoked_seq bigint, revoked_ms bigint, revoked_at_ms bigint,"
+    " revoked_epoch bigint, revoked_nth bigint, taker varchar, taken_seq bigint, taken_at_ms bigint, taken_ready boolean,"
+    " taken_role varchar, taken_epoch bigint, next_owner varchar"
 )
 """Runs that ended because the running owner was told to give the task up to somebody else, for nobody's failure."""
 
@@ -343,22 +343,22 @@ def doubtful(part: Part) -> None:
         """
         with
         rated as (
-            select *, sum(licensed::int - was_licensed::int) over so_far as holders,
-                   max(if(act = 'hold', token, null)) over before as held_token
+            select *, sum(licensed::int - was_licensed::int) over so_far as may_run,
+                   max(if(act = 'grant', token, null)) over before as held_token
               from rights
             window so_far as (partition by line order by nth rows between unbounded preceding and current row),
                    before as (partition by line order by nth rows between unbounded preceding and 1 preceding)
         ),
         wrong as (
-            select n, line, nth, holders, held_token
-              from rated where act = 'hold' and (holders > 1 or token <= held_token)
+            select n, line, nth, may_run, held_token
+              from rated where act = 'grant' and (may_run > 1 or token <= held_token)
         ),
         earlier as (
-            select w.n, w.holders, w.held_token, h.n as held_n
+            select w.n, w.may_run, w.held_token, h.n as held_n
               from wrong w
-              asof left join (select n, line, nth from rights where act = 'hold') h on h.line = w.line and h.nth < w.nth
+              asof left join (select n, line, nth from rights where act = 'grant') h on h.line = w.line and h.nth < w.nth
         )
-        select o.group_id, o.task, o.member, s.seq, s.at_ms, s.ms, s.token, e.holders, e.held_token,
+        select o.group_id, o.task, o.member, s.seq, s.at_ms, s.ms, s.token, e.may_run, e.held_token,
                h.seq as held_seq, h.at_ms as held_at, b.member as held_by
           from earlier e
           join story s on s.n = e.n and s.what = 'active'
@@ -379,7 +379,7 @@ def one_owner(part: Part) -> None:
                'granted at ' || time_of(ms) || ' while ' || told(held_by)
                    || ' might still run it: it had not confirmed, was not gone, and still had a lease' as detail,
                [held_seq, seq] as sequences, [held_at, at_ms] as at
-          from doubtful where holders > 1
+          from doubtful where may_run > 1
         """,
         of_day=True,
     )
@@ -405,7 +405,7 @@ def handovers(part: Part) -> None:
         """
         select r.*
           from runs r anti join excused e on e.group_id = r.group_id and e.member = r.runner
-         where claim_seq is not null and taken_seq > claim_seq and (fell_seq is null or fell_seq > claim_seq)
+         where revoked_seq is not null and taken_seq > revoked_seq and (fell_seq is null or fell_seq > revoked_seq)
            and not parked and taker <> runner
         """,
     )
@@ -425,15 +425,15 @@ def cold_promotions(part: Part) -> None:
         cold as (
             select *, taken_role in ('standby', 'warmup') as has_copy, regexp_extract(task, '^(.*)_\d+$', 1) as subtopology
               from handovers
-             where not taken_ready and (heir is null or heir = taker)
+             where not taken_ready and (next_owner is null or next_owner = taker)
         )
         select group_id, task, taker as member,
-               'taken from ' || told(runner) || ', which ran it, at ' || time_of(claim_ms) || ' for ' || told(taker)
+               'taken from ' || told(runner) || ', which ran it, at ' || time_of(revoked_ms) || ' for ' || told(taker)
                    || ', which had '
                    || if(has_copy, 'a ' || taken_role || ' that was not caught up', 'no copy of it') as detail,
-               [claim_seq, taken_seq] as sequences, [claim_at_ms, taken_at_ms] as at
+               [revoked_seq, taken_seq] as sequences, [revoked_at_ms, taken_at_ms] as at
           from cold anti join stateless using (group_id, subtopology)
-         where (not has_copy or taken_epoch = claim_epoch)
+         where (not has_copy or taken_epoch = revoked_epoch)
            -- Where the beginning is lost, nobody knows which tasks have state.
            and (group_id in (select group_id from bounds anti join leaps using (group_id) where known)
                 or group_id in (select group_id from changes where what = 'topology'))
@@ -483,17 +483,17 @@ def handovers_per_target(part: Part) -> None:
             select line, nth from rights where act = 'gone'
         ),
         counted as (
-            select group_id, task, taker, taken_seq, claim_seq, claim_at_ms, m.nth as target_nth
+            select group_id, task, taker, taken_seq, revoked_seq, revoked_at_ms, m.nth as target_nth
               from (select * from handovers join lines using (group_id, task)) h
-              asof left join meant m on m.line = h.line and m.nth <= h.claim_nth
+              asof left join meant m on m.line = h.line and m.nth <= h.revoked_nth
         )
         select group_id, task, member,
                told(handovers) || ' handovers from running owners for one change of its target, since '
                    || time_of(times[1]) as detail,
                sequences, times as at
           from (select group_id, task, count(*) as handovers, arg_max(taker, taken_seq) as member,
-                       list(claim_seq order by claim_seq)[1:10] as sequences,
-                       list(claim_at_ms order by claim_at_ms)[1:10] as times
+                       list(revoked_seq order by revoked_seq)[1:10] as sequences,
+                       list(revoked_at_ms order by revoked_at_ms)[1:10] as times
                   from counted
                  group by group_id, task, target_nth
                 having count(*) > 1)
@@ -600,7 +600,7 @@ def unproven(part: Part) -> None:
     )
 
 
-LAWS: Final[tuple[Callable[[Part], None], ...]] = (
+STEPS: Final[tuple[Callable[[Part], None], ...]] = (
     *(log_laws, member_epochs, unreadable),
     *(excused, stateless, budgets, draining, doubtful, handovers),
     *(one_owner, cold_promotions, handovers_per_target, warmup_budgets, unproven),
@@ -608,7 +608,7 @@ LAWS: Final[tuple[Callable[[Part], None], ...]] = (
 """What is called for each part, tables that others need first."""
 
 
-def edges(plan: DayPlan) -> Iterator[Finding]:
+def log_ends(plan: DayPlan) -> Iterator[Finding]:
     """Yield what is missing at either end of a log, and where it does not fit its head (L2, L4)."""
     for one in plan.groups:
         last = (one.last,) if one.last >= 1 else ()
@@ -634,7 +634,7 @@ def edges(plan: DayPlan) -> Iterator[Finding]:
             yield Finding(one.group, "unknown-beginning", NOTICE, None, None, detail)
 
 
-_TOLD_BEYOND: Final = """
+_BEYOND_HEADS: Final = """
     with logs(group_id) as (values {values})
     select h.group_id, h.version,
            (select max(version) from traces t where t.group_id = h.group_id and t.version >= h.version),
@@ -645,23 +645,23 @@ _TOLD_BEYOND: Final = """
 """
 
 
-def told_beyond(rows: Rows, plan: DayPlan) -> Iterator[Finding]:
-    """Yield the groups of which traces, generations or histories tell more than their heads count (L2).
+def beyond_heads(ask: Ask, plan: DayPlan) -> Iterator[Finding]:
+    """Yield the groups whose traces, generations or task histories go beyond what their heads count (L2).
 
     What is written with a decision names how many records there were before it: there is at least one more. Heads are
     read anew with what is held against them, since a day under way goes on.
     """
     for some in batched([one for one in plan.groups if one.ends and not one.missing and one.beyond is None]):
         values = ", ".join(f"({quoted(one.group)})" for one in some)
-        sql = _TOLD_BEYOND.format(values=values, begin=around(plan, -1), end=around(plan, 1))
-        for group, version, *known in rows(sql):
-            told = {
+        sql = _BEYOND_HEADS.format(values=values, begin=around(plan, -1), end=around(plan, 1))
+        for group, version, *known in ask(sql):
+            beyond = {
                 name: int(value) + 1
                 for name, value in zip(("traces", "generations", "histories"), known, strict=True)
                 if value is not None
             }
-            if told:
-                last, most = int(version), max(told.values())
+            if beyond:
+                last, most = int(version), max(beyond.values())
                 which = f"record {most}" if most == last + 1 else f"records up to {most}"
-                detail = f"{END_MISSING}{', '.join(told)} tell of {which}, the head counts {last}"
+                detail = f"{END_MISSING}{', '.join(beyond)} tell of {which}, the head counts {last}"
                 yield Finding(str(group), "L2", FATAL, None, None, detail, (last,) if last else ())

@@ -14,7 +14,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Cause, Group, Member, OnLeaseLost
 from batonpass.core.policy import GroupConfig
 from batonpass.core.room import has_limits
-from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.tally import Counted, Tally
 
 TAKEN_OVER_AFTER_MS: Final = 10_000
@@ -93,18 +93,18 @@ def day_scenario(
     if not builder.workers:
         raise NoDayScenario("the group has no members all day")
     growth, sizes = _sizes(builder.ends, sampled, begin_ms)
-    told = restore_speed(
+    found = restore_speed(
         builder.restores, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms), is_new=is_new
     )
-    sampled, slow = _with_speed(sampled, told)
+    sampled, slow = _with_speed(sampled, found)
     if is_new:
-        sizes = first_sizes(sizes, builder.restores.first_ms, _usual_speed(sampled))
-    sorts, unknown = _sorts(end, growth, sizes)
+        sizes = first_sizes(sizes, builder.restores.first_ms, _median_speed(sampled))
+    subtopologies, unknown = _subtopologies(end, growth, sizes)
     builder.look_at_disks(sampled, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
     scenario = Scenario(
         name=f"day of {end.id}",
         group=end.id,
-        tasks=tuple(sorts),
+        subtopologies=tuple(subtopologies),
         workers=_workers(builder, sampled),
         present=tuple(builder.present),
         config=_config(end.config),
@@ -190,8 +190,10 @@ class _DayBuilder:
 
     def left_out(self) -> tuple[str, ...]:
         """Say what happened that is not played again."""
-        told = sorted(self._unusual.items())
-        return tuple(f"{what} are left out ({'once' if count == 1 else f'{count:,} times'})" for what, count in told)
+        left_out = sorted(self._unusual.items())
+        return tuple(
+            f"{what} are left out ({'once' if count == 1 else f'{count:,} times'})" for what, count in left_out
+        )
 
     def _note(self, what: str) -> None:
         self._unusual[what] = self._unusual.get(what, 0) + 1
@@ -283,11 +285,11 @@ class _DayBuilder:
 
 def _config(config: GroupConfig) -> dict[str, object]:
     """Return the settings that are not the defaults, as a declaration would name them."""
-    usual = asdict(GroupConfig())
+    defaults = asdict(GroupConfig())
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in asdict(config).items()
-        if value != usual[name]
+        if value != defaults[name]
     }
 
 
@@ -300,14 +302,14 @@ def _sizes(
     all before it.
     """
     growth: dict[str, float] = {task: slope for task, said in ends.items() if (slope := _slope(said)) is not None}
-    usual = median(growth.values()) if growth else 0.0
+    median_growth = median(growth.values()) if growth else 0.0
     sizes: dict[str, int] = {}
     for task, said in ends.items():
         at_ms, end = said[0]
-        sizes[task] = max(0, end - round(growth.get(task, usual) * (at_ms - begin_ms) / 1_000))
+        sizes[task] = max(0, end - round(growth.get(task, median_growth) * (at_ms - begin_ms) / 1_000))
     seen: dict[str, int] = {}
     for (_, name), (lag, at_ms) in sampled.lags.items():
-        begun = lag - round(growth.get(name, usual) * max(0, at_ms - begin_ms) / 1_000)
+        begun = lag - round(growth.get(name, median_growth) * max(0, at_ms - begin_ms) / 1_000)
         seen[name] = max(seen.get(name, 0), begun)
     return growth, {**seen, **sizes}
 
@@ -316,11 +318,13 @@ def _size_at(growth: Mapping[str, float], sizes: Mapping[str, int], task: str, i
     return sizes.get(task, 0) + growth.get(task, 0.0) * in_ms / 1_000
 
 
-def _sorts(group: Group, growth: Mapping[str, float], sizes: Mapping[str, int]) -> tuple[list[TaskSort], list[str]]:
+def _subtopologies(
+    group: Group, growth: Mapping[str, float], sizes: Mapping[str, int]
+) -> tuple[list[SimulatedSubtopology], list[str]]:
     """Return the tasks by subtopology, with state and growth, and what is not known of them."""
-    usual_growth = median(growth.values()) if growth else 0.0
-    usual_size = round(median(sizes.values())) if sizes else RECORDS_UNKNOWN
-    sorts, known, stateful = [], 0, 0
+    median_growth = median(growth.values()) if growth else 0.0
+    median_size = round(median(sizes.values())) if sizes else RECORDS_UNKNOWN
+    subtopologies, known, stateful = [], 0, 0
     for one in group.topology.subtopologies:
         names = [f"{one.id}_{partition}" for partition in range(one.partitions or 0)]
         if not names:
@@ -328,18 +332,18 @@ def _sorts(group: Group, growth: Mapping[str, float], sizes: Mapping[str, int]) 
         if one.stateful:
             stateful += len(names)
             known += sum(name in sizes for name in names)
-        sorts.append(
-            TaskSort(
-                records=tuple(sizes.get(name, usual_size) if one.stateful else 0 for name in names),
-                rate=tuple(growth.get(name, usual_growth) if one.stateful else 0.0 for name in names),
+        subtopologies.append(
+            SimulatedSubtopology(
+                records=tuple(sizes.get(name, median_size) if one.stateful else 0 for name in names),
+                rate=tuple(growth.get(name, median_growth) if one.stateful else 0.0 for name in names),
                 stateful=one.stateful,
             )
         )
-    if not sorts:
+    if not subtopologies:
         raise NoDayScenario("the group has no tasks when the day ends")
     missing = stateful - known
     unknown = [f"the state of {missing} of {stateful} tasks is not known; the median is assumed"] if missing else []
-    return sorts, unknown
+    return subtopologies, unknown
 
 
 def _slope(said: Sequence[tuple[int, int]]) -> float | None:
@@ -363,7 +367,7 @@ def _with_speed(sampled: Sampled, found: RestoreSpeed | None) -> tuple[Sampled, 
     return replace(sampled, speeds=everybody), [f"{said}, as no sample fell into a restore"]
 
 
-def _usual_speed(sampled: Sampled) -> float:
+def _median_speed(sampled: Sampled) -> float:
     return median(sampled.speeds.values()) if sampled.speeds else RESTORE_PER_SECOND
 
 
@@ -374,13 +378,13 @@ def _workers(builder: _DayBuilder, sampled: Sampled) -> tuple[Worker, ...]:
         name = builder.names.get(MemberId(member_id))
         if name is not None:
             speeds[name] = max(speeds.get(name, 0.0), speed)
-    usual = median(speeds.values()) if speeds else RESTORE_PER_SECOND
+    median_speed = median(speeds.values()) if speeds else RESTORE_PER_SECOND
     return tuple(
         Worker(
             name,
             capacity=member.capacity,
             tags=dict(member.client_tags),
-            restore_per_second=speeds.get(name, usual),
+            restore_per_second=speeds.get(name, median_speed),
             fenced=member.on_lease_lost is OnLeaseLost.CONTINUE,
         )
         for name, member in sorted(builder.workers.items())

@@ -115,7 +115,7 @@ _GAPS: Final = """
                 when not (coalesce(next_ready, false) or has_no_state) then 'cold-start'
                 -- A task that was revoked and never granted again has been taken out of the topology, or waits for good
                 -- reason. Who died is told to give its tasks up as well, for when it should live after all.
-                when claim_seq is not null and (fell_seq is null or fell_seq > claim_seq) and not died
+                when revoked_seq is not null and (fell_seq is null or fell_seq > revoked_seq) and not died
                     then 'warm-handover'
                 else 'failover' end as cause,
            from_ms, to_ms, gap_ms, unowned_ms, runner, next_runner,

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batonpass.audit.plan import GroupPart
+from batonpass.audit.plan import GroupPlan
 from batonpass.codec.groups import UnreadableGroup, decode_group
 from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_record
 from batonpass.codec.traces import UnreadableTrace
@@ -54,11 +54,34 @@ CHANGES: Final = pa.schema(
 )
 """One row for each thing that became so. ``seq`` is the record, ``place`` orders the rows of one record; each has one
 of place 0. ``at_ms`` is when it was appended, ``ms`` what the record itself says (else ``at_ms``). Of the snapshot that
-the reading starts from the rows have its version as ``seq``, and places below 0."""
+the reading starts from the rows have its version as ``seq``, and places below 0.
+
+``what`` became so says what the other columns are. Not named here: ``task`` and ``member``, where a row has one.
+
+| ``what`` | |
+|---|---|
+| active, standby, warmup | ``number``: the member's epoch. Of active ``token``, and ``ready``: its copy was caught up |
+| revoked, demoted | ``number``: the member's epoch |
+| adopted, dropped | after lost commits; of an adopted one ``token`` |
+| reported, stopped | ``word``: the state of the active; how the last run ended |
+| released, waived | the member confirmed; the group no longer waits for it |
+| unreleased | at the snapshot it was still waited for; ``until_ms``: for how long |
+| next-owner, parked | |
+| stalled | ``until_ms``: until then no warmup is tried there |
+| placed | ``number``: generation, ``token``: changed targets, ``until_ms``: moves, ``word``: lower bound |
+| target | ``number``: the generation, ``word``: why the task waits |
+| joined, raised | ``number``: the member's epoch. Of joined ``word``: its instance id |
+| gone, away, deleted | ``until_ms``: when the lease, or the grace, ends. Of gone ``word``: the cause |
+| inherited | ``word``: the successor |
+| drain, undrain, suspected, cleared | of a drain ``until_ms``: its deadline |
+| config, topology | ``word``: as JSON |
+| probe | ``until_ms``: when it is due |
+| other, unreadable | ``word``: the kind of record; why it cannot be read |
+"""
 
 BOUNDS, GENERATION, LAG = "bounds", "generation", "lag"
 """Rows of the same shape that are no change: where the day of a group begins and ends (``bounds_rows``), a generation
-as readers are told of it, and how far a warmup had come, when it was granted or at a sample."""
+as readers are shown it, and how far a warmup had come, when it was granted or at a sample."""
 
 GENERATION_COLUMNS: Final = (
     *("group_id", "number", "version", "at_ms", "members", "tasks", "moves", "lower_bound", "score"),
@@ -175,7 +198,7 @@ def flatten_snapshots(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 def flatten_generations(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of CHANGES that say which generations readers are told of (``GENERATION_COLUMNS``)."""
+    """Yield the rows of CHANGES that say which generations readers are shown (``GENERATION_COLUMNS``)."""
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in GENERATION_COLUMNS)
         rows: Rows = []
@@ -199,7 +222,7 @@ def flatten_lags(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield _batch(rows)
 
 
-def bounds_rows(groups: Iterable[GroupPart]) -> Iterator[pa.RecordBatch]:
+def bounds_rows(groups: Iterable[GroupPlan]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of CHANGES that say where the day of each group begins and ends, and what is known before it."""
     rows: Rows = []
     for one in groups:
@@ -368,7 +391,7 @@ _LINES: Final[Mapping[type[Any], Callable[[Any, int], Rows]]] = {
     r.SuspicionCleared: lambda one, at: [_line("cleared", at, member=one.member_id)],
     r.TaskReleased: lambda one, at: [_line("released", one.at_ms or at, task=one.task, member=one.member_id)],
     r.ReleaseWaived: lambda one, at: [_line("waived", at, task=one.task, member=one.member_id)],
-    r.NextOwnerChosen: lambda one, at: [_line("heir", at, task=one.task, member=one.next_owner)],
+    r.NextOwnerChosen: lambda one, at: [_line("next-owner", at, task=one.task, member=one.next_owner)],
     r.ActiveReported: lambda one, _: [
         ("reported", one.task, one.member_id, one.at_ms, None, None, None, None, one.state.value)
     ],
@@ -403,8 +426,8 @@ def _standing(group: Group, at_ms: int) -> Iterator[Row]:
                 yield _line("reported", owned.since_ms, task=task_id, member=member_id, word=owned.state.value)
     for task_id, task in sorted(group.tasks.items()):
         for entry in task.unreleased:
-            yield _line("claimed", at_ms, task=task_id, member=entry.member_id, until_ms=entry.free_at_ms)
+            yield _line("unreleased", at_ms, task=task_id, member=entry.member_id, until_ms=entry.free_at_ms)
         if task.target is not None:
             yield _line("target", at_ms, task=task_id, member=task.target)
         if task.next_owner is not None:
-            yield _line("heir", at_ms, task=task_id, member=task.next_owner)
+            yield _line("next-owner", at_ms, task=task_id, member=task.next_owner)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark import StorageLevel
 
 from batonpass.audit import parquet, report, runs, spread, whatif
-from batonpass.audit.checks import edges, superseded, told_beyond
+from batonpass.audit.checks import beyond_heads, log_ends, superseded
 from batonpass.audit.database import rows
 from batonpass.audit.export import NotOver, export_day
 from batonpass.audit.findings import (
@@ -39,7 +39,7 @@ from batonpass.audit.findings import (
 from batonpass.audit.measures import group_days, notices
 from batonpass.audit.pictures import Frames, pictures
 from batonpass.audit.plan import MissingDay, partitions_for, plan_day
-from batonpass.audit.replay import replayed
+from batonpass.audit.replay import replay_day
 from batonpass.audit.session import followed, opened
 from batonpass.audit.tables import DayTables
 from batonpass.codec.code import code_version
@@ -56,10 +56,10 @@ Tell = Callable[[str], None]
 Row = dict[str, Any]
 
 
-class Decided(NamedTuple):
-    """What came of deciding the day again: how many decisions, how many came out otherwise, and what that means."""
+class Replayed(NamedTuple):
+    """What came of the replay: how many decisions were made again, how many came out otherwise, what that means."""
 
-    replayed: int = 0
+    decisions: int = 0
     differing: int = 0
     findings: tuple[Finding, ...] = ()
     lawful: frozenset[str] = frozenset()
@@ -94,7 +94,7 @@ class Audit:
     unless_done: bool = False
     spark: Mapping[str, str] = field(default_factory=dict)
 
-    def told(self) -> dict[str, object]:
+    def settings(self) -> dict[str, object]:
         """Return how the audit is done, for its row in the database."""
         names = ("group", "out", "objective", "replay", "what_if")
         return {name: getattr(self, name) for name in names}
@@ -109,10 +109,10 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
         MissingDay: when there is nothing to audit; nothing was written.
         batonpass.audit.runs.DayTaken: when somebody else does it, for one that is ``unless_done``.
     """
-    told: list[str] = []
+    log_lines: list[str] = []
 
     def note(line: str) -> None:
-        told.append(f"{datetime.now(UTC):%H:%M:%S} {line}")
+        log_lines.append(f"{datetime.now(UTC):%H:%M:%S} {line}")
         tell(line)
 
     if audit.unless_done:
@@ -123,7 +123,7 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
             audit.database_url if audit.keep else None,
             audit.day,
             code_version=code_version(),
-            settings=audit.told(),
+            settings=audit.settings(),
             group=audit.group,
             unless_done=audit.unless_done,
         )
@@ -131,7 +131,7 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
         with run_of_day as noted, runs.stoppable():
             for lost in noted.lost_days:
                 note(f"an audit of {lost} ended without a word; it is marked as broken")
-            result = _Auditor(tables, audit, note).result(told)
+            result = _Auditor(tables, audit, note).result(log_lines)
             page: Path | None = None
             if audit.out is not None:
                 note("writing the report")
@@ -167,22 +167,22 @@ def _begin(audit: Audit, stack: ExitStack, note: Tell) -> DayTables:
 
 
 class _Auditor:
-    """Looks at one day."""
+    """Audits one day: each method is a step of it."""
 
     def __init__(self, tables: DayTables, audit: Audit, note: Tell) -> None:
         self._started_ms = int(time.time() * 1_000)
         self._session, self._plan, self._tables = tables.spark, tables.plan, tables
         self._audit, self._note = audit, note
 
-    def result(self, told: list[str]) -> AuditResult:
+    def result(self, log_lines: list[str]) -> AuditResult:
         """Return everything that is found."""
-        looked, seen = self._look()
+        results, seen = self._results_of_parts()
         self._note("measuring")
         days = group_days(seen["day"], seen["cause"])
-        decided = self._replayed()
-        findings, left_out = self._findings(seen, days, decided)
+        replayed = self._replay()
+        findings, left_out = self._findings(seen, days, replayed)
         recommendations, not_tried = self._recommend(tuple(days.values()))
-        drawn = self._drawn(looked, findings, self._audit.out) if self._audit.out is not None else Pictures()
+        drawn = self._drawn(results, findings, self._audit.out) if self._audit.out is not None else Pictures()
         return AuditResult(
             day=self._plan.day,
             started_at_ms=self._started_ms,
@@ -192,51 +192,51 @@ class _Auditor:
             findings=(*findings, *not_tried),
             findings_left_out=left_out,
             records=sum(int(day.measures["records"] or 0) for day in days.values()),
-            decisions_replayed=decided.replayed,
-            decisions_differing=decided.differing,
+            decisions_replayed=replayed.decisions,
+            decisions_differing=replayed.differing,
             recommendations=recommendations,
             pictures=drawn,
-            log_lines=tuple(told),
+            log_lines=tuple(log_lines),
             so_far_ms=self._plan.so_far_ms,
         )
 
-    def _look(self) -> tuple[DataFrame, dict[str, list[Row]]]:
+    def _results_of_parts(self) -> tuple[DataFrame, dict[str, list[Row]]]:
         """Return the results of the day's parts: all as a frame, and as rows those that do not grow with the day."""
         self._note("following every task, holding the day to the laws")
         has_frames = self._audit.out is not None
-        looked = spread.looked(self._tables, spread.slots_of(self._session), frames=has_frames)
+        results = spread.day_results(self._tables, spread.slots_of(self._session), frames=has_frames)
         small = [name for name, kind in spread.KINDS.items() if not kind.is_frame]
         with followed(self._session, self._note):
             if has_frames:
                 # Kept as it comes out once, in memory or on the executors' disks, without the way it was made. An
                 # executor that is lost takes its part along: the audit then fails and is run again. PySpark's plain
                 # MEMORY_AND_DISK serializes every row, twice the work of keeping it.
-                looked = looked.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
-            found = spread.of_kinds(looked, small).toArrow().to_pylist()
+                results = results.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
+            found = spread.of_kinds(results, small).toArrow().to_pylist()
         seen: dict[str, list[Row]] = {name: [] for name in small}
         for row in found:
             for name in small:
                 if row[name] is not None:
                     seen[name].append({"group_id": row["group_id"], **row[name]})
-        return looked, seen
+        return results, seen
 
     def _findings(
-        self, seen: Mapping[str, list[Row]], days: Mapping[str, GroupDay], decided: Decided
+        self, seen: Mapping[str, list[Row]], days: Mapping[str, GroupDay], replayed: Replayed
     ) -> tuple[tuple[Finding, ...], int]:
         """Return the findings that are kept, and how many were left out."""
-        ends = [*edges(self._plan), *told_beyond(self._tables.rows, self._plan)]
+        ends = [*log_ends(self._plan), *beyond_heads(self._tables.rows, self._plan)]
         kept = [(finding_of(row), row["of_law"]) for row in seen["finding"]]
-        others = (*ends, *decided.findings, *notices(days, self._audit.objective))
-        return cut(*without_consequences(superseded(kept, decided.lawful), others))
+        others = (*ends, *replayed.findings, *notices(days, self._audit.objective))
+        return cut(*without_consequences(superseded(kept, replayed.lawful), others))
 
-    def _replayed(self) -> Decided:
+    def _replay(self) -> Replayed:
         if not self._audit.replay:
-            return Decided()
+            return Replayed()
         self._note("deciding the day again")
         with followed(self._session, self._note):
-            found = replayed(self._tables, self._session.sparkContext.defaultParallelism).toArrow().to_pylist()
+            found = replay_day(self._tables, self._session.sparkContext.defaultParallelism).toArrow().to_pylist()
         findings = tuple(finding_of(row) for row in found if row["law"] is not None)
-        return Decided(
+        return Replayed(
             sum(row["replayed"] or 0 for row in found),
             sum(row["differing"] or 0 for row in found),
             findings,
@@ -253,10 +253,10 @@ class _Auditor:
         with followed(self._session, self._note):
             return whatif.recommend(self._tables, groups)
 
-    def _drawn(self, looked: DataFrame, findings: tuple[Finding, ...], out: str) -> Pictures:
+    def _drawn(self, results: DataFrame, findings: tuple[Finding, ...], out: str) -> Pictures:
         """Write what grows with the day, and return samples of it for pictures."""
         self._note("drawing")
-        frames = Frames(*(spread.frame_of(looked, kind) for kind in ("gap", "warmup", "interval", "name")))
+        frames = Frames(*(spread.frame_of(results, kind) for kind in ("gap", "warmup", "interval", "name")))
         drawn = pictures(frames, self._tables, findings)
         self._note("writing Parquet")
         for name, frame in (("intervals", frames.intervals), ("gaps", frames.gaps), ("warmups", frames.warmups)):

@@ -330,21 +330,23 @@ def notices(days: Mapping[str, GroupDay], objective: float | None) -> list[Findi
 
 def worth_a_look(day: GroupDay, objective: float | None) -> list[tuple[str, str]]:
     """Return which measures of a group are out of the ordinary, each as a law and a sentence."""
-    told: list[tuple[str, str]] = []
+    found: list[tuple[str, str]] = []
     measures = {name: value or 0 for name, value in day.measures.items()}
     available = day.measures["availability"]
     if objective is not None and available is not None and available < objective:
         lost = f"{measures['downtime_ms'] / 1000:.0f} s of downtime"
         detail = f"tasks were run {available:.5%} of the time; the objective is {objective:.5%} ({lost})"
-        told.append(("downtime-objective", detail))
+        found.append(("downtime-objective", detail))
     wasted, warmed = measures["wasted_warmups"], measures["warmups"]
     if wasted >= WASTED_LEAST and wasted > WASTED_SHARE * warmed:
-        told.append(("wasted-warmup", f"{wasted:.0f} of {warmed:.0f} warmups were dropped before they could take over"))
+        found.append(
+            ("wasted-warmup", f"{wasted:.0f} of {warmed:.0f} warmups were dropped before they could take over")
+        )
     futile, looks = measures["futile_probes"], measures["probes"]
     if futile >= FUTILE_LEAST and futile > FUTILE_SHARE * looks:
-        told.append(("futile-probes", f"{futile:.0f} of {looks:.0f} probing rebalances changed nothing"))
+        found.append(("futile-probes", f"{futile:.0f} of {looks:.0f} probing rebalances changed nothing"))
     mean, worst = measures["balance_mean"], measures["balance_worst"]
     if mean > UNBALANCED_SCORE:
         more = f"{mean:.2f} (weight per capacity) more than the least loaded one over the day; at worst {worst:.2f}"
-        told.append(("unbalanced", f"the most loaded member had {more}"))
-    return told
+        found.append(("unbalanced", f"the most loaded member had {more}"))
+    return found

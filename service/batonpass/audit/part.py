@@ -76,9 +76,10 @@ class Part:
     """Groups with everything that is known of them, as tables; use it as a context manager.
 
     Tables that are there from the beginning: ``day`` (begin_ms, end_ms: one row), ``bounds`` (a row for each group:
-    base, first, last, known, base_epoch; see ``plan.GroupPart``), ``changes`` (see ``flatten.CHANGES``),
+    base, first, last, known, base_epoch; see ``plan.GroupPlan``), ``changes`` (see ``flatten.CHANGES``),
     ``generations``, and ``lags`` (how far warmups had come: what was left when they were granted, and at each sample).
-    Macros: ``told(value)`` for a sentence, ``time_of(ms)``.
+    Macros: ``told(value)`` for a sentence, ``time_of(ms)``. Every other table is made by a step of `timeline`,
+    `checks`, `downtime` or `measures`, in this order; the constant that has the table's name says what it holds.
     """
 
     def __init__(
@@ -125,9 +126,9 @@ class Part:
             f"coalesce(list_filter({_quoted(name)}, lambda one: one is not null), []) as {_quoted(name)}"
             for name in ("sequences", "at")
         )
-        told = f"group_id, '{law}', '{severity.value}', task, member, detail, {columns}"
+        found = f"group_id, '{law}', '{severity.value}', task, member, detail, {columns}"
         self._db.execute(
-            f"insert into found select found.* from (select {told} from ({select})) found"  # noqa: S608 - our own words
+            f"insert into found select found.* from (select {found} from ({select})) found"  # noqa: S608 - our own words
             f" join bounds using (group_id) where {had}"
         )
 
@@ -137,14 +138,14 @@ class Part:
 
     def rows(self, select: str) -> list[dict[str, Any]]:
         """Return the rows of a query whose answer is small."""
-        told = self._db.execute(select)
-        names = [one[0] for one in told.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in told.fetchall()]
+        answer = self._db.execute(select)
+        names = [one[0] for one in answer.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
     def arrow(self, columns: Columns, select: str) -> Iterator[pa.RecordBatch]:
         """Yield what a query brings, with exactly these columns."""
-        told = self._db.sql(f"select {_typed(columns)} from ({select})")  # noqa: S608 - our own words
-        batches: pa.RecordBatchReader = told.to_arrow_reader(BATCH_ROWS)
+        answer = self._db.sql(f"select {_typed(columns)} from ({select})")  # noqa: S608 - our own words
+        batches: pa.RecordBatchReader = answer.to_arrow_reader(BATCH_ROWS)
         yield from batches
 
 

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 HOUR_MS: Final = 3_600_000
 GROUPS_SHOWN: Final = 20
-"""So many groups are drawn, those with the most fatal findings first, then those with the most downtime."""
+"""Of so many groups there are samples, those with the most fatal findings first, then those with the most downtime.
+
+The report draws fewer (``report.GROUPS_PICTURED``).
+"""
 
 
 NAMES: Final = columns("group_id varchar, member varchar, name varchar, run bigint")

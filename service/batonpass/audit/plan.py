@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from batonpass.codec.groups import GROUP_VERSION
 
-Rows = Callable[[str], Sequence[tuple[Any, ...]]]
+Ask = Callable[[str], Sequence[tuple[Any, ...]]]
 """Carries out a query whose answer is small, and returns its rows."""
 
 DAY_MS: Final = 86_400_000
@@ -33,7 +33,7 @@ class MissingDay(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPart:
+class GroupPlan:
     """What is read of one group.
 
     Attributes:
@@ -74,7 +74,7 @@ class DayPlan:
     day: date
     begin_ms: int
     end_ms: int
-    groups: tuple[GroupPart, ...]
+    groups: tuple[GroupPlan, ...]
 
     @property
     def so_far_ms(self) -> int | None:
@@ -170,7 +170,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def plan_day(rows: Rows, day: date, *, group: str | None = None, now: datetime | None = None) -> DayPlan:
+def plan_day(ask: Ask, day: date, *, group: str | None = None, now: datetime | None = None) -> DayPlan:
     """Return what is to be read for a day.
 
     Raises:
@@ -188,19 +188,19 @@ def plan_day(rows: Rows, day: date, *, group: str | None = None, now: datetime |
         "young": (now - timedelta(days=RETENTION_LEAST_DAYS)).isoformat(),
         "form": GROUP_VERSION,
     }
-    found = rows(_BOUNDS.format(which=which, following="true" if group is None else "false", **said))
+    found = ask(_BOUNDS.format(which=which, following="true" if group is None else "false", **said))
     # A group in which nothing happened has its snapshot, and what was so all day.
-    parts = [_part(row) for row in found]
+    groups = [_group_plan(row) for row in found]
     if not any(
         one.last >= one.first or one.beyond is not None or _was_there(row)
-        for one, row in zip(parts, found, strict=True)
+        for one, row in zip(groups, found, strict=True)
     ):
         whom = "no group" if group is None else f"group {group}"
         raise MissingDay(
             f"{whom} has a record on {day} (UTC) or before it; days that are kept are in record_log, see"
             " BATONPASS_KEEP_RECORDS_DAYS"
         )
-    return DayPlan(day, _ms(begin), min(_ms(end), max(_ms(begin) + 1, _ms(now))), tuple(parts))
+    return DayPlan(day, _ms(begin), min(_ms(end), max(_ms(begin) + 1, _ms(now))), tuple(groups))
 
 
 def _was_there(row: tuple[Any, ...]) -> bool:
@@ -209,7 +209,7 @@ def _was_there(row: tuple[Any, ...]) -> bool:
     return int(first) > int(least)
 
 
-def _part(row: tuple[Any, ...]) -> GroupPart:
+def _group_plan(row: tuple[Any, ...]) -> GroupPlan:
     group, *numbers = row
     *numbers, beyond, base_epoch, deposed, is_lost = numbers
     first, following, least, most, version, base = map(int, numbers)
@@ -218,7 +218,7 @@ def _part(row: tuple[Any, ...]) -> GroupPart:
     ends = following > most
     # Whatever the head counts beyond the last record is missing, and it is the last day that shows it.
     missing = max(0, version - most) if ends else 0
-    return GroupPart(
+    return GroupPlan(
         group=str(group),
         base=start,
         known=start == base,
@@ -246,7 +246,7 @@ GROUPS_AT_ONCE: Final = 500
 """So many groups one query asks for at most."""
 
 
-def batched(groups: Sequence[GroupPart]) -> Iterator[Sequence[GroupPart]]:
+def batched(groups: Sequence[GroupPlan]) -> Iterator[Sequence[GroupPlan]]:
     """Yield the groups, ``GROUPS_AT_ONCE`` at a time."""
     for begin in range(0, len(groups), GROUPS_AT_ONCE):
         yield groups[begin : begin + GROUPS_AT_ONCE]

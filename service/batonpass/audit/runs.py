@@ -127,8 +127,8 @@ class Run:
             bind(cursor, _DAILY, daily, (TEXT, DATE, TEXT, TEXT))
         state = "failed" if result.fatal else "passed"
         counts = (len(result.groups), result.records, result.fatal, result.notices)
-        told = (run_id, state, result.code_version, *counts, plain(summary(result)), report or None)
-        bind(cursor, _END, [told], (TEXT, TEXT, TEXT, INT, LONG, INT, INT, TEXT, TEXT))
+        values = (run_id, state, result.code_version, *counts, plain(summary(result)), report or None)
+        bind(cursor, _END, [values], (TEXT, TEXT, TEXT, INT, LONG, INT, INT, TEXT, TEXT))
 
     def broke(self, reason: str) -> None:
         """Write that the run reached no verdict, and why.
@@ -156,8 +156,8 @@ class Run:
                     cursor.execute(f"select pg_advisory_xact_lock({AUDIT_LOCK})")
                     cursor.fetchall()
                     _refuse_taken(cursor, self._day)
-                told = (str(self.run_id), self._day, code_version, to_json(settings))
-                bind(cursor, _BEGIN, [told], (TEXT, DATE, TEXT, TEXT))
+                values = (str(self.run_id), self._day, code_version, to_json(settings))
+                bind(cursor, _BEGIN, [values], (TEXT, DATE, TEXT, TEXT))
                 connection.commit()
 
     def beat(self) -> None:
@@ -238,8 +238,8 @@ def reason_of(error: BaseException, url: str | None) -> str:
     except Exception:  # noqa: BLE001 - what an error of a JVM says is asked of the JVM, which may be gone
         lines = []
     # What broke in a worker is told at the end of what Spark says, behind where it was.
-    told = (re.match(r"(?:Caused by: |: )?([\w.]+(?:Error|Exception): (?!Traceback).+)", line) for line in lines[1:])
-    causes = [one[1] for one in told if one is not None]
+    matches = (re.match(r"(?:Caused by: |: )?([\w.]+(?:Error|Exception): (?!Traceback).+)", line) for line in lines[1:])
+    causes = [one[1] for one in matches if one is not None]
     said = causes[-1] if causes else f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     password = urlsplit(url or "").password
     for secret in {password, unquote(password)} if password else ():
@@ -250,8 +250,8 @@ def reason_of(error: BaseException, url: str | None) -> str:
 def finding_row(run_id: str, number: int, day: date, finding: Finding) -> tuple[Any, ...]:
     """Return a finding as its row."""
     evidence = {"sequences": list(finding.sequences), "at": [rfc3339(one) for one in finding.at]}
-    told = (finding.group, finding.law, finding.severity.value, finding.task, finding.member, finding.detail)
-    return (run_id, number, day, *(None if one is None else plain(one) for one in told), to_json(evidence))
+    values = (finding.group, finding.law, finding.severity.value, finding.task, finding.member, finding.detail)
+    return (run_id, number, day, *(None if one is None else plain(one) for one in values), to_json(evidence))
 
 
 def daily_of(result: AuditResult) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Spreads a day over Spark's executors in parts of whole groups, and returns their results.
 
-A part is read, made flat and looked at in one step, so that nothing of it is exchanged. What comes back are rows of one
+A part is read, made flat and audited in one step, so that nothing of it is exchanged. What comes back are rows of one
 shape: each is of one kind, the columns of the others are null.
 """
 
@@ -26,7 +26,7 @@ from batonpass.audit.tables import GROUPS_PER_PART, Query, read_flat
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from batonpass.audit.plan import GroupPart
+    from batonpass.audit.plan import GroupPlan
     from batonpass.audit.tables import DayTables
 
 MEMORY: Final = "spark.batonpass.partMemory"
@@ -91,21 +91,21 @@ def _struct(columns: Columns) -> pa.DataType:
     return pa.struct([pa.field(name, TYPES[kind]) for name, kind in columns.items() if name != GROUP])
 
 
-OUTCOME: Final = pa.schema(
+RESULTS: Final = pa.schema(
     [pa.field(GROUP, pa.string()), *(pa.field(name, _struct(kind.columns)) for name, kind in KINDS.items())]
 )
 """The group, and for each kind one column that holds the rest of its columns."""
 
 
-def outcome(
+def part_results(
     rows: Iterable[pa.RecordBatch], begin_ms: int, end_ms: int, limits: Limits = DEFAULT_LIMITS, *, frames: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the results of a part of the day (``OUTCOME``), from all rows of its groups (``flatten.CHANGES``).
+    """Yield the results of a part of the day (``RESULTS``), from all rows of its groups (``flatten.CHANGES``).
 
     Without ``frames`` only what grows with groups and with what is wrong.
     """
     with Part(rows, begin_ms, end_ms, limits) as part:
-        for step in (*timeline.STEPS, *checks.LAWS, *downtime.STEPS, *measures.STEPS):
+        for step in (*timeline.STEPS, *checks.STEPS, *downtime.STEPS, *measures.STEPS):
             step(part)
         if frames:
             timeline.intervals(part)
@@ -117,7 +117,7 @@ def outcome(
 
 
 def _wrapped(name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-    whole = OUTCOME.field(name)
+    whole = RESULTS.field(name)
     columns = [batch.column(one.name).cast(one.type) for one in whole.type]
     filled = pa.StructArray.from_arrays(columns, fields=list(whole.type))
     arrays = [
@@ -126,37 +126,37 @@ def _wrapped(name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         else filled
         if one.name == name
         else pa.nulls(batch.num_rows, one.type)
-        for one in OUTCOME
+        for one in RESULTS
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
+    return pa.RecordBatch.from_arrays(arrays, schema=RESULTS)
 
 
-LOOKED: Final = from_arrow_schema(OUTCOME)
+SPARK_RESULTS: Final = from_arrow_schema(RESULTS)
 LEAST: Final = 10_000
 """A part of fewer records costs more for being one than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A step of ``mapInArrow``: reads the parts whose numbers it is given, each with its queries, and looks at each."""
+class AuditParts:
+    """A step of ``mapInArrow``: reads the parts whose numbers it is given, each by its queries, and audits them."""
 
     url: str
-    parts: tuple[tuple[tuple[GroupPart, ...], tuple[Query, ...]], ...]
+    parts: tuple[tuple[tuple[GroupPlan, ...], tuple[Query, ...]], ...]
     begin_ms: int
     end_ms: int
     limits: Limits
     frames: bool
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the results of the parts (``OUTCOME``)."""
+        """Yield the results of the parts (``RESULTS``)."""
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 groups, queries = self.parts[number]
                 rows = chain(bounds_rows(groups), read_flat(self.url, queries))
-                yield from outcome(rows, self.begin_ms, self.end_ms, self.limits, frames=self.frames)
+                yield from part_results(rows, self.begin_ms, self.end_ms, self.limits, frames=self.frames)
 
 
-def looked(tables: DayTables, slots: Slots, *, frames: bool) -> DataFrame:
+def day_results(tables: DayTables, slots: Slots, *, frames: bool) -> DataFrame:
     """Return the results of the day, one row for each finding, measure and, with ``frames``, gap, warmup and interval.
 
     Nothing is read before an action asks for it.
@@ -166,19 +166,19 @@ def looked(tables: DayTables, slots: Slots, *, frames: bool) -> DataFrame:
     parts = tuple((tuple(some), tables.queries(some)) for some in bundles(plan.groups, count))
     # Fewer parts than cores: each may use more of them.
     limits = Limits(max(1, slots.of_executor // max(1, len(parts))), slots.memory)
-    look = Look(tables.url, parts, plan.begin_ms, plan.end_ms, limits, frames)
-    return tables.spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(look, LOOKED)
+    step = AuditParts(tables.url, parts, plan.begin_ms, plan.end_ms, limits, frames)
+    return tables.spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(step, SPARK_RESULTS)
 
 
-def of_kinds(looked: DataFrame, kinds: Sequence[str]) -> DataFrame:
+def of_kinds(results: DataFrame, kinds: Sequence[str]) -> DataFrame:
     """Return the rows of some kinds, each kind in its column."""
     is_wanted = reduce(lambda one, other: one | other, (f.col(kind).isNotNull() for kind in kinds))
-    return looked.where(is_wanted).select(GROUP, *kinds)
+    return results.where(is_wanted).select(GROUP, *kinds)
 
 
-def frame_of(looked: DataFrame, kind: str) -> DataFrame:
+def frame_of(results: DataFrame, kind: str) -> DataFrame:
     """Return the rows of one kind, with its columns."""
-    return looked.where(f.col(kind).isNotNull()).select(GROUP, f"{kind}.*")
+    return results.where(f.col(kind).isNotNull()).select(GROUP, f"{kind}.*")
 
 
 def part_count(records: int, groups: int, cores: int, most: int) -> int:
@@ -188,9 +188,9 @@ def part_count(records: int, groups: int, cores: int, most: int) -> int:
     return worthwhile if worthwhile <= cores else -(-worthwhile // cores) * cores
 
 
-def bundles(groups: Sequence[GroupPart], count: int) -> list[list[GroupPart]]:
+def bundles(groups: Sequence[GroupPlan], count: int) -> list[list[GroupPlan]]:
     """Return groups in so many bundles, or fewer, of about the same number of records: the largest groups first."""
-    made: list[list[GroupPart]] = [[] for _ in range(count)]
+    made: list[list[GroupPlan]] = [[] for _ in range(count)]
     filled = [(0, 0, place) for place in range(count)]
     for one in sorted(groups, key=lambda one: (one.base - one.last, one.group)):
         records, members, place = heapq.heappop(filled)

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from batonpass.audit.database import fetch, rows
 from batonpass.audit.flatten import flatten_generations, flatten_lags, flatten_records, flatten_snapshots
-from batonpass.audit.plan import CHUNK, DayPlan, GroupPart, batched, quoted
+from batonpass.audit.plan import CHUNK, DayPlan, GroupPlan, batched, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +47,7 @@ SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     ),
     "warmups": pa.schema([("group_id", TEXT), ("at_ms", LONG), ("task", TEXT), ("member", TEXT), ("lag", LONG)]),
     "histories": SHOWN,
-    "told": SHOWN,
+    "whole_generations": SHOWN,
 }
 """What each query of ``SELECTS`` brings."""
 
@@ -72,12 +72,13 @@ SELECTS: Final = {
     " from generations",
     "traces": f"select group_id, version, {_ms('at')} as at_ms, format::int as format, code, payload::text as payload"  # noqa: S608
     " from traces",
-    # As the codec has them (``codec.changes``, ``codec.generations``), a row for each decision.
+    # Task histories and generations whole, as the codec has them (``codec.changes``, ``codec.generations``): a row for
+    # each decision.
     "histories": "select group_id, version, min(at_ms) as at_ms, json_agg(json_build_array(task_id, member_id, kind,"  # noqa: S608
     " role_before, role, at_ms, generation, member_epoch, token, state, warm, why) order by place)::text as payload"
     f" from (select {CHANGE_COLUMNS}, {_ms('at')} as at_ms from assignment_events where {{within}} union all"
     f" select {CHANGE_COLUMNS}, {_ms('at')} from fresh_changes where {{within}}) as shown group by group_id, version",
-    "told": f"select group_id, version, {_ms('at')} as at_ms, json_build_array(number, group_epoch, {_ms('at')}, triggers,"  # noqa: S608
+    "whole_generations": f"select group_id, version, {_ms('at')} as at_ms, json_build_array(number, group_epoch, {_ms('at')}, triggers,"  # noqa: S608
     " members, tasks, moves, lower_bound, warmups, score_before, score, decide_ms, moved, reasons)::text as payload"
     " from generations",
     "warmups": f"select group_id, {_ms('at')} as at_ms, copy ->> 0 as task, copy ->> 1 as member,"  # noqa: S608
@@ -128,10 +129,10 @@ class DayTables:
         """Return the rows of a query whose answer is small."""
         return rows(self.url, sql)
 
-    def queries(self, groups: Sequence[GroupPart]) -> tuple[Query, ...]:
+    def queries(self, groups: Sequence[GroupPlan]) -> tuple[Query, ...]:
         """Return the queries that bring all rows of some groups (``CHANGES``), but for their bounds.
 
-        They are what became so since the snapshots that the day starts from, the generations that readers are told of,
+        They are what became so since the snapshots that the day starts from, the generations that readers are shown,
         and how far warmups had come.
         """
         named = ", ".join(quoted(one.group) for one in groups)
@@ -167,7 +168,7 @@ def select_of(name: str, where: str) -> str:
     return f"select {', '.join(SCHEMAS[name].names)} from ({SELECTS[name]}) as whole where {where}"  # noqa: S608
 
 
-def _any(number: str, ranges: Iterable[tuple[GroupPart, int, int]]) -> str:
+def _any(number: str, ranges: Iterable[tuple[GroupPlan, int, int]]) -> str:
     """Return what is true of the rows whose numbers lie in any range; nothing where every range is empty."""
     return " or ".join(
         f"(group_id = {quoted(one.group)} and {number} between {low} and {high})"

@@ -33,8 +33,9 @@ RIGHTS: Final = columns(
 )
 """What some rows of the story do to their member's right to run their task.
 
-``act``: it gives the right (``hold``), ends it but for a confirmation (``claim``), is one (``free``), or ends both
-(``gone``). ``licensed``: whether the member may be running the task after it, ``was_licensed``: before.
+``act``: a ``grant`` gives it, a ``revocation`` ends it but for a confirmation, a ``release`` is that confirmation, and
+``gone`` ends it with the member's lease. ``licensed``: whether the member may be running the task after it,
+``was_licensed``: before.
 """
 
 FOLLOWED: Final = columns(
@@ -51,10 +52,10 @@ one was.
 
 RUNS: Final = columns(
     "group_id varchar, task varchar, run int, runner varchar, up_ms bigint, up_seq bigint, grant_ms bigint,"
-    " grant_ready boolean, claim_seq bigint, claim_ms bigint, claim_at_ms bigint, claim_epoch bigint,"
-    " claim_nth bigint, fell_seq bigint, down_seq bigint, down_ms bigint, down_at_ms bigint, down_what varchar,"
+    " grant_ready boolean, revoked_seq bigint, revoked_ms bigint, revoked_at_ms bigint, revoked_epoch bigint,"
+    " revoked_nth bigint, fell_seq bigint, down_seq bigint, down_ms bigint, down_at_ms bigint, down_what varchar,"
     " down_word varchar, taker varchar, taken_ms bigint, taken_seq bigint, taken_at_ms bigint, taken_ready boolean,"
-    " taken_role varchar, taken_epoch bigint, heir varchar, parked boolean, next_runner varchar, next_up_ms bigint,"
+    " taken_role varchar, taken_epoch bigint, next_owner varchar, parked boolean, next_runner varchar, next_up_ms bigint,"
     " next_up_seq bigint, next_ready boolean, next_grant_ms bigint"
 )
 """One row for each stretch in which a member ran a task, with how it ended and who came next. Run 0 is none: before the
@@ -128,7 +129,7 @@ def story(part: Part) -> None:
         ),
         held as (
             select line, copy, any_value(group_id) as group_id, any_value(member) as member, min(seq) as held_seq
-              from own where what in ('active', 'standby', 'warmup', 'adopted', 'claimed')
+              from own where what in ('active', 'standby', 'warmup', 'adopted', 'unreleased')
              group by line, copy
         ),
         every as (
@@ -158,20 +159,20 @@ _HELD: Final = """
                                when what in ('standby', 'warmup') then what
                                when what in ('revoked', 'demoted', 'dropped', 'gone') then 'none' end as role
                   from story)
-         where role is not null or what in ('target', 'claimed')
+         where role is not null or what in ('target', 'unreleased')
         window before as (partition by copy order by nth rows between unbounded preceding and 1 preceding)
     ),
     acts as (
         select n, line, copy, nth, ms, until_ms, token, role_before,
-               case when what in ('active', 'adopted') then 'hold' when what = 'gone' then 'gone' else 'claim' end as act
+               case when what in ('active', 'adopted') then 'grant' when what = 'gone' then 'gone' else 'revocation' end as act
           from stood
          where what in ('active', 'adopted')
             or (what in ('revoked', 'demoted', 'dropped') and role_before = 'active')
             -- Many rows say that somebody went again who had come back to nothing of this task.
             or (what = 'gone' and not was_gone)
          union all
-        select n, line, copy, nth, ms, until_ms, token, null, if(what = 'claimed', 'claim', 'free')
-          from story where what in ('claimed', 'released', 'waived')
+        select n, line, copy, nth, ms, until_ms, token, null, if(what = 'unreleased', 'revocation', 'release')
+          from story where what in ('unreleased', 'released', 'waived')
     )
 """
 """What gives and takes rights, with the role that each member had in its task before."""
@@ -187,16 +188,16 @@ def rights(part: Part) -> None:
         known as (
             select *,
                    last_value(act) over before as last_act,
-                   last_value(if(act <> 'free', act, null) ignore nulls) over before as last_right
+                   last_value(if(act <> 'release', act, null) ignore nulls) over before as last_right
               from acts
             window before as (partition by copy order by nth rows between unbounded preceding and 1 preceding)
         ),
         licences as (
             select *,
-                   case when act in ('hold', 'claim') then true
+                   case when act in ('grant', 'revocation') then true
                         -- A confirmation of something given up before the present grant ends nothing.
-                        when act = 'free' then coalesce(last_right = 'hold', false)
-                        else (role_before = 'active' or coalesce(last_act = 'claim', false))
+                        when act = 'release' then coalesce(last_right = 'grant', false)
+                        else (role_before = 'active' or coalesce(last_act = 'revocation', false))
                              and coalesce(until_ms > ms, false) end as licensed
               from known
         )
@@ -247,8 +248,8 @@ def runs(part: Part) -> None:
         with
         marked as (
             select *,
-                   act = 'hold' and what <> 'adopted' as is_taken,
-                   act = 'claim' and copy = runner as is_claim,
+                   act = 'grant' and what <> 'adopted' as is_taken,
+                   act = 'revocation' and copy = runner as is_revocation,
                    what = 'reported' and word <> 'running' and copy = runner as is_fall
               from followed
         ),
@@ -256,13 +257,13 @@ def runs(part: Part) -> None:
             select line, run,
                    arg_min({'copy': copy, 'ms': ms, 'seq': seq, 'nth': nth}, nth) filter (is_up) as up,
                    arg_min({'seq': seq, 'ms': ms, 'at_ms': at_ms, 'epoch': coordinator_epoch, 'nth': nth}, nth)
-                       filter (is_claim) as claim,
+                       filter (is_revocation) as revoked,
                    arg_min({'seq': seq, 'ms': ms, 'at_ms': at_ms, 'what': what, 'word': word}, nth)
                        filter (is_down) as down,
                    arg_min({'seq': seq, 'copy': copy, 'ms': ms, 'at_ms': at_ms, 'ready': ready, 'role': role_before,
                             'epoch': coordinator_epoch}, nth) filter (is_taken) as taken,
                    min(seq) filter (is_fall) as fell_seq,
-                   arg_max({'copy': copy}, nth) filter (what = 'heir') as chosen,
+                   arg_max({'copy': copy}, nth) filter (what = 'next-owner') as chosen,
                    coalesce(bool_or(what = 'parked'), false) as parked
               from marked
              group by line, run
@@ -271,7 +272,7 @@ def runs(part: Part) -> None:
             -- What the runner had been granted last when its run began.
             select e.*, h.ms as grant_ms, h.ready as grant_ready
               from ended e
-              asof left join (select copy, nth, ms, ready from followed where act = 'hold') h
+              asof left join (select copy, nth, ms, ready from followed where act = 'grant') h
                           on h.copy = e.up.copy and h.nth < e.up.nth
         ),
         followed_by as (
@@ -280,12 +281,12 @@ def runs(part: Part) -> None:
               from granted
         )
         select l.group_id, l.task, run, r.member as runner, up.ms as up_ms, up.seq as up_seq, grant_ms, grant_ready,
-               claim.seq as claim_seq, claim.ms as claim_ms, claim.at_ms as claim_at_ms, claim.epoch as claim_epoch,
-               claim.nth as claim_nth, fell_seq,
+               revoked.seq as revoked_seq, revoked.ms as revoked_ms, revoked.at_ms as revoked_at_ms, revoked.epoch as revoked_epoch,
+               revoked.nth as revoked_nth, fell_seq,
                down.seq as down_seq, down.ms as down_ms, down.at_ms as down_at_ms, down.what as down_what,
                down.word as down_word,
                t.member as taker, taken.ms as taken_ms, taken.seq as taken_seq, taken.at_ms as taken_at_ms,
-               taken.ready as taken_ready, taken.role as taken_role, taken.epoch as taken_epoch, h.member as heir, parked,
+               taken.ready as taken_ready, taken.role as taken_role, taken.epoch as taken_epoch, h.member as next_owner, parked,
                x.member as next_runner, next.ms as next_up_ms, next.seq as next_up_seq, next.ready as next_ready,
                next.grant_ms as next_grant_ms
           from followed_by f
@@ -309,7 +310,7 @@ def warmups(part: Part) -> None:
         warmed as (select distinct copy from story where what = 'warmup'),
         marked as (
             select *
-              from (select s.*, case when what in ('active', 'adopted', 'heir') then 'promoted'
+              from (select s.*, case when what in ('active', 'adopted', 'next-owner') then 'promoted'
                                      when what in ('standby', 'warmup') then what
                                      when what in ('revoked', 'dropped', 'gone') then 'dropped' end as mark
                       from story s semi join warmed using (copy))
@@ -347,17 +348,17 @@ def intervals(part: Part) -> None:
         """
         with
         numbered as (
-            select *, sum(coalesce(act = 'hold', false)::int) over (
-                          partition by copy order by nth rows between unbounded preceding and current row) as hold
+            select *, sum(coalesce(act = 'grant', false)::int) over (
+                          partition by copy order by nth rows between unbounded preceding and current row) as grant_number
               from followed where act is not null or what = 'reported'
         ),
         found as (
-            select copy, hold,
-                   arg_min({'seq': seq, 'ms': ms, 'token': token, 'ready': ready}, nth) filter (act = 'hold') as began,
+            select copy, grant_number,
+                   arg_min({'seq': seq, 'ms': ms, 'token': token, 'ready': ready}, nth) filter (act = 'grant') as began,
                    arg_min({'seq': seq, 'ms': ms, 'why': coalesce(word, what)}, nth) filter (not licensed) as ended,
                    min(ms) filter (is_up) as running_ms
-              from numbered where hold > 0
-             group by copy, hold
+              from numbered where grant_number > 0
+             group by copy, grant_number
         )
         select group_id, task, member, began.seq as from_seq, began.ms as from_ms, ended.seq as to_seq,
                ended.ms as to_ms, running_ms, began.token as token, began.ready as ready, ended.why as why

@@ -96,7 +96,7 @@ def present(scenario: Scenario) -> dict[str, Value]:
 def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
     """Return the settings to try, the present ones first: each changed by itself, the likely pairs, the defaults."""
     config = parse_config(scenario.config)
-    stateful = sum(sort.partitions for sort in scenario.tasks if sort.stateful)
+    stateful = sum(subtopology.partitions for subtopology in scenario.subtopologies if subtopology.stateful)
     budget, lag, standbys = config.warmup_budget(stateful), config.acceptable_recovery_lag, config.num_standby_replicas
     one_by_one: list[dict[str, Value]] = [{"max_warmup_replicas": count} for count in (2 * budget, 4 * budget)]
     if budget > 1:
@@ -282,7 +282,7 @@ def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
     extra = _standbys(best) - _standbys(now)
     if extra > 0:
         size = day.scenario.record_bytes
-        state = sum(sum(sort.records) for sort in day.scenario.tasks) * size * extra
+        state = sum(sum(subtopology.records) for subtopology in day.scenario.subtopologies) * size * extra
         more = "1 more copy" if extra == 1 else f"{extra} more copies"
         told.append(f"It keeps {more} of every task, about {state / 1e9:.1f} GB at {size} bytes a record.")
     left_out = [*day.left_out, *([f"{amount(now.missed, 'event')} could not be repeated"] if now.missed else [])]

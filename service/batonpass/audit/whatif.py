@@ -19,7 +19,7 @@ from batonpass.audit.database import rows
 from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Sampled, day_scenario
 from batonpass.audit.findings import Finding, GroupDay, Recommendation, Severity
 from batonpass.audit.flatten import DAMAGE, read_group, read_record
-from batonpass.audit.plan import DAY_MS, DayPlan, GroupPart, quoted
+from batonpass.audit.plan import DAY_MS, DayPlan, GroupPlan, quoted
 from batonpass.audit.tables import COPIES, SELECTS, WHOLE_LAG
 from batonpass.audit.trials import Trial, attempt, grid, recommendation
 from batonpass.codec.records import StoredRecord
@@ -139,7 +139,7 @@ def recommendations(lines: Iterable[tuple[str, int, str, str]]) -> Tried:
 
 
 class Facts(NamedTuple):
-    """What the day of one group is told from.
+    """What the day of one group is made a scenario from.
 
     ``snapshot`` has its version, its format and what it holds; ``records`` the number of each, when and under which
     coordinator epoch it was appended, and what was stored.
@@ -151,8 +151,8 @@ class Facts(NamedTuple):
     records: Sequence[tuple[int, int, int, StoredRecord]]
 
 
-def facts_of(url: str, plan: DayPlan, one: GroupPart) -> Facts:
-    """Read what the day of a group is told from."""
+def facts_of(url: str, plan: DayPlan, one: GroupPlan) -> Facts:
+    """Read what the day of a group is made a scenario from."""
     begin = datetime.fromtimestamp(plan.begin_ms / 1_000, UTC)
     group = f"group_id = {quoted(one.group)}"
     samples = (
@@ -196,7 +196,7 @@ class ReadDays:
 
     url: str
     plan: DayPlan
-    groups: tuple[GroupPart, ...]
+    groups: tuple[GroupPlan, ...]
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield each day once for each set of settings."""
@@ -207,7 +207,7 @@ class ReadDays:
 
 
 def day_batch(facts: Facts, *, begin_ms: int, end_ms: int) -> pa.RecordBatch:
-    """Return a day, once for each set of settings; one row with the reason where it cannot be told (``DAYS``)."""
+    """Return a day, once for each set of settings; one row with the reason where it cannot be played (``DAYS``)."""
     group = facts.group_id
     try:
         day = _day_of(facts, begin_ms, end_ms)

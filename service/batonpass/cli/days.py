@@ -56,7 +56,7 @@ class Sum:
         """Return how many events there are, those of days under way as their share of what a group has."""
         return self.events + round(sum(self.under_way.values()) * of_a_group)
 
-    def told(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """Return what was written, by name."""
         return {"groups": self.groups, "events": self.events, "records": self.records, "traces": self.traces}
 
@@ -104,7 +104,7 @@ def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> N
         raise Failure(Exit.INTERRUPTED, f"interrupted: {whole}.") from None
     seconds = round(time.monotonic() - started, 1)
     if as_json:
-        say(json.dumps({"day": wish.day.isoformat(), **done.told(), "seconds": seconds}))
+        say(json.dumps({"day": wish.day.isoformat(), **done.counts(), "seconds": seconds}))
         return
     say(
         f"wrote {done.groups} group{'s' * (done.groups != 1)} on {wish.day}: {done.events:,} changes of assignments, "
@@ -118,17 +118,17 @@ def _progress(wish: Wish, done: Sum) -> Iterator[Hear]:
     """Lend what counts and shows how far it is: by a bar on a terminal, else by a line every few seconds."""
     console = screen(stderr=True)
     columns = (TextColumn("{task.completed:,} of about {task.total:,} events"), BarColumn(), TimeElapsedColumn())
-    started = told = time.monotonic()
+    started = said_at = time.monotonic()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task("days", total=wish.events)
 
         def hear(one: Written | Drawing) -> None:
-            nonlocal told
+            nonlocal said_at
             done.add(one)
             events, now = done.about(wish.events / wish.group_count), time.monotonic()
             bar.update(line, completed=events)
-            if not console.is_terminal and now - told >= LINE_EVERY_S:
-                told = now
+            if not console.is_terminal and now - said_at >= LINE_EVERY_S:
+                said_at = now
                 said = f"{events:,} of about {wish.events:,} events, {done.groups} of {wish.group_count} groups written"
                 say_on_stderr(f"{now - started:5.0f} s  {said}")
 

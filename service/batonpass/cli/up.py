@@ -192,8 +192,8 @@ class _UpRun:
         if self._as_json:
             shown = {"url": url, "token": self._token, "data": str(self._folder.path), "pid": os.getpid()}
             kafka = None if self._job is None else self._job.job.bootstrap
-            told = {"group": group, "workers": dict(workers), "kafka": kafka, "dashboard": self._dashboard_url()}
-            say(json.dumps({**shown, **told}))
+            job = {"group": group, "workers": dict(workers), "kafka": kafka, "dashboard": self._dashboard_url()}
+            say(json.dumps({**shown, **job}))
         else:
             words = "" if self._workers is None else self._workers.kind.words
             audits = self._audits if self.is_audited else None

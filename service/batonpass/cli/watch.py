@@ -218,11 +218,11 @@ def picture(seen: Seen, recent: list[dict[str, Any]]) -> RenderableType:
 
 def held_by_reason(group: dict[str, Any], most: int = 8) -> list[tuple[str, str]]:
     """Return the tasks that are held back, by reason, each list cut to what can be read."""
-    told = []
+    shown = []
     for reason, count in sorted(group["held_back_by_reason"].items()):
         tasks = [entry["task"] for entry in group["held_back"] if entry["reason"] == reason]
-        told.append((reason, ", ".join(tasks[:most]) + (f" and {count - most} more" if count > most else "")))
-    return told
+        shown.append((reason, ", ".join(tasks[:most]) + (f" and {count - most} more" if count > most else "")))
+    return shown
 
 
 def _row(one: dict[str, Any], names: dict[str, str]) -> list[Any]:
@@ -269,8 +269,10 @@ def event_line(event: dict[str, Any], names: dict[str, str] | None = None) -> Te
     known = names or {}
     body = event.get("body") or {}
     # Instants say little beside the clock in front; whoever needs them asks for JSON.
-    told = {name: value for name, value in body.items() if value not in (None, "", [], {}) and name[-3:] != "_at"}
-    words = [f"{name}={_plain(value, known)}" for name, value in told.items()]
+    particulars = {
+        name: value for name, value in body.items() if value not in (None, "", [], {}) and name[-3:] != "_at"
+    }
+    words = [f"{name}={_plain(value, known)}" for name, value in particulars.items()]
     who = [one for one in (event.get("task"), known.get(event.get("member") or "", event.get("member"))) if one]
     line = Text(f"{clock} ", style="dim")
     line.append(event["type"], style=COLOURS.get(event["type"], "bold"))

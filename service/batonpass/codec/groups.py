@@ -134,21 +134,21 @@ _GROUP: Final = _mirror(Group, {Member: _MEMBER})
 _WHOLE: Final = msgspec.defstruct("Whole", [("group", _GROUP)])
 
 
-def _told(mirror: msgspec.Struct) -> dict[str, Any]:
+def _fields_of(mirror: msgspec.Struct) -> dict[str, Any]:
     """Return the fields that were written, mappings among them as persistent ones."""
-    told = {name: getattr(mirror, name) for name in mirror.__struct_fields__}
-    return {name: said for name, said in told.items() if said is not msgspec.UNSET}
+    fields = {name: getattr(mirror, name) for name in mirror.__struct_fields__}
+    return {name: said for name, said in fields.items() if said is not msgspec.UNSET}
 
 
 def _member(mirror: msgspec.Struct) -> Member:
-    told, make = _told(mirror), cast("Callable[..., Member]", Member)
-    return make(**{name: PMap(said) if name in _MEMBER_MAPS else said for name, said in told.items()})
+    fields, make = _fields_of(mirror), cast("Callable[..., Member]", Member)
+    return make(**{name: PMap(said) if name in _MEMBER_MAPS else said for name, said in fields.items()})
 
 
 def _group(mirror: msgspec.Struct) -> Group:
-    told, make = _told(mirror), cast("Callable[..., Group]", Group)
-    told["members"] = {name: _member(one) for name, one in told.get("members", {}).items()}
-    whole = make(**{name: PMap(said) if name in _GROUP_MAPS else said for name, said in told.items()})
+    fields, make = _fields_of(mirror), cast("Callable[..., Group]", Group)
+    fields["members"] = {name: _member(one) for name, one in fields.get("members", {}).items()}
+    whole = make(**{name: PMap(said) if name in _GROUP_MAPS else said for name, said in fields.items()})
     return replace(whole, table=build_table(whole.topology))
 
 

@@ -116,7 +116,10 @@ def next_owners_of(group: Group) -> frozenset[MemberId]:
 
 
 def member_body(soft: Soft, member: Member, next_owners: frozenset[MemberId]) -> dict[str, Any]:
-    """Return a member with what it may hold, must give up, and last said; ``heirs`` are those of the group."""
+    """Return a member with what it may hold, must give up, and last reported.
+
+    ``next_owners`` are those of the group (``next_owners_of``).
+    """
     member_soft = soft.members.get(member.id)
     return {
         "member_id": member.id,

@@ -6,7 +6,8 @@ tried, so one change of target costs at most one handover (L8). A task without a
 once to the most caught-up live copy, on whichever member that is, and its target warms up behind it.
 
 In each table the first row that fits decides. A *ready* copy is caught up, on a member whose program knows the task's
-subtopology. An owner that has not reported since the coordinator started counts as running.
+subtopology; while an owner runs or is suspected, state on disk that the member does not tail is not ready. An owner
+that has not reported since the coordinator started counts as running.
 
 | the present owner | owner after this step |
 |---|---|
@@ -148,8 +149,7 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
     target = view.present_member(task.target)
     if target is None or target.id == owner.id or view.is_past_deadline(target):
         return _stays(view, task, owner)
-    copy = view.copy(task, target.id)
-    if not copy.is_caught_up or copy.on_disk:
+    if not view.copy(task, target.id).is_ready_for_handover:
         return _stays(view, task, owner)
     held = view.why_moves_are_held(for_balance=owner.drain is None) or _held_for_overdue(view, task, owner)
     if owner.drain is None and view.has_failed(task, target.id):
@@ -333,9 +333,8 @@ def _best_ready(
             continue
         member = view.members[member_id]
         copy = view.copy(task, member_id)
-        if copy.is_caught_up and not member.suspected and _may_take_over(view, task, member):
-            if copy.on_disk and not on_disk:
-                continue
+        is_ready = copy.is_caught_up if on_disk else copy.is_ready_for_handover
+        if is_ready and not member.suspected and _may_take_over(view, task, member):
             is_previous_owner, is_target = member_id == task.previous_owner, member_id == task.target
             failed = bool(task.failures) and view.has_failed(task, member_id)
             waits = not view.as_if_released and any(task_id != task.id for task_id in member.revoking)

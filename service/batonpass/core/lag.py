@@ -41,8 +41,17 @@ class Copy(NamedTuple):
 
     @property
     def is_caught_up(self) -> bool:
-        """Say whether the task could be handed to this copy at once."""
+        """Say whether the copy lacks no more than is acceptable. A task that no owner runs may go to it at once."""
         return self.readiness <= _CAUGHT_UP
+
+    @property
+    def is_ready_for_handover(self) -> bool:
+        """Say whether a running owner may hand the task over to this copy.
+
+        State on disk that the member does not tail falls further behind with all that the owner writes, so it counts
+        only once the member tails it, which its next report says.
+        """
+        return self.is_caught_up and not self.on_disk
 
 
 _ACTIVE: Final = Role.ACTIVE

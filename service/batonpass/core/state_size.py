@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
 
 from batonpass.core.ids import MemberId, task_id
 from batonpass.core.lag import Readiness, changelogs_of
@@ -45,23 +44,20 @@ def lag_at_start(view: View, task: Task, member_id: MemberId) -> int | None:
         if member_id is not None
     ]
     reports = [member_soft.reports.get(task.id) for member_soft in softs if member_soft is not None]
-    return max([_implied(measured) for measured in reports if measured is not None and _tells(measured)], default=None)
+    known = [measured for measured in reports if measured is not None and (measured.lag or measured.report.positions)]
+    return max(map(_implied, known), default=None)
 
 
 def _reported(group: Group, soft: Soft) -> dict[int, int]:
     index_of = group.table.index_of
     sizes: dict[int, int] = {}
-    every = chain.from_iterable(member_soft.reports.items() for member_soft in soft.members.values())
-    for task, measured in [(task, measured) for task, measured in every if _tells(measured)]:
-        size = _implied(measured)
-        task_index = index_of.get(task)
-        if task_index is not None and size > sizes.get(task_index, 0):
-            sizes[task_index] = size
+    for member_soft in soft.members.values():
+        for task, measured in member_soft.reports.items():
+            if measured.lag or measured.report.positions:
+                task_index, size = index_of.get(task), _implied(measured)
+                if task_index is not None and size > sizes.get(task_index, 0):
+                    sizes[task_index] = size
     return sizes
-
-
-def _tells(measured: MeasuredReport) -> bool:
-    return bool(measured.lag or measured.report.positions)
 
 
 def _implied(measured: MeasuredReport) -> int:

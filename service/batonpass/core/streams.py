@@ -372,7 +372,7 @@ def _restoring(view: View, task: Task) -> list[MemberId]:
     """
     restores = task.owner is not None and task.state is ActiveState.RESTORING
     copies = {member_id: view.copy(task, member_id) for member_id in (*task.standbys, *task.warmups)}
-    unready = [member_id for member_id, copy in copies.items() if not copy.is_caught_up or copy.on_disk]
+    unready = [member_id for member_id, copy in copies.items() if not copy.is_ready_for_handover]
     return [*unready, *([task.owner] if restores and task.owner is not None else [])]
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 LOOK_EVERY_S: Final = 0.2
 
 Part = TypeVar("Part")
-Told = TypeVar("Told")
+Progress = TypeVar("Progress")
 
 _spawning = get_context("spawn")
 # Where a process tells how far it is; of each process its own.
@@ -28,10 +28,10 @@ _reports: SimpleQueue[Any] | None = None
 
 
 def carry_out(
-    work: Callable[[Part, Callable[[Told], None]], None],
+    work: Callable[[Part, Callable[[Progress], None]], None],
     parts: Sequence[Part],
     *,
-    heard: Callable[[Told], None],
+    heard: Callable[[Progress], None],
     workers: int,
 ) -> None:
     """Call ``work`` with each part, in so many processes; ``heard`` gets what they tell, in this one.
@@ -45,7 +45,7 @@ def carry_out(
         for part in parts:
             work(part, heard)
         return
-    reports: SimpleQueue[Told] = _spawning.SimpleQueue()
+    reports: SimpleQueue[Progress] = _spawning.SimpleQueue()
     # Nothing is ever sent: who reads finds the end of it when this process has ended, however it did.
     lifeline, ours = _spawning.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, mp_context=_spawning, initializer=_begin, initargs=(reports, lifeline))
@@ -67,7 +67,7 @@ def carry_out(
         reports.close()
 
 
-def _pass_on(reports: SimpleQueue[Told], heard: Callable[[Told], None]) -> None:
+def _pass_on(reports: SimpleQueue[Progress], heard: Callable[[Progress], None]) -> None:
     while not reports.empty():
         heard(reports.get())
 

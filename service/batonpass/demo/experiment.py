@@ -114,9 +114,9 @@ class Experiment:
             yield
 
     async def _start_load(self) -> None:
-        def hear(told: Mapping[str, Any]) -> None:
-            if told.get("event") == "ended":
-                self._taken = list(told["taken"])
+        def hear(event: Mapping[str, Any]) -> None:
+            if event.get("event") == "ended":
+                self._taken = list(event["taken"])
 
         log = self.infrastructure.logs / f"{self.job.group}-load.log"
         self._load = await Child.start("load", "batonpass.demo.load", [self.job.words(), "1"], log=log, hear=hear)

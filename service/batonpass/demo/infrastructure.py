@@ -72,9 +72,9 @@ class Infrastructure:
     async def _start_coordinator(self, database_url: str) -> str:
         listens: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-        def hear(told: Mapping[str, Any]) -> None:
-            if "url" in told and not listens.done():
-                listens.set_result(str(told["url"]))
+        def hear(event: Mapping[str, Any]) -> None:
+            if "url" in event and not listens.done():
+                listens.set_result(str(event["url"]))
 
         log = self.logs / "coordinator.log"
         self._coordinator = await Child.start(

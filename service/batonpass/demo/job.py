@@ -120,12 +120,12 @@ def subtopology(job: Job, writer: str) -> Subtopology:
         count, total = read_state(totals.get(record.key))
         count, total = count + 1, total + int(record.value)
         totals.put(record.key, state(count, total))
-        told = Output(record.offset, count, total, writer)
-        await context.send(job.output, told.encode(), key=record.key, partition=context.partition)
+        output = Output(record.offset, count, total, writer)
+        await context.send(job.output, output.encode(), key=record.key, partition=context.partition)
 
     async def pass_on(record: ConsumerRecord, context: Context) -> None:
-        told = Output(record.offset, 0, int(record.value), writer)
-        await context.send(job.output, told.encode(), key=record.key, partition=context.partition)
+        output = Output(record.offset, 0, int(record.value), writer)
+        await context.send(job.output, output.encode(), key=record.key, partition=context.partition)
 
     if not job.stateful:
         return Subtopology(sources=(job.source,), process=pass_on, outputs=(job.output,))

@@ -90,8 +90,8 @@ async def _listen(process: asyncio.subprocess.Process, hear: Hear) -> None:
     assert process.stdout is not None  # noqa: S101 - it was asked for
     while line := await process.stdout.readline():
         try:
-            told = json.loads(line)
+            event = json.loads(line)
         except ValueError:
             continue
-        if isinstance(told, dict):
-            hear(told)
+        if isinstance(event, dict):
+            hear(event)

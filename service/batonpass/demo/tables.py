@@ -124,10 +124,10 @@ def _correctness(figures: RunFigures) -> list[Bar]:
     ]
     if figures.accounts:
         lost = [(account.missing, account.doubled, account.wrong_totals) for account in figures.accounts]
-        told = ", ".join(
+        differences = ", ".join(
             f"{missing} missing, {doubled} doubled, {wrong} wrong totals" for missing, doubled, wrong in lost
         )
-        found.append(Bar("every input record accounted for exactly once", figures.is_clean, told))
+        found.append(Bar("every input record accounted for exactly once", figures.is_clean, differences))
     return [
         *found,
         Bar("no read unanswered where tasks have standbys or a running owner", unread == 0, f"{unread} unanswered"),

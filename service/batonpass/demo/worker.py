@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import fcntl
 import json
 import socket
@@ -35,6 +36,8 @@ LOOK_S = 0.1
 STATE_MEMORY_BYTES = 8 << 20
 """Its state is small, and several workers run on one machine."""
 
+LARGE_BYTES = 64 << 10
+M_MMAP_THRESHOLD = -3
 EXIT_REFUSED = 1
 SMALL_READS: Mapping[str, Any] = {"max_partition_fetch_bytes": 32 * 1024, "fetch_max_wait_ms": 100}
 """A broker that holds a client to a quota makes it wait after a read, for longer the larger that was."""
@@ -60,8 +63,8 @@ class Order:
     @classmethod
     def from_words(cls, words: str) -> Self:
         """Return the order that the command line holds."""
-        told = json.loads(words)
-        return cls(**{**told, "job": Job(**told["job"])})
+        order = json.loads(words)
+        return cls(**{**order, "job": Job(**order["job"])})
 
 
 def say(event: str, **fields: object) -> None:
@@ -91,14 +94,14 @@ class TellingRuntime(KafkaRuntime):
 
 async def tell_restores(order: Order, runtime: KafkaRuntime, member: Member) -> None:
     """Tell for every copy, and every active that begins, once it has restored, how many records that took."""
-    told: dict[str, Task] = {}
+    reported: dict[str, Task] = {}
     while True:
         for task_id, task in member.tasks.items():
-            if told.get(task_id) is task:
+            if reported.get(task_id) is task:
                 continue
             restored = _restored(order, runtime, member, task)
             if restored is not None:
-                told[task_id] = task
+                reported[task_id] = task
                 say("restored", task=task_id, role=task.role, was=task.was, records=restored)
         await asyncio.sleep(LOOK_S)
 
@@ -227,6 +230,17 @@ async def work(order: Order) -> int:
     return 0
 
 
+def keep_heap_small() -> None:
+    """Have glibc give each buffer of ``LARGE_BYTES`` or more memory of its own, which goes back when it is freed.
+
+    By itself it raises that limit to the largest that was freed. Batches of records then lie among the blocks that
+    RocksDB caches, and leave holes in the heap that the next ones do not fit into: 0.25 MB more every minute. Another
+    C library has no such setting, and is left as it is.
+    """
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+
+
 @contextlib.contextmanager
 def sole_user_of(folder: Path) -> Iterator[None]:
     """Hold a folder for this process alone.
@@ -244,6 +258,7 @@ def main() -> int:
     """Run the worker that the command line describes."""
     order = Order.from_words(sys.argv[1])
     configure()
+    keep_heap_small()
     try:
         with sole_user_of(Path(order.folder)):
             return asyncio.run(work(order))

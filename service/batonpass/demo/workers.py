@@ -52,7 +52,7 @@ class Workers:
         )
         log = self.infrastructure.logs / f"{name}.log"
         self.running[name] = await Child.start(
-            name, "batonpass.demo.worker", [order.words()], log=log, hear=lambda told: self._hear(name, told)
+            name, "batonpass.demo.worker", [order.words()], log=log, hear=lambda event: self._hear(name, event)
         )
 
     def kill(self, name: str) -> None:
@@ -101,18 +101,18 @@ class Workers:
     def _folder(self, name: str) -> Path:
         return self.infrastructure.folder / "workers" / name
 
-    def _hear(self, name: str, told: Mapping[str, Any]) -> None:
-        at_ms = round(told.get("at", time.time()) * 1_000)
-        match told.get("event"):
-            case "copy" | "active" if told.get("was") is None:
-                self.restores.append(Restore(name, told["task"], at_ms))
+    def _hear(self, name: str, event: Mapping[str, Any]) -> None:
+        at_ms = round(event.get("at", time.time()) * 1_000)
+        match event.get("event"):
+            case "copy" | "active" if event.get("was") is None:
+                self.restores.append(Restore(name, event["task"], at_ms))
             case "restored":
                 with contextlib.suppress(StopIteration):
                     open_one = next(
-                        one for one in reversed(self.restores) if (one.worker, one.task) == (name, told["task"])
+                        one for one in reversed(self.restores) if (one.worker, one.task) == (name, event["task"])
                     )
                     open_one.done_ms = open_one.done_ms or at_ms
-                    open_one.records += told["records"] or 0
+                    open_one.records += event["records"] or 0
             case _:
                 pass
 

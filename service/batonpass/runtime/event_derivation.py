@@ -39,7 +39,7 @@ _FELL_BACK = {
     ActiveState.RESTORING: EventType.TASK_RESTORING,
 }
 _Kind: TypeAlias = "tuple[str, bool, MemberId | None, object]"
-_Told: TypeAlias = "tuple[EventType, MemberId | None, dict[str, object]]"
+_Event: TypeAlias = "tuple[EventType, MemberId | None, dict[str, object]]"
 """The type of an event, the member that it concerns, and its body."""
 
 _REVOKED = frozenset({"revoked"})
@@ -71,13 +71,13 @@ def merged(events: Iterable[Event]) -> list[Event]:
         if event.task is not None or event.member is not None:
             alike.setdefault(_kind_of(event), []).append(event)
     found: list[Event] = []
-    told: set[_Kind] = set()
+    seen: set[_Kind] = set()
     for event in events:
         kind = _kind_of(event)
         if len(alike.get(kind, ())) <= MANY:
             found.append(event)
-        elif kind not in told:
-            told.add(kind)
+        elif kind not in seen:
+            seen.add(kind)
             found.append(_one_for(alike[kind]))
     return found
 
@@ -142,9 +142,9 @@ class _EventBuilder:
     ) -> None:
         self.events.append(Event(kind.value, self._now_ms, self._after.generation, member, task, body))
 
-    def _add_all(self, told: _Told | None) -> None:
-        if told is not None:
-            kind, member, body = told
+    def _add_all(self, event: _Event | None) -> None:
+        if event is not None:
+            kind, member, body = event
             self.events.append(Event(kind.value, self._now_ms, self._after.generation, member, None, body))
 
     def _why(self, task: TaskId) -> str:
@@ -350,7 +350,7 @@ def _has_actives(member: Member) -> bool:
     )
 
 
-def _of_member(before: Group, record: r.Record, decision: Decision) -> _Told | None:
+def _of_member(before: Group, record: r.Record, decision: Decision) -> _Event | None:
     """Return what a record about a member tells; None where it is not one, or tells nothing."""
     match record:
         case r.MemberJoined(member=joined):
@@ -411,7 +411,7 @@ def _gone(member: Member, record: r.MemberGone, decision: Decision) -> dict[str,
     }
 
 
-def _of_group(before: Group, record: r.Record, inputs: Sequence[Input], after: Group) -> _Told | None:
+def _of_group(before: Group, record: r.Record, inputs: Sequence[Input], after: Group) -> _Event | None:
     """Return what a record about the group as a whole tells; None where it is not one, or tells nothing."""
     match record:
         case r.GroupDeclared(topology=topology):

@@ -28,7 +28,7 @@ from batonpass.core.model import Group
 from batonpass.core.soft import Soft
 from batonpass.simulate.coordinator import Coordinator, CoordinatorObserver
 from batonpass.simulate.copies import Rates
-from batonpass.simulate.ledger import Account, GroupOutcome, Ledger, Stint
+from batonpass.simulate.costs import Account, ChangeCost, GroupOutcome, Stint
 from batonpass.simulate.plan import Pace, WorkerPlan, WorldPlan
 from batonpass.simulate.tasks import Task, TaskSet, task_of, topology_of
 from batonpass.simulate.worker import Worker
@@ -108,7 +108,7 @@ class BatonpassGroup(CoordinatorObserver):
         self._world = World(plan, rates=rates, check_laws=False, audience=self)
         self._around = self._world.around
         self._around.is_instant = True
-        self._account = self._around.account = Account(self._new_ledger())
+        self._account = self._around.account = Account(self._new_cost())
         self._world.begin()
 
     @classmethod
@@ -270,23 +270,23 @@ class BatonpassGroup(CoordinatorObserver):
 
     def begin_change(self) -> None:
         """Count from here on."""
-        self._account.ledger = self._new_ledger()
+        self._account.cost = self._new_cost()
         self._generation_before = self.group.generation
 
-    def _new_ledger(self) -> Ledger:
+    def _new_cost(self) -> ChangeCost:
         self._around.catch_up()
         copies = self._around.copies
         owners = {task: owner for task, owner in self._last_owners.items() if task in self._stateful}
-        ledger = Ledger(self._everything, owners=owners, now_ms=self.now_ms, restored_records=copies.restored_records)
+        cost = ChangeCost(self._everything, owners=owners, now_ms=self.now_ms, restored_records=copies.restored_records)
         for task in self._everything:
             if not copies.runs(task):
-                ledger.stopped(task, self.now_ms)
-        return ledger
+                cost.stopped(task, self.now_ms)
+        return cost
 
     def outcome(self) -> GroupOutcome:
         """What happened since the change began; a group that has not come to rest yet has no time to rest."""
         self._around.catch_up()
-        found = self._account.ledger.outcome(
+        found = self._account.cost.outcome(
             now_ms=self.now_ms,
             restored_records=self._around.copies.restored_records,
             rest_at_ms=self._rest_at_ms,
@@ -377,4 +377,4 @@ class BatonpassGroup(CoordinatorObserver):
         del coordinator
         owners = {task: owner for task, owner in self._owners_of(decision.after).items() if task in self._stateful}
         self._last_owners.update(owners)
-        self._account.ledger.granted(owners)
+        self._account.cost.granted(owners)

@@ -99,9 +99,9 @@ def draw_config(seed: int, chance: Random, growth_per_s: int) -> dict[str, objec
         "kafka_heartbeats": False,
         "kafka_streams": False,
     }
-    usual = GroupConfig()
+    defaults = GroupConfig()
     for name in (one.name for one in fields(GroupConfig) if one.name not in config):
-        default = getattr(usual, name)
+        default = getattr(defaults, name)
         values = (True, False) if isinstance(default, bool) else (default, RANGES[name][0])
         config[name] = seeded(seed, "config", name).choice(values)
     return config

@@ -14,7 +14,7 @@ from random import Random
 
 from batonpass.simulate.clock import Clock
 from batonpass.simulate.copies import Copies, Role
-from batonpass.simulate.ledger import Account
+from batonpass.simulate.costs import Account
 from batonpass.simulate.plan import Pace, ReportStyle, Span, WorkerPlan
 from batonpass.simulate.tasks import Task, name_of, task_of
 from batonpass.worker.protocol import (

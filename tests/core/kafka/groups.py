@@ -95,18 +95,18 @@ def faults(made: Plan, shot: Snapshot) -> list[str]:
     roles = made.assignment
     actives = Counter(task for held in roles.values() for task in held["active"])
     copies = Counter(task for held in roles.values() for role in held.values() for task in role)
-    usual = min(len(shot.members), 1 + shot.config.num_standby_replicas)
+    wanted = min(len(shot.members), 1 + shot.config.num_standby_replicas)
     found = []
     stateful = 0
     extra = 0
     for task in shot.tasks:
         stateful += task.stateful
-        least, most = (usual, usual + 1) if task.stateful else (1, 1)
+        least, most = (wanted, wanted + 1) if task.stateful else (1, 1)
         if actives[task.id] != 1:
             found.append(f"{task.id} has {actives[task.id]} actives")
         if not least <= copies[task.id] <= most:
             found.append(f"{task.id} has {copies[task.id]} copies")
-        extra += max(0, copies[task.id] - usual)
+        extra += max(0, copies[task.id] - wanted)
     for name, held in roles.items():
         everything = Counter(task for role in held.values() for task in role)
         found += [f"{name} holds {task} twice" for task, count in everything.items() if count > 1]

@@ -45,13 +45,13 @@ def faults(assignment: Assignment, tasks: TaskSet, config: Kip441Config) -> list
     held = assignment.clients.values()
     owners = Counter(task for client in held for task in client.active)
     copies = Counter(task for client in held for task in (*client.active, *client.copies))
-    usual = min(len(assignment.clients), 1 + config.num_standby_replicas)
+    wanted = min(len(assignment.clients), 1 + config.num_standby_replicas)
     found = [f"{task} has {owners[task]} actives" for task in (*tasks.stateful, *tasks.stateless) if owners[task] != 1]
     found += [f"stateless {task} has {copies[task]} copies" for task in tasks.stateless if copies[task] != 1]
     found += [
         f"{task} has {copies[task]} copies"
         for task in tasks.stateful
-        if copies[task] < usual or (copies[task] > usual and not assignment.probing_needed)
+        if copies[task] < wanted or (copies[task] > wanted and not assignment.probing_needed)
     ]
     found += [
         f"{name} holds {task} twice"
@@ -59,7 +59,7 @@ def faults(assignment: Assignment, tasks: TaskSet, config: Kip441Config) -> list
         for task, count in Counter((*client.active, *client.copies)).items()
         if count > 1
     ]
-    extra = sum(max(0, copies[task] - usual) for task in tasks.stateful)
+    extra = sum(max(0, copies[task] - wanted) for task in tasks.stateful)
     if extra > config.max_warmup_replicas:
         found.append(f"{extra} copies too many, {config.max_warmup_replicas} may be")
     return found

@@ -8,8 +8,8 @@ the subject of `batonpass.simulate.kafka.group`.
 
 from dataclasses import dataclass
 
+from batonpass.simulate.costs import HandoverTally
 from batonpass.simulate.kafka.assignor import LATEST, Assignment, ClientState, Kip441Config, assign
-from batonpass.simulate.ledger import HandoverTally
 from batonpass.simulate.tasks import Task, TaskSet
 
 PROBING_INTERVAL_MINUTES = 10

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.simulate.kafka.cases import faults, grid, process_ids, skew
 from tests.simulate.kafka.closed_loop import ClosedLoop, LoopOutcome
 
+from batonpass.simulate.costs import HandoverTally
 from batonpass.simulate.kafka.assignor import ClientState, Kip441Config
-from batonpass.simulate.ledger import HandoverTally
 from batonpass.simulate.tasks import TaskSet
 
 

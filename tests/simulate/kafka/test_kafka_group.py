@@ -12,9 +12,9 @@ import pytest
 from tests.simulate.kafka.cases import grid, process_ids
 
 from batonpass.simulate.copies import Role, SteadyRates
+from batonpass.simulate.costs import ChangeCost
 from batonpass.simulate.kafka.assignor import UNBOUNDED_LAG, Kip441Config
 from batonpass.simulate.kafka.group import EAGER, KAFKA_DEFAULTS, KAFKA_TUNED, KafkaGroup, KafkaSettings
-from batonpass.simulate.ledger import Ledger
 from batonpass.simulate.tasks import Task, TaskSet
 
 TWELVE = TaskSet(grid(1, 12))
@@ -247,12 +247,12 @@ def test_a_group_that_lost_everybody_takes_up_again() -> None:
 
 def test_a_gap_that_is_still_open_counts_until_now() -> None:
     """A task that stopped for one second, and is down for three, has been down for four, for three at most at once."""
-    ledger = Ledger([(0, 0), (0, 1)], owners={(0, 0): "a"}, now_ms=1000, restored_records=50.0)
-    ledger.stopped((0, 0), 2000)
-    ledger.started((0, 0), 3000)
-    ledger.stopped((0, 0), 5000)
-    ledger.stopped((0, 0), 6000)
-    outcome = ledger.outcome(now_ms=8000, restored_records=75.0, rest_at_ms=500)
+    cost = ChangeCost([(0, 0), (0, 1)], owners={(0, 0): "a"}, now_ms=1000, restored_records=50.0)
+    cost.stopped((0, 0), 2000)
+    cost.started((0, 0), 3000)
+    cost.stopped((0, 0), 5000)
+    cost.stopped((0, 0), 6000)
+    outcome = cost.outcome(now_ms=8000, restored_records=75.0, rest_at_ms=500)
     assert outcome.downtime_ms == {(0, 0): 4000, (0, 1): 0}
     assert outcome.longest_gap_ms == {(0, 0): 3000, (0, 1): 0}
     assert (outcome.rest_ms, outcome.restored_records) == (0, 25)

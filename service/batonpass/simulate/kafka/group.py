@@ -31,6 +31,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from batonpass.simulate.copies import Copies, Rates, Role
+from batonpass.simulate.costs import ChangeCost, GroupOutcome
 from batonpass.simulate.kafka import eager
 from batonpass.simulate.kafka.assignor import (
     LATEST,
@@ -41,7 +42,6 @@ from batonpass.simulate.kafka.assignor import (
     assign,
     lags_of,
 )
-from batonpass.simulate.ledger import GroupOutcome, Ledger
 from batonpass.simulate.tasks import Task, TaskSet
 
 Assignor = Callable[[Iterable[ClientState], TaskSet, Kip441Config], Assignment]
@@ -116,14 +116,14 @@ class KafkaGroup:
         # Until when the group waits for members that went without a word, by process.
         self._silent_until_ms: dict[str, int] = {}
         self._returns_at_ms: dict[str, int] = {}
-        self._told: dict[str, ClientTasks] = {}
+        self._assigned: dict[str, ClientTasks] = {}
         self._owners: dict[Task, str] = {}
         self._last_owners: dict[Task, str] = {}
         self._rebalance: _Rebalance | None = None
         self._probe_at_ms: int | None = None
         # Since when the group has been at rest; None while it is not.
         self._rest_at_ms: int | None = None
-        self._ledger = self._new_ledger()
+        self._cost = self._new_cost()
 
     @classmethod
     def at_rest(
@@ -141,13 +141,13 @@ class KafkaGroup:
             group._up[client] = _Process(capacity, (tags or {}).get(client, {}))
             group._copies.add_process(client, {})
         assignment = settings.assign(group._states(), tasks, settings.assignor)
-        for client, told in assignment.clients.items():
-            for task in told.copies:
+        for client, assigned in assignment.clients.items():
+            for task in assigned.copies:
                 group._copies.hold_ready(client, task, Role.STANDBY)
-            for task in told.active:
+            for task in assigned.active:
                 group._copies.hold_ready(client, task, Role.ACTIVE)
                 group._owners[task] = group._last_owners[task] = client
-        group._told = dict(assignment.clients)
+        group._assigned = dict(assignment.clients)
         group._rest_at_ms = 0
         group.begin_change()
         return group
@@ -213,18 +213,18 @@ class KafkaGroup:
         takes_session_over = self._settings.static_membership and client in self._silent_until_ms
         if takes_session_over:
             del self._silent_until_ms[client]
-        if takes_session_over and client in self._told and self._rebalance is None:
+        if takes_session_over and client in self._assigned and self._rebalance is None:
             self._returns_at_ms[client] = self.now_ms + self._settings.rejoin_ms
         else:
             self._rejoin(client)
 
     def begin_change(self) -> None:
         """Count from here on."""
-        self._ledger = self._new_ledger()
+        self._cost = self._new_cost()
 
     def outcome(self) -> GroupOutcome:
         """What happened since the change began; a group that has not come to rest yet has no time to rest."""
-        return self._ledger.outcome(
+        return self._cost.outcome(
             now_ms=self.now_ms, restored_records=self._copies.restored_records, rest_at_ms=self._rest_at_ms
         )
 
@@ -265,7 +265,7 @@ class KafkaGroup:
 
     def _pass(self, to_ms: int) -> None:
         for _, task, at_ms in self._copies.advance(to_ms):
-            self._ledger.started(task, at_ms)
+            self._cost.started(task, at_ms)
 
     def _happen(self) -> None:
         """Let everything happen that is due now."""
@@ -322,10 +322,10 @@ class KafkaGroup:
 
     def _resume(self, client: str) -> None:
         """Give a static member that is back in time what it had, without a rebalance."""
-        told = self._told[client]
-        for task in told.copies:
+        assigned = self._assigned[client]
+        for task in assigned.copies:
             self._copies.hold(client, task, Role.STANDBY)
-        for task in told.active:
+        for task in assigned.active:
             self._grant(client, task)
 
     # Rebalances.
@@ -362,10 +362,10 @@ class KafkaGroup:
         assignment = self._settings.assign(self._states(), self._tasks, self._settings.assignor)
         withheld = self._withhold(assignment)
         self._apply(assignment, withheld.keys())
-        self._told = dict(assignment.clients)
+        self._assigned = dict(assignment.clients)
         self._last_owners.update(self._owners)
         stateful = frozenset(self._tasks.stateful)
-        self._ledger.granted({task: owner for task, owner in self._owners.items() if task in stateful})
+        self._cost.granted({task: owner for task, owner in self._owners.items() if task in stateful})
         if withheld:
             self._start({client for pair in withheld.values() for client in pair}, in_step=True)
         elif assignment.probing_needed:
@@ -396,35 +396,34 @@ class KafkaGroup:
         return withheld
 
     def _apply(self, assignment: Assignment, withheld: Collection[Task]) -> None:
-        """Bring every process's copies to what it was told; a withheld task is nobody's, and its copies stay."""
-        for client, told in assignment.clients.items():
-            assigned = {*told.active, *told.copies}
+        """Bring every process's copies to its assignment; a withheld task is nobody's, and its copies stay."""
+        for client, assigned in assignment.clients.items():
             for task in self._copies.held(client):
-                if task not in assigned:
+                if task not in assigned.active and task not in assigned.copies:
                     self._copies.drop(client, task)
-            for task in told.copies:
+            for task in assigned.copies:
                 self._copies.hold(client, task, Role.STANDBY)
-            for task in told.active:
+            for task in assigned.active:
                 if task not in withheld:
                     self._grant(client, task)
 
     def _grant(self, client: str, task: Task) -> None:
         self._owners[task] = client
         if self._copies.hold(client, task, Role.ACTIVE):
-            self._ledger.started(task, self.now_ms)
+            self._cost.started(task, self.now_ms)
 
     def _give_up(self, client: str, task: Task) -> None:
         del self._owners[task]
         self._copies.drop(client, task)
-        self._ledger.stopped(task, self.now_ms)
+        self._cost.stopped(task, self.now_ms)
 
     def _give_everything_up(self, client: str) -> None:
         for task in sorted(task for task, owner in self._owners.items() if owner == client):
             self._give_up(client, task)
 
-    def _new_ledger(self) -> Ledger:
+    def _new_cost(self) -> ChangeCost:
         stateful = frozenset(self._tasks.stateful)
-        ledger = Ledger(
+        cost = ChangeCost(
             (*self._tasks.stateful, *self._tasks.stateless),
             owners={task: owner for task, owner in self._last_owners.items() if task in stateful},
             now_ms=self.now_ms,
@@ -433,5 +432,5 @@ class KafkaGroup:
         for task in (*self._tasks.stateful, *self._tasks.stateless):
             owner = self._owners.get(task)
             if owner is None or not self._copies.is_current(owner, task):
-                ledger.stopped(task, self.now_ms)
-        return ledger
+                cost.stopped(task, self.now_ms)
+        return cost

@@ -11,7 +11,7 @@ from math import cos, pi
 from random import Random
 from typing import Final
 
-from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
 
 SECOND: Final = 1_000
 MINUTE: Final = 60 * SECOND
@@ -64,7 +64,7 @@ def draw_day(
         name=f"day-{seed}",
         title=f"a day of {members} members and {tasks} tasks",
         group=group,
-        tasks=tuple(_tasks(chance, tasks)),
+        subtopologies=tuple(_subtopologies(chance, tasks)),
         workers=workers,
         present=tuple(names[:members]),
         config=_config(chance, standbys, zoned=bool(zones)),
@@ -77,18 +77,18 @@ def draw_day(
     return _odd(day, oddities)
 
 
-def _tasks(chance: Random, count: int) -> Iterator[TaskSort]:
+def _subtopologies(chance: Random, count: int) -> Iterator[SimulatedSubtopology]:
     """Yield one or two subtopologies with state, and sometimes one without."""
     second = count // 3 if chance.random() < 0.5 else 0
     stateless = count // 6 if chance.random() < 0.3 else 0
     for partitions in filter(None, (count - second - stateless, second)):
         size = chance.choice((100_000, 200_000, 400_000))
-        yield TaskSort(
+        yield SimulatedSubtopology(
             records=tuple(round(size * chance.uniform(0.7, 1.3)) for _ in range(partitions)),
             rate=tuple(round(chance.uniform(0.5, 6), 2) for _ in range(partitions)),
         )
     if stateless:
-        yield TaskSort(records=(0,) * stateless, rate=(0.0,) * stateless, stateful=False)
+        yield SimulatedSubtopology(records=(0,) * stateless, rate=(0.0,) * stateless, stateful=False)
 
 
 def _config(chance: Random, standbys: int, *, zoned: bool) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""A scenario as a value: the group, its tasks, its members, and what happens when. Times are milliseconds.
+"""A scenario as a value: the group, its subtopologies, its members, and what happens when. Times are milliseconds.
 
 Instants count from the beginning of the scenario; state and rates are counted in records.
 """
@@ -15,7 +15,7 @@ RESTORE_PER_SECOND: Final = 20_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class TaskSort:
+class SimulatedSubtopology:
     """One subtopology: as many tasks as it has partitions.
 
     ``records`` is the state of each task at the beginning, ``rate`` how many records a second its changelog grows by
@@ -92,7 +92,7 @@ class Scenario:
     """
 
     name: str
-    tasks: tuple[TaskSort, ...]
+    subtopologies: tuple[SimulatedSubtopology, ...]
     workers: tuple[Worker, ...]
     present: tuple[str, ...]
     title: str = ""
@@ -105,4 +105,4 @@ class Scenario:
     @property
     def task_count(self) -> int:
         """How many tasks there are."""
-        return sum(sort.partitions for sort in self.tasks)
+        return sum(subtopology.partitions for subtopology in self.subtopologies)

@@ -11,8 +11,8 @@ from batonpass.core.decide import Decision
 from batonpass.core.inputs import Input
 from batonpass.core.model import Group
 from batonpass.core.soft import Soft
+from batonpass.simulate.costs import GroupOutcome, Stint
 from batonpass.simulate.group import BatonpassGroup, BatonpassSettings
-from batonpass.simulate.ledger import GroupOutcome, Stint
 from batonpass.simulate.scenario.model import Act, Scenario, Step, Worker
 from batonpass.simulate.tasks import Task, TaskSet
 from batonpass.worker.protocol import OnLeaseLost
@@ -200,20 +200,20 @@ class ScenarioRates:
     """Ends of changelogs and rates of restores, by what a scenario says that begins at ``start_ms``."""
 
     def __init__(self, scenario: Scenario, *, start_ms: int = 0) -> None:
-        self._tasks = scenario.tasks
+        self._subtopologies = scenario.subtopologies
         self._rates = {worker.name: worker.restore_per_second for worker in scenario.workers}
         self._loads = tuple(
             _Load(step for step in scenario.steps if step.act is Act.LOAD and step.subtopology in (None, number))
-            for number in range(len(scenario.tasks))
+            for number in range(len(scenario.subtopologies))
         )
         self._start_ms = start_ms
 
     def end_offset(self, task: Task, at_ms: int) -> int:
         """The end of the task's changelog, had the task run until then; what was there before does not shrink."""
         number, partition = task
-        sort = self._tasks[number]
+        subtopology = self._subtopologies[number]
         grown_ms = self._loads[number].weighted_ms(max(0, at_ms - self._start_ms))
-        return sort.records[partition] + int(sort.rate[partition] * grown_ms / 1_000)
+        return subtopology.records[partition] + int(subtopology.rate[partition] * grown_ms / 1_000)
 
     def restore_rate(self, client: str) -> float:
         """How many records a second a process restores, all of its copies together."""
@@ -242,6 +242,8 @@ def task_set(scenario: Scenario) -> TaskSet:
     """Return the tasks of a scenario: one subtopology after the other, by number."""
     stateful: list[Task] = []
     stateless: list[Task] = []
-    for number, sort in enumerate(scenario.tasks):
-        (stateful if sort.stateful else stateless).extend((number, partition) for partition in range(sort.partitions))
+    for number, subtopology in enumerate(scenario.subtopologies):
+        (stateful if subtopology.stateful else stateless).extend(
+            (number, partition) for partition in range(subtopology.partitions)
+        )
     return TaskSet(tuple(stateful), tuple(stateless))

@@ -13,7 +13,15 @@ import yaml
 from batonpass.codec.bodies import Share
 from batonpass.core.errors import InvalidConfig
 from batonpass.core.policy import parse_config
-from batonpass.simulate.scenario.model import RECORD_BYTES, RESTORE_PER_SECOND, Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.model import (
+    RECORD_BYTES,
+    RESTORE_PER_SECOND,
+    Act,
+    Scenario,
+    SimulatedSubtopology,
+    Step,
+    Worker,
+)
 
 SPAN: Final = r"^(\d+(\.\d+)?(ms|s|m|h|d))+$"
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -216,8 +224,8 @@ class _Making:
     def scenario(self) -> Scenario:
         """Return the scenario; of use only while there are no faults."""
         file = self._file
-        tasks = tuple(self._tasks(place, entry) for place, entry in enumerate(file.tasks))
-        if sum(sort.partitions for sort in tasks) > TASKS_MAX:
+        subtopologies = tuple(self._subtopology(place, entry) for place, entry in enumerate(file.tasks))
+        if sum(subtopology.partitions for subtopology in subtopologies) > TASKS_MAX:
             self.faults.append(("tasks", f"there may be {TASKS_MAX} tasks at most"))
         present = [
             name for place, entry in enumerate(file.members) for name in self._members(f"members[{place}]", entry)
@@ -236,7 +244,7 @@ class _Making:
             name=self._name,
             title=file.title,
             group=file.group,
-            tasks=tasks,
+            subtopologies=subtopologies,
             workers=tuple(self._workers.values()),
             present=tuple(present),
             config=file.config,
@@ -245,7 +253,7 @@ class _Making:
             record_bytes=file.record_bytes,
         )
 
-    def _tasks(self, place: int, entry: TasksEntry) -> TaskSort:
+    def _subtopology(self, place: int, entry: TasksEntry) -> SimulatedSubtopology:
         for field in ("records", "rate"):
             value = getattr(entry, field)
             if isinstance(value, list) and len(value) != entry.partitions:
@@ -253,10 +261,10 @@ class _Making:
                     (f"tasks[{place}].{field}", f"has {len(value)} values for {entry.partitions} partitions")
                 )
         if not entry.stateful:
-            return TaskSort((0,) * entry.partitions, (0.0,) * entry.partitions, stateful=False)
+            return SimulatedSubtopology((0,) * entry.partitions, (0.0,) * entry.partitions, stateful=False)
         records = entry.records if isinstance(entry.records, list) else [entry.records] * entry.partitions
         rate = entry.rate if isinstance(entry.rate, list) else [entry.rate] * entry.partitions
-        return TaskSort(tuple(records), tuple(map(float, rate)))
+        return SimulatedSubtopology(tuple(records), tuple(map(float, rate)))
 
     def _members(self, path: str, entry: MembersEntry) -> list[str]:
         names = [entry.name] if entry.count is None else [f"{entry.name}-{one}" for one in range(1, entry.count + 1)]

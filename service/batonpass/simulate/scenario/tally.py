@@ -80,9 +80,9 @@ class Tally:
                     self._gone(member_id, record.at_ms, expired=False)
                 case r.TargetPlaced():
                     self._placed(record)
-                case r.PlaceInherited(member_id=member_id, successor=next_owner):
+                case r.PlaceInherited(member_id=member_id, successor=successor):
                     for task in [one for one, target in self._targets.items() if target == member_id]:
-                        self._targets[task] = next_owner
+                        self._targets[task] = successor
                         self._look(task, at_ms)
                 case r.AssignmentChanged():
                     self._granted(record)

@@ -54,8 +54,8 @@ class HandoverTally:
         return sum(self.owners[task] != owner for task, owner in self._first.items())
 
 
-class Ledger:
-    """Keeps account of one change from its first moment on."""
+class ChangeCost:
+    """Adds up the cost of one change from its first moment on."""
 
     def __init__(
         self, tasks: Iterable[Task], *, owners: Mapping[Task, str], now_ms: int, restored_records: float
@@ -85,7 +85,7 @@ class Ledger:
         self._tally.observe(owners)
 
     def outcome(self, *, now_ms: int, restored_records: float, rest_at_ms: int | None) -> GroupOutcome:
-        """The account as of now."""
+        """Return the cost as of now."""
         open_ms = {task: now_ms - since for task, since in self._down_since_ms.items()}
         return GroupOutcome(
             moved=self._tally.moved,
@@ -111,8 +111,8 @@ class Stint(NamedTuple):
 class Account:
     """Who had which task as its active when, and the cost since the last change began."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(self, cost: ChangeCost) -> None:
+        self.cost = cost
         self._over: list[Stint] = []
         self._open: dict[Task, Stint] = {}
 
@@ -126,14 +126,14 @@ class Account:
         self._end(task, at_ms)
         self._open[task] = Stint(task, client, is_running, at_ms)
         if is_running:
-            self.ledger.started(task, at_ms)
+            self.cost.started(task, at_ms)
         else:
-            self.ledger.stopped(task, at_ms)
+            self.cost.stopped(task, at_ms)
 
     def ends(self, task: Task, at_ms: int) -> None:
         """Note that a task's active has been given up."""
         self._end(task, at_ms)
-        self.ledger.stopped(task, at_ms)
+        self.cost.stopped(task, at_ms)
 
     def _end(self, task: Task, at_ms: int) -> None:
         last = self._open.pop(task, None)

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 from tests.audit.planted import MIDNIGHT_MS
 
-from batonpass.audit.replay import GENERATION, HISTORY, RECORD, TRACE, DayOfGroup, GroupReplay
+from batonpass.audit.group_replay import GroupReplay
+from batonpass.audit.plan import GroupPlan
+from batonpass.audit.replay import GENERATION, HISTORY, RECORD, TRACE
 from batonpass.codec.code import code_version
 from batonpass.codec.records import StoredRecord
 from batonpass.days.rows import EPOCH, GroupRows, rows_of_table
@@ -39,15 +41,11 @@ def _beside(rows: GroupRows) -> Iterator[tuple[int, int, Any]]:
         yield one["version"], GENERATION, one
 
 
-def retold(rows: GroupRows, first: int = 1, **known: Any) -> GroupReplay:
+def replayed(rows: GroupRows) -> GroupReplay:
     """Return what comes of a day that begins with the first record of a group."""
-    snapshot = known.pop("snapshot", None)
-    of = DayOfGroup(first, MIDNIGHT_MS, **({"is_end": True, "is_cut": False, "has_histories": True} | known))
-    again = GroupReplay(rows.group_id, code_version(), of)
-    if snapshot is not None:
-        again.snapshot(snapshot[1], snapshot[2], snapshot[4])
-    else:
-        again.begin_empty()
+    plan = GroupPlan(rows.group_id, 0, known=True, first=1, last=rows.version, missing=0, ends=True)
+    again = GroupReplay(plan, begin_ms=MIDNIGHT_MS, code=code_version(), has_histories=True)
+    again.begin_empty()
     for version, rank, one in sorted(_beside(rows), key=lambda row: row[:2]):
         if rank == RECORD:
             stored = StoredRecord(one["kind"], one["version"], one["payload"].encode())
