@@ -105,6 +105,9 @@ async def heartbeats(url: str, members: int, asked: argparse.Namespace) -> list[
             theirs.append(await saturated(yardstick, group, seconds=asked.seconds))
             ours.append(await saturated(server, group, seconds=asked.seconds))
         kept = await steady(server, group, interval_s=INTERVAL_S, seconds=3 * asked.seconds)
+        for member in group.members:
+            member.reads_on = True
+        read_on = await steady(server, group, interval_s=INTERVAL_S, seconds=3 * asked.seconds)
         group.end()
     for name, rates in (("bare", theirs), ("ours", ours)):
         say(
@@ -116,6 +119,7 @@ async def heartbeats(url: str, members: int, asked: argparse.Namespace) -> list[
         f"  one every {INTERVAL_S:g} s: {kept.per_s:,.0f}/s, p50 {kept.p50_ms:.1f} ms, p99 {kept.p99_ms:.1f} ms, "
         f"{kept.core:.0%} of a core; {each / KB:.1f} kB a member"
     )
+    say(f"  the same while every copy reads on: p50 {read_on.p50_ms:.1f} ms, {read_on.core:.0%} of a core")
     by_clock = median(a.per_s / b.per_s for a, b in zip(ours, theirs, strict=True))
     by_cpu = median((b.core / b.per_s) / (a.core / a.per_s) for a, b in zip(ours, theirs, strict=True))
     seen = f"{by_clock:.2f} by the clock, {by_cpu:.2f} by processor time"

@@ -37,11 +37,16 @@ class Beginning:
     rested_cpu_s: float
 
 
+POSITION = 812
+"""Where copies stand, and where their changelogs end."""
+
+
 @dataclass
 class Played:
-    """One member."""
+    """One member. While it ``reads_on``, no heartbeat has the positions of the one before, as in a group under load."""
 
     path: str
+    reads_on: bool = False
     epoch: int = 0
     seq: int = 0
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -58,13 +63,16 @@ class Played:
         picture = said["assignment"]
         self.tasks = {one["task"]: {"role": "active", "state": "running", "input_lag": 40} for one in picture["active"]}
         for role in ("standby", "warmup"):
-            self.tasks |= {task: {"role": role, "position": 812, "end_offset": 812} for task in picture[role]}
+            self.tasks |= {task: {"role": role, "position": POSITION, "end_offset": POSITION} for task in picture[role]}
         self.tail = b',"member_epoch":%d,"tasks":%s}' % (self.epoch, encode(self.tasks))
 
     def body(self) -> bytes:
         """Return the next heartbeat."""
         self.seq += 1
-        return b'{"seq":%d' % self.seq + (self.tail or b',"member_epoch":%d,"tasks":{}}' % self.epoch)
+        tail = self.tail or b',"member_epoch":%d,"tasks":{}}' % self.epoch
+        if self.reads_on:
+            tail = tail.replace(b":%d" % POSITION, b":%d" % (POSITION + self.seq))
+        return b'{"seq":%d' % self.seq + tail
 
 
 class Population:
