@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from batonpass.core.ids import TaskId
+from batonpass.core.ids import TaskId, split_task_id
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
@@ -113,10 +113,10 @@ def _end(topic: str, ends: PMap[tuple[str, int], EndOffset], changelogs: Mapping
 
 def changelogs_of(group: Group, task_id: TaskId) -> dict[str, int]:
     """Return the changelog topics of a task and its partition in them."""
-    name, _, partition = task_id.rpartition("_")
+    name, partition = split_task_id(task_id)
     for part in group.topology.subtopologies:
         if part.id == name:
-            return dict.fromkeys(part.changelog_topics, int(partition))
+            return dict.fromkeys(part.changelog_topics, partition)
     return {}
 
 
