@@ -341,6 +341,15 @@ def test_a_task_is_not_taken_for_a_member_that_is_not_caught_up(between: Sequenc
     assert found([*rows, row(len(rows) + 1)], first=len(rows)) == []
 
 
+def test_a_copy_in_a_kafka_streams_application_is_left_to_the_replay() -> None:
+    """Between two of its rebalances nobody says how far a copy is; a member without one is told of."""
+    streams = row(0, "config", word=json.dumps({"kafka_streams": True}))
+    assert found(handed_over(COPY, before=[streams])) == []
+    assert [one["law"] for one in found(handed_over(before=[streams]))] == ["L7"]
+    others = row(0, "config", word=json.dumps({"kafka_streams": False}))
+    assert [one["law"] for one in found(handed_over(COPY, before=[others]))] == ["L7"]
+
+
 def topology(**stateful: bool) -> Row:
     """Return the topology of a group: ``s0``, ``s1``... are its parts "0", "1"..., with state or without."""
     parts = tuple(Subtopology(name[1:], 6, stateful=has) for name, has in stateful.items())

@@ -12,6 +12,7 @@ from tests.audit.small_day import DAY, SCENARIO
 from tests.runtime.stories import STORIES, Told, fails_to_be_placed, hands_over
 from tests.runtime.test_historian import Written, played
 
+from batonpass.audit.findings import FINDINGS_PER_LAW
 from batonpass.audit.group_replay import GroupReplay
 from batonpass.audit.plan import GroupPlan
 from batonpass.codec.generations import PROBE
@@ -175,3 +176,11 @@ def test_a_hole_ends_the_replay(rows: GroupRows) -> None:
     again = replayed(plant(rows, [Fault.SEQUENCE_HOLE]))
     assert again.replayed < len(rows.tables["traces"])
     assert [one.law for one in again.findings] == ["replay-incomplete"]
+
+
+def test_of_many_findings_the_first_of_each_law_are_kept_and_the_others_counted(rows: GroupRows) -> None:
+    """Here every line of the task histories is gone."""
+    lines = len(rows.tables["assignment_events"])
+    again = replayed(replace(rows, tables={**rows.tables, "assignment_events": []}))
+    assert [one.law for one in again.findings] == ["L2"] * FINDINGS_PER_LAW
+    assert again.left_out == lines - FINDINGS_PER_LAW > 0

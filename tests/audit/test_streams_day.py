@@ -12,7 +12,6 @@ import pytest
 from tests.audit.replayed import replayed
 from tests.audit.streams_day import BEGIN_MS, MINUTE_MS, REBALANCES, TASKS, lived_by_streams
 
-from batonpass.audit.checks import BEHIND, superseded
 from batonpass.audit.day_scenario import Sampled
 from batonpass.audit.findings import Finding, finding_of
 from batonpass.audit.flatten import (
@@ -80,12 +79,10 @@ def test_every_law_holds_by_the_records_alone(rows: GroupRows) -> None:
 
 
 def test_a_copy_that_fell_behind_between_two_rebalances_is_for_the_replay_to_judge() -> None:
-    """Nobody tails the next owner's copy meanwhile. By the traces, it was caught up when it was chosen."""
+    """Nothing follows the next owner's copy meanwhile. By the traces, it was caught up when it was chosen."""
     rows = lived_by_streams("g", 100)
-    found = _findings(rows)
-    assert {(one.law, one.detail.endswith(BEHIND)) for one, _ in found} == {("L7", True)}
+    assert _findings(rows) == []
     assert replayed(rows).findings == []
-    assert superseded(found, lawful={"g"}) == []
 
 
 def test_the_day_is_measured(rows: GroupRows) -> None:

@@ -415,7 +415,8 @@ def cold_promotions(part: Part) -> None:
     """Find handovers from a running, willing owner to a member whose copy was not caught up (L7).
 
     A member that was not chosen when the owner was told to stop took over because the chosen one fell away: excused. So
-    is one of which a coordinator that has just started knew nothing.
+    is one of which a coordinator that has just started knew nothing, and, in a Kafka Streams application, one that has
+    a copy: between the two rebalances of a move nothing says how far behind it is.
     """
     part.find(
         "L7",
@@ -434,6 +435,8 @@ def cold_promotions(part: Part) -> None:
                [revoked_seq, taken_seq] as sequences, [revoked_at_ms, taken_at_ms] as at
           from cold anti join stateless using (group_id, subtopology)
          where (not has_copy or taken_epoch = revoked_epoch)
+           and not (has_copy and group_id in (
+                   select group_id from changes where what = 'config' and (word ->> 'kafka_streams') = 'true'))
            -- Where the beginning is lost, nobody knows which tasks have state.
            and (group_id in (select group_id from bounds anti join leaps using (group_id) where known)
                 or group_id in (select group_id from changes where what = 'topology'))

@@ -20,6 +20,7 @@ from records alone: not in why, and when, something was done.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -34,7 +35,7 @@ from batonpass.audit.comparison import (
     wrong_generation,
     wrong_history,
 )
-from batonpass.audit.findings import END_MISSING, Finding, Severity
+from batonpass.audit.findings import END_MISSING, FINDINGS_PER_LAW, Finding, Severity
 from batonpass.audit.flatten import DAMAGE, check_numbers, read_group, read_record
 from batonpass.audit.plan import GroupPlan
 from batonpass.codec.changes import Change, changes_of
@@ -49,9 +50,6 @@ from batonpass.core.model import Group
 from batonpass.core.reasons import Reason
 from batonpass.core.records import Record
 from batonpass.core.soft import Soft
-
-FINDINGS_MOST: Final = 200
-"""The most findings that the replay of one group returns; those after them are lost, and counted nowhere."""
 
 UNSURE_MS: Final = 60_000
 """Retention takes task histories by the day of the coordinator's clock: those of so soon after midnight may be gone."""
@@ -106,13 +104,15 @@ class GroupReplay:
     Attributes:
         replayed: how many decisions were made again.
         differing: how many of them came out otherwise, for another reason than that an earlier one did.
-        findings: what is wrong, in the order in which it was found; ``FINDINGS_MOST`` at most.
+        findings: what is wrong, in the order in which it was found; ``FINDINGS_PER_LAW`` of each law at most.
+        left_out: how many findings there were beyond these.
     """
 
     def __init__(self, plan: GroupPlan, *, begin_ms: int, code: str, has_histories: bool) -> None:
         """Begin with nothing. ``code``: that of this program. ``has_histories``: task histories of the day are kept."""
-        self.replayed = self.differing = 0
+        self.replayed = self.differing = self.left_out = 0
         self.findings: list[Finding] = []
+        self._found: Counter[str] = Counter()
         self._plan = plan
         self._begin_ms = begin_ms
         self._code = code
@@ -438,9 +438,12 @@ class GroupReplay:
         *,
         subject: _Subject = (None, None),
     ) -> None:
-        if len(self.findings) < FINDINGS_MOST:
-            evidence = tuple(dict.fromkeys(sequences)), (at_ms,) if at_ms else ()
-            self.findings.append(Finding(self._plan.group, law, severity, *subject, detail, *evidence))
+        self._found[law] += 1
+        if self._found[law] > FINDINGS_PER_LAW:
+            self.left_out += 1
+            return
+        evidence = tuple(dict.fromkeys(sequences)), (at_ms,) if at_ms else ()
+        self.findings.append(Finding(self._plan.group, law, severity, *subject, detail, *evidence))
 
 
 def _possible_generations(

@@ -62,6 +62,7 @@ class Replayed(NamedTuple):
     decisions: int = 0
     differing: int = 0
     findings: tuple[Finding, ...] = ()
+    left_out: int = 0
     lawful: frozenset[str] = frozenset()
     """The groups whose decisions were made again, without a finding."""
 
@@ -227,7 +228,8 @@ class _Auditor:
         ends = [*log_ends(self._plan), *beyond_heads(self._tables.rows, self._plan)]
         kept = [(finding_of(row), row["of_law"]) for row in seen["finding"]]
         others = (*ends, *replayed.findings, *notices(days, self._audit.objective))
-        return cut(*without_consequences(superseded(kept, replayed.lawful), others))
+        findings, left_out = cut(*without_consequences(superseded(kept, replayed.lawful), others))
+        return findings, left_out + replayed.left_out
 
     def _replay(self) -> Replayed:
         if not self._audit.replay:
@@ -240,6 +242,7 @@ class _Auditor:
             sum(row["replayed"] or 0 for row in found),
             sum(row["differing"] or 0 for row in found),
             findings,
+            sum(row["left_out"] or 0 for row in found),
             frozenset(row["group_id"] for row in found if row["replayed"]) - {one.group for one in findings},
         )
 

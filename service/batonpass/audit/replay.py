@@ -36,10 +36,10 @@ REPLAYED: Final = pa.schema(
         *(("group_id", pa.string()), ("law", pa.string()), ("severity", pa.string()), ("task", pa.string())),
         *(("member", pa.string()), ("detail", pa.string())),
         *(("sequences", pa.list_(pa.int64())), ("at", pa.list_(pa.int64()))),
-        *(("replayed", pa.int64()), ("differing", pa.int64())),
+        *(("replayed", pa.int64()), ("differing", pa.int64()), ("left_out", pa.int64())),
     ]
 )
-"""Findings, and for each group one row without a law that counts the decisions."""
+"""Findings, and for each group one row without a law that counts decisions, and the findings that were left out."""
 
 
 class LogRow(NamedTuple):
@@ -153,7 +153,7 @@ def _select(rank: int, one: GroupPlan, low: int, high: int, within: str = "") ->
 
 
 def _rows_of(group_id: str, done: GroupReplay) -> pa.RecordBatch:
-    """Return what was found of a group, then one row with how many decisions were made again (``REPLAYED``)."""
+    """Return what was found of a group, then one row that counts (``REPLAYED``)."""
     rows: list[dict[str, Any]] = [
         {
             "group_id": one.group,
@@ -167,7 +167,8 @@ def _rows_of(group_id: str, done: GroupReplay) -> pa.RecordBatch:
         }
         for one in done.findings
     ]
-    rows.append({"group_id": group_id, "replayed": done.replayed, "differing": done.differing})
+    counts = {"replayed": done.replayed, "differing": done.differing, "left_out": done.left_out}
+    rows.append({"group_id": group_id, **counts})
     return pa.RecordBatch.from_pylist(rows, schema=REPLAYED)
 
 
