@@ -35,7 +35,7 @@ from batonpass.core.model import ActiveState
 from batonpass.core.records import AssignmentChanged, TargetPlaced
 
 SMALL = Shape(24, 4, 1)
-KAFKAS = Shape(1_000, 10, 1, 1_000)
+WITH_A_BAR, WITHOUT = Shape(10_000, 100, 1), Shape(1_000, 10, 1, 1_000)
 
 
 @pytest.mark.parametrize("weights", [EQUAL_WEIGHTS, MIXED_WEIGHTS])
@@ -108,9 +108,11 @@ def test_the_yardstick_rests_where_ours_does() -> None:
 def test_a_bar_that_is_missed_says_so() -> None:
     """A sum that is not as many times faster as it has to be is printed as missed, one that is as held."""
     timed = dict.fromkeys(OPERATIONS, Timed(1.0, 20.0, 0.5))
-    bars = bars_of("equal weights", Measured(KAFKAS, timed, dict.fromkeys(OPERATIONS, 15.0), (16, 18, 31, 22)))
+    model = dict.fromkeys(OPERATIONS, 15.0)
+    bars = bars_of("equal weights", Measured(WITH_A_BAR, timed, model, None))
     assert [bar.holds for bar in bars] == [True, False]
     assert [line.split()[0] for line in bar_lines(bars)[1:]] == ["holds", "MISSED"]
+    assert bars_of("equal weights", Measured(WITHOUT, timed, model, None)) == []
 
 
 def test_growth_is_seen() -> None:
