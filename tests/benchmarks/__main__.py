@@ -19,6 +19,7 @@ from tests.benchmarks.report import (
     bars_of,
     beginning_lines,
     describing_lines,
+    growth_bars,
     shape_lines,
     size_bars,
     size_lines,
@@ -30,6 +31,7 @@ SHAPES = (*KAFKA_WARM_MS, LARGEST)
 ONCE = (Shape(1_000, 1_000, 1), Shape(10_000, 100, 1))
 """The model takes seconds at its two largest shapes, so there it runs once."""
 BEGINNINGS = SIZES[:3]
+WEIGHTS = {"equal weights": EQUAL_WEIGHTS, "mixed weights": MIXED_WEIGHTS}
 
 
 def main() -> int:
@@ -41,17 +43,20 @@ def main() -> int:
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar does not hold")
     asked = parser.parse_args()
     bars: list[Bar] = []
+    seen: dict[str, dict[Shape, Measured]] = {name: {} for name in WEIGHTS}
     for shape in SHAPES:
         if asked.shapes is None or shape.tasks in asked.shapes:
-            for name, weights in (("equal weights", EQUAL_WEIGHTS), ("mixed weights", MIXED_WEIGHTS)):
-                measured = measure(shape, weights, asked.rounds)
+            for name, weights in WEIGHTS.items():
+                measured = seen[name][shape] = measure(shape, weights, asked.rounds)
                 _show(shape_lines(name, measured))
                 bars += bars_of(name, measured)
+    for name, timed in seen.items():
+        bars += growth_bars(name, timed)
     if asked.sizes:
-        timed = {shape: time_sizes(shape) for shape in SIZES[: asked.sizes]}
-        _show(size_lines(timed))
+        sizes = {shape: time_sizes(shape) for shape in SIZES[: asked.sizes]}
+        _show(size_lines(sizes))
         # Half the sizes show nothing about growth.
-        bars += size_bars(timed) if len(timed) == len(SIZES) else []
+        bars += size_bars(sizes) if len(sizes) == len(SIZES) else []
         _show(describing_lines(DESCRIBED, time_describing(DESCRIBED)))
         _show(beginning_lines({shape: time_beginning(shape) for shape in BEGINNINGS[: asked.sizes]}))
     _show(bar_lines(bars))

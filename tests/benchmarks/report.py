@@ -15,8 +15,10 @@ TIMES_FASTER: Final[Mapping[Shape, float]] = {
 }
 """How many times faster than the model the sum of the four operations has to be, where it is worth a bar."""
 
-LIMITS_MS: Final[Mapping[Shape, Mapping[str, float]]] = {Shape(100_000, 1_000, 1): {"first": 2_000, "join": 300}}
-"""What an operation may take where the model is not run."""
+TEN_TIMES: Final = (Shape(10_000, 100, 1), Shape(100_000, 1_000, 1))
+GROWTH: Final = 15.0
+"""By how much the sum of the four operations may grow from the first of these shapes to the second, which is too large
+for the model."""
 
 SAME: Final = 2.0
 """The largest group's cost over the smallest's up to which a cost counts as the same: caches and noise are in it."""
@@ -84,9 +86,18 @@ def bars_of(weights: str, measured: Measured) -> list[Bar]:
             ratio = sum(measured.model.values()) / sum(spent.values())
             what = f"{measured.shape}, {weights}, {view}: {wanted:g} times faster than the model"
             found.append(Bar(what, f"{ratio:.1f} times", ratio > wanted))
-        for name, limit in LIMITS_MS.get(measured.shape, {}).items():
-            what = f"{measured.shape}, {weights}, {view}: {name} under {limit / 1000:g} s"
-            found.append(Bar(what, f"{spent[name] / 1000:.2f} s", spent[name] < limit))
+    return found
+
+
+def growth_bars(weights: str, timed: Mapping[Shape, Measured]) -> list[Bar]:
+    """Return the bars about ten times the tasks on ten times the members, for both views, if both were measured."""
+    if not timed.keys() >= {*TEN_TIMES}:
+        return []
+    found = []
+    for view in ("step", "whole"):
+        small, large = (sum(getattr(one, view) for one in timed[shape].ours.values()) for shape in TEN_TIMES)
+        what = f"{TEN_TIMES[1]}, {weights}, {view}: at most {GROWTH:g} times the cost of {TEN_TIMES[0]}"
+        found.append(Bar(what, f"{large / small:.1f} times", large <= GROWTH * small))
     return found
 
 

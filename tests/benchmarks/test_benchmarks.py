@@ -9,11 +9,13 @@ from tests.benchmarks.groups import EQUAL_WEIGHTS, MIXED_WEIGHTS, Shape, prepare
 from tests.benchmarks.kafka import yardstick
 from tests.benchmarks.operations import OPERATIONS, Timed, held_to_the_laws, inputs_of, one_step, time_quiet_heartbeats
 from tests.benchmarks.report import (
+    TEN_TIMES,
     Measured,
     bar_lines,
     bars_of,
     beginning_lines,
     describing_lines,
+    growth_bars,
     shape_lines,
     size_bars,
     size_lines,
@@ -113,6 +115,18 @@ def test_a_bar_that_is_missed_says_so() -> None:
     assert [bar.holds for bar in bars] == [True, False]
     assert [line.split()[0] for line in bar_lines(bars)[1:]] == ["holds", "MISSED"]
     assert bars_of("equal weights", Measured(WITHOUT, timed, model, None)) == []
+
+
+def test_the_largest_group_is_held_against_one_of_a_tenth() -> None:
+    """Its cost may grow a little faster than its size; without both there is nothing to say."""
+    small, large = TEN_TIMES
+
+    def timed(step: float, whole: float) -> dict[str, Timed]:
+        return dict.fromkeys(OPERATIONS, Timed(step, whole, 0.0))
+
+    both = {small: Measured(small, timed(1, 1), {}, None), large: Measured(large, timed(15, 16), {}, None)}
+    assert [bar.holds for bar in growth_bars("equal weights", both)] == [True, False]
+    assert growth_bars("equal weights", {small: both[small]}) == []
 
 
 def test_growth_is_seen() -> None:

@@ -117,7 +117,10 @@ async def heartbeats(url: str, members: int, asked: argparse.Namespace) -> list[
         f"  one every {INTERVAL_S:g} s: {kept.per_s:,.0f}/s, p50 {kept.p50_ms:.1f} ms, p99 {kept.p99_ms:.1f} ms, "
         f"{kept.core:.0%} of a core; {each / KB:.1f} kB a member"
     )
-    say(f"  the same while every copy reads on: p50 {read_on.p50_ms:.1f} ms, {read_on.core:.0%} of a core")
+    say(
+        f"  the same while every copy reads on: {read_on.per_s:,.0f}/s, p50 {read_on.p50_ms:.1f} ms, "
+        f"p99 {read_on.p99_ms:.1f} ms, {read_on.core:.0%} of a core"
+    )
     by_clock = median(a.per_s / b.per_s for a, b in zip(ours, theirs, strict=True))
     by_cpu = median((b.core / b.per_s) / (a.core / a.per_s) for a, b in zip(ours, theirs, strict=True))
     say(f"  ours over bare: {by_clock:.2f} by the clock, {by_cpu:.2f} by processor time")
