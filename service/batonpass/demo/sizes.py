@@ -58,6 +58,7 @@ LONG: Final = Sizes(
 """A cold restore takes some 20 seconds."""
 
 QUICK: Final = Sizes(
+    rate=40,
     customers=1_500,
     restore_bytes_per_s=400_000,
     first_quiet_s=4,
