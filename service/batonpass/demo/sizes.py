@@ -10,7 +10,7 @@ LAG_UNBOUNDED: Final = 2**63 - 1
 """As an acceptable lag: every copy counts as caught up, so that a task moves as soon as there is one (KIP-441)."""
 
 ACCEPTABLE_LAG: Final = 500
-"""Five seconds of input in the long form: a copy whose last report is that old, on a busy machine, still counts as caught up."""
+"""Five seconds of input in the long form. On a busy machine a copy whose last report is as old counts as caught up."""
 
 SESSION_TIMEOUT_MS: Final = 6_000
 
