@@ -93,6 +93,35 @@ def test_a_pause_of_all_holds_drains_too() -> None:
     assert set(scene.owners().values()) == {"m1"}
 
 
+@pytest.mark.parametrize("ends_by_itself", [False, True])
+def test_what_was_held_is_placed_anew_before_slots_are_given(*, ends_by_itself: bool) -> None:
+    """Else standbys that the target of the pause wants would take the slots from actives that are to move."""
+    scene = Scene()
+    settings = {"num_standby_replicas": 1, "max_warmup_replicas": 2, "rebalance_batch_ms": 50}
+    scene.declare(topology(12), **settings)
+    for name in ("m1", "m2", "m3"):
+        scene.join(name)
+    scene.settle(60)
+    scene.do(PauseRequest(expires_ms=scene.now_ms + 60_000 if ends_by_itself else None))
+    scene.join("m4")
+    scene.tick(50)
+    scene.obey()
+    assert scene.held("m4", Role.WARMUP) == []
+    if ends_by_itself:
+        for _ in range(19):
+            scene.wait(3_000)
+            scene.obey()
+        scene.wait(3_000)
+        assert scene.group.pause is None
+    else:
+        scene.do(ResumeRequest())
+    moving = [task.id for task in scene.group.tasks.values() if task.target == "m4"]
+    warming = scene.held("m4", Role.WARMUP)
+    assert len(moving) == 3
+    assert len(warming) == 2
+    assert set(warming) <= set(moving)
+
+
 def test_a_pause_ends_by_itself() -> None:
     """A pause with an end is over at that instant, to which the group is woken; then what was held goes on."""
     scene = settled(1, 4)

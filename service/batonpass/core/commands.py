@@ -164,7 +164,8 @@ def resume(draft: DecisionDraft) -> Reply:
     if draft.group.storm_since_ms is not None:
         draft.record(StormEnded())
     if draft.records:
-        draft.schedule("resume")
+        # At once: meanwhile copies that only the old target wants would take the slots.
+        draft.schedule("resume", 0)
     return Done()
 
 

@@ -96,7 +96,7 @@ def end_pause_if_over(draft: DecisionDraft) -> None:
     pause = draft.group.pause
     if pause is not None and pause.expires_ms is not None and pause.expires_ms <= draft.now_ms:
         draft.record(Resumed())
-        draft.schedule("pause-over")
+        draft.schedule("pause-over", 0)  # As `commands.resume` does.
 
 
 def _drop_departed(draft: DecisionDraft) -> None:
