@@ -272,7 +272,10 @@ def _tell(sentence: str) -> None:
 
 def port_for_dashboard(wanted: int | None) -> int:
     """Return the port for the dashboard: as wanted, else the usual one, or any free one where that is taken."""
-    return wanted or (free_port(DEFAULT_PORT) if wanted is None else free_port(0))
+    port = wanted or (free_port(DEFAULT_PORT) if wanted is None else free_port(0))
+    if wanted is None and port != DEFAULT_PORT:
+        _tell(f"port {DEFAULT_PORT} is taken; the dashboard is on port {port}")
+    return port
 
 
 def dashboard_program(url: str, port: int) -> tuple[str, Program]:
@@ -329,6 +332,7 @@ def _print_greeting(around: _Around, workers: list[tuple[str, int]]) -> None:
     say(f"  API         {url}/docs")
     say(f"  Readiness   {url}/readyz")
     say(f"  Metrics     {url}/metrics")
+    say(f"  Process     {os.getpid()} (the coordinator; what it has started here ends with it)")
     say(f"  Data        {around.folder.path} (the database, the token, the workers' state and logs)")
     if around.audits is not None:
         say(f"  Audits      {around.audits} (every day is audited when it is over, in UTC)")
