@@ -127,6 +127,26 @@ def test_a_pin_on_a_member_without_room_is_said_to_be_in_vain() -> None:
     assert found.sentences[1:] == ("An operator pinned it to b, which has no room for it.",)
 
 
+def test_a_standby_that_has_not_begun_is_waited_for() -> None:
+    """A slot is missing, or an operator holds it back; every task that is listed says what it waits for."""
+    scene = Scene()
+    scene.declare(topology(12), num_standby_replicas=1, max_warmup_replicas=1)
+    for name in ("a", "b", "c"):
+        scene.join(name)
+    scene.settle(60)
+    scene.join("d")
+    d = MemberId("d")
+    begins = [
+        one for one in of_group(scene).waiting if one.held is None and one.task not in scene.member("d").assignment
+    ]
+    assert begins
+    assert {(wait.what, wait.member_id) for one in begins for wait in one.waits} == {(WaitsFor.SLOT, d)}
+    scene.do(PauseRequest(PauseScope.BALANCE))
+    waits = [wait for one in of_group(scene).waiting if one.task in {one.task for one in begins} for wait in one.waits]
+    assert {(wait.what, wait.member_id) for wait in waits} == {(WaitsFor.OPERATOR, d)}
+    assert all(one.waits for one in of_group(scene).waiting)
+
+
 def test_a_pause_says_until_when() -> None:
     """What is held by a pause waits for an operator, or for its end."""
     scene = pair(2)

@@ -258,6 +258,8 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
                 waits.append(Wait(WaitsFor.WARMUP, member.id, None, caught_up_in_ms(copy, view.config), detail))
         elif member.revoking and held is None:
             waits.append(_others_first(view, member))
+        elif member.id in task.target_standbys and state_of(view, task) is TaskState.RUNNING:
+            waits.append(_standby_wait(view, task, member.id))
     leaving = [
         member_id
         for member_id in holders
@@ -265,6 +267,14 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
     ]
     kept = "it drains, and keeps its copy until it goes"
     return [*waits, *(Wait(WaitsFor.MEMBER, member_id, None, None, kept) for member_id in leaving)]
+
+
+def _standby_wait(view: View, task: Task, member_id: MemberId) -> Wait:
+    """Return why a standby that the target wants has not begun: without need of a slot it would have."""
+    reason = view.why_moves_are_held(for_balance=True)
+    if reason is not None:
+        return _held_wait(view, task, HeldBack(task.id, member_id, reason))
+    return Wait(WaitsFor.SLOT, member_id, None, None, "a standby is to begin there when it gets a slot")
 
 
 def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int | None) -> Wait:

@@ -41,8 +41,10 @@ async def show_generations(context: RequestContext) -> Response:
 async def show_generation(context: RequestContext) -> Response:
     """Show one generation: why it was made, what it moved, and from where to where."""
     number = str(context.request.path_params["number"])
-    found, _ = await asyncio.gather(
-        context.client.get(context.at("generations", number)), context.client.members(context.group)
+    found, latest, _ = await asyncio.gather(
+        context.client.get(context.at("generations", number)),
+        context.client.get(context.at("generations"), limit=1),
+        context.client.members(context.group),
     )
     return context.show(
         "generation.html",
@@ -50,6 +52,7 @@ async def show_generation(context: RequestContext) -> Response:
         tab="generations",
         live=False,
         one=found,
+        newest=max((one["generation"] for one in latest["generations"]), default=0),
         because=because(found["triggers"]),
         flows=flows(found["diff"]),
         reasons=reasons(found, context.client.names),
