@@ -10,6 +10,7 @@ from typing import Any
 
 import certifi
 import pytest
+from hypothesis import settings
 
 # A run that was started in the background by a shell ignores Ctrl-C, and so would every program that a test starts;
 # some of these are to end by it.
@@ -21,6 +22,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SIGNS_NOTHING = str(Path(__file__).with_name("fixtures") / "signs_nothing.pem")
 os.environ["SSL_CERT_FILE"] = SIGNS_NOTHING
 certifi.where = lambda: SIGNS_NOTHING
+
+# How long an example takes is the machine's: one that does other things as well fails no test. All else stays as it is,
+# on machines of CI too.
+settings.register_profile("without-deadline", settings(), deadline=None)
+settings.load_profile("without-deadline")
 
 # Parts that some machines lack. A test that needs one says so by `@pytest.mark.needs("kafka")` and fails where it
 # is missing; BATONPASS_TEST_WITHOUT=kafka,spark leaves out the tests that need these, and the run says so at its end.
