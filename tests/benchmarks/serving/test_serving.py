@@ -11,7 +11,7 @@ from tests.benchmarks.serving.watched import busy_with
 
 @pytest.mark.timeout(300)
 async def test_every_part_runs(own_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each part with a bar at this size names it, and every part prints what was seen, in a form that people can read."""
+    """Each part prints what was seen, in a form that people can read, and names the bar that it has at this size."""
     bars = committed(await persist(own_url, Shape(100, 4, 1), rounds=1, changes=2))
     asked = argparse.Namespace(rounds=1, seconds=0.3)
     bars += await heartbeats(own_url, 4, asked)
