@@ -104,7 +104,7 @@ class GroupReplay:
     Attributes:
         replayed: how many decisions were made again.
         differing: how many of them came out otherwise, for another reason than that an earlier one did.
-        findings: what is wrong, in the order in which it was found; ``FINDINGS_PER_LAW`` of each law at most.
+        findings: what is wrong, in the order in which it was found; of each law and severity ``FINDINGS_PER_LAW``.
         left_out: how many findings there were beyond these.
     """
 
@@ -112,7 +112,7 @@ class GroupReplay:
         """Begin with nothing. ``code``: that of this program. ``has_histories``: task histories of the day are kept."""
         self.replayed = self.differing = self.left_out = 0
         self.findings: list[Finding] = []
-        self._found: Counter[str] = Counter()
+        self._found: Counter[tuple[str, Severity]] = Counter()
         self._plan = plan
         self._begin_ms = begin_ms
         self._code = code
@@ -438,8 +438,9 @@ class GroupReplay:
         *,
         subject: _Subject = (None, None),
     ) -> None:
-        self._found[law] += 1
-        if self._found[law] > FINDINGS_PER_LAW:
+        # By severity too: many notices of a law must not hide that it was broken.
+        self._found[law, severity] += 1
+        if self._found[law, severity] > FINDINGS_PER_LAW:
             self.left_out += 1
             return
         evidence = tuple(dict.fromkeys(sequences)), (at_ms,) if at_ms else ()

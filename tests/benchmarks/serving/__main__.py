@@ -126,9 +126,14 @@ async def heartbeats(url: str, members: int, asked: argparse.Namespace) -> list[
     say(f"  ours over bare: {by_clock:.2f} by the clock, {by_cpu:.2f} by processor time")
     if members < 10_000:
         return []
-    holds = kept.per_s > 0.98 * members / INTERVAL_S and kept.core < 0.6
-    seen = f"{kept.per_s:,.0f}/s with {kept.core:.0%} of a core"
-    return [Bar("10,000 members at one heartbeat every 3 s under 60 % of a core", seen, holds)]
+    return [
+        Bar(
+            f"10,000 members at one heartbeat every 3 s, {what}, under 60 % of a core",
+            f"{one.per_s:,.0f}/s with {one.core:.0%} of a core",
+            one.per_s > 0.98 * members / INTERVAL_S and one.core < 0.6,
+        )
+        for what, one in (("copies standing still", kept), ("copies reading on", read_on))
+    ]
 
 
 async def handovers(url: str, times: int) -> Bar:
