@@ -10,11 +10,10 @@ assignor (``docs/decisions/0003-kafka-defects.md``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from batonpass.core.ids import TaskId, split_task_id
+from batonpass.core.ids import TaskId
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
@@ -54,6 +53,9 @@ class Copy(NamedTuple):
         return self.is_caught_up and not self.on_disk
 
 
+Changelogs = tuple[tuple[str, ...], int]
+"""The changelog topics of a task, and its partition in each of them."""
+
 _ACTIVE: Final = Role.ACTIVE
 _RUNNING: Final = ActiveState.RUNNING
 _CAUGHT_UP: Final = Readiness.CAUGHT_UP
@@ -63,20 +65,28 @@ UNREPORTED = Copy(Readiness.UNKNOWN)
 ASSUMED_RUNNING = Copy(Readiness.RUNNING)
 
 
+def changelogs_of(group: Group, task_id: TaskId) -> Changelogs:
+    """Return the changelogs of one of the group's tasks."""
+    name, _, partition = task_id.rpartition("_")
+    for part in group.topology.subtopologies:
+        if part.id == name:
+            return part.changelog_topics, int(partition)
+    return (), 0
+
+
 def measure_lag(
     report: TaskReport,
     at_ms: int,
     ends: PMap[tuple[str, int], EndOffset],
-    changelogs: Mapping[str, int],
+    changelogs: Changelogs,
     *,
     doubted: bool = False,
 ) -> tuple[int | None, bool]:
     """Return the lag of a reported copy (None: unknown), and whether its state is of another incarnation.
 
-    ``changelogs`` maps each changelog topic of the task to its partition. ``ends`` are the offsets that the coordinator
-    read. A position beyond an end that was read after the report arrived cannot belong to this changelog. A position
-    beyond an older end is just newer, so its lag is 0. If the copy's last report was of another incarnation
-    (``doubted``), it stays so until its position lies within the end.
+    ``ends`` are the offsets that the coordinator read. A position beyond an end that was read after the report arrived
+    cannot belong to this changelog. A position beyond an older end is just newer, so its lag is 0. If the copy's last
+    report was of another incarnation (``doubted``), it stays so until its position lies within the end.
     """
     if report.lost:
         return None, False
@@ -84,40 +94,23 @@ def measure_lag(
         return report.lag, False
     if not report.positions:
         return None, False
+    topics, partition = changelogs
     own_ends = dict(report.end_offsets)
     total = 0
-    for topic, position in report.positions:
-        end = _end(topic, ends, changelogs)
+    for name, position in report.positions:
+        topic = topics[0] if name == "" and len(topics) == 1 else name
+        end = ends.get((topic, partition)) if topic in topics else None
         if end is not None:
             if end.shrunk or (position > end.offset and (doubted or end.read_ms > at_ms)):
                 return None, True
             total += max(0, end.offset - position)
-        elif topic in own_ends:
-            total += max(0, own_ends[topic] - position)
+        elif name in own_ends:
+            total += max(0, own_ends[name] - position)
         else:
             return None, False
-    reported = dict(report.positions)
-    if "" not in reported and not changelogs.keys() <= reported.keys():
-        return None, False
+    if name != "" and len(report.positions) < len(topics):
+        return None, False  # What a report names are changelogs of its task (``report_bounds``), so one is missing.
     return total, False
-
-
-def _end(topic: str, ends: PMap[tuple[str, int], EndOffset], changelogs: Mapping[str, int]) -> EndOffset | None:
-    if topic == "":
-        if len(changelogs) != 1:
-            return None
-        topic = next(iter(changelogs))
-    partition = changelogs.get(topic)
-    return None if partition is None else ends.get((topic, partition))
-
-
-def changelogs_of(group: Group, task_id: TaskId) -> dict[str, int]:
-    """Return the changelog topics of a task and its partition in them."""
-    name, partition = split_task_id(task_id)
-    for part in group.topology.subtopologies:
-        if part.id == name:
-            return dict.fromkeys(part.changelog_topics, partition)
-    return {}
 
 
 def measured_report(

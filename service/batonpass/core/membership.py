@@ -61,8 +61,8 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
         return LimitExceeded(
             f"group {group.id!r} has {len(group.members)} members, the limit is {draft.policy.max_members}"
         )
-    on_disk = bounded(group, item.tasks, draft.policy)
-    item = replace(item, tasks=on_disk.tasks)
+    on_disk, ignored = bounded(group, item.tasks, draft.policy)
+    item = replace(item, tasks=on_disk)
     is_first = not group.members
     draft.record(MemberJoined(_new_member(draft, item)))
     same_place = [_inherit(draft, item, old) for old in predecessors]
@@ -74,7 +74,7 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
     draft.needs_step = True
     _end_storm_if_back(draft)
     draft.wake(draft.now_ms + group.config.session_timeout_ms)
-    return Taken(on_disk.ignored)
+    return Taken(ignored)
 
 
 def _answer_repeated_join(draft: DecisionDraft, member: Member) -> Late:

@@ -10,6 +10,7 @@ too, the task stays with that member. Until that member has reported, or its lea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from batonpass.core.decision_draft import DecisionDraft
@@ -19,6 +20,7 @@ from batonpass.core.inputs import Heartbeat, StoreRecovered
 from batonpass.core.model import Group, Member, Role
 from batonpass.core.records import EpochsRaised, GrantsHeld, Record, TasksAdopted
 from batonpass.core.replies import Done, Reply
+from batonpass.core.soft import TaskReport
 
 TOKEN_LEAP = 1 << 20
 """How far new fencing tokens leap. The lost commits cannot have granted one task more often than this."""
@@ -29,15 +31,24 @@ PLAUSIBLE_LEAP_MAX = 1 << 40
 LOST_COMMITS = "store-lost-commits"
 
 
-def notice_lost_commits(draft: DecisionDraft, member: Member, item: Heartbeat) -> InvalidRequest | None:
-    """Recover if a heartbeat is ahead of the log: raise epochs and tokens, hold grants, ask for full reports.
+def knows_more_than_the_log(group: Group, member: Member, epoch: int, reports: Mapping[TaskId, TaskReport]) -> bool:
+    """Say whether a member echoes an epoch, or reports a token, that the log has never given out."""
+    return epoch > member.epoch or any(
+        report.role == "active"
+        and report.token is not None
+        and task_id in group.tasks
+        and report.token > max(group.tasks[task_id].token, group.tokens_from)
+        for task_id, report in reports.items()
+    )
+
+
+def believe(draft: DecisionDraft, member: Member, item: Heartbeat) -> InvalidRequest | None:
+    """Recover after a heartbeat that is ahead of the log: raise epochs and tokens, hold grants, ask for full reports.
 
     The member's epoch becomes exactly the one that it reports. Its assignment in the log is outdated and must not be
     sent to it. Its next assignment is made from its own full report (``adopt``). Returns the refusal of an epoch or a
     token that cannot be believed.
     """
-    if not _knows_more_than_the_log(draft.group, member, item):
-        return None
     refused = _refuse_implausible(draft.group, member, item)
     if refused is not None:
         return refused
@@ -54,17 +65,6 @@ def notice_lost_commits(draft: DecisionDraft, member: Member, item: Heartbeat) -
     if known is not None:
         draft.set_member_soft(member.id, replace(known, full=False, reports={}))
     return None
-
-
-def _knows_more_than_the_log(group: Group, member: Member, item: Heartbeat) -> bool:
-    """Say whether the heartbeat has an epoch or a token that the log has never given out."""
-    return item.member_epoch > member.epoch or any(
-        report.role == Role.ACTIVE
-        and report.token is not None
-        and task_id in group.tasks
-        and report.token > max(group.tasks[task_id].token, group.tokens_from)
-        for task_id, report in (item.tasks or {}).items()
-    )
 
 
 def _refuse_implausible(group: Group, member: Member, item: Heartbeat) -> InvalidRequest | None:
@@ -139,21 +139,22 @@ def _ask_for_full_reports(draft: DecisionDraft) -> None:
     draft.needs_step = True
 
 
-def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> bool:
+def adopt(draft: DecisionDraft, member: Member, epoch: int, reports: Mapping[TaskId, TaskReport]) -> bool:
     """Give the member the tasks that it reports as running, and take from it those that it no longer runs.
 
-    Return whether that is decided. It is not as long as others that may run one of these tasks have yet to report.
+    ``epoch`` is the one that it echoes. Return whether that is decided. It is not as long as others that may run one of
+    these tasks have yet to report.
 
     A task that another member in the log reports as running stays with that member. If the log gives the task to
     another member, and the reported token is not one of the lost ones (which are above the log's last), the task gets a
     new token, so that the holder of the old one is fenced.
     """
-    if _waits_for_others(draft, member, item):
+    claimed = _claimed(member, epoch, reports)
+    if _waits_for_others(draft, member, claimed):
         return False
-    reports = item.tasks or {}
     tasks = draft.group.tasks
     running = []
-    for task in _claimed(member, item):
+    for task in claimed:
         others = [other for other in _others_with(draft, member, task) if _is_running(draft, other, task)]
         if others:
             detail = f"member {member.id} says that it runs it, and so does {others[0]}, who has it in the log"
@@ -162,7 +163,7 @@ def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> bool:
             running.append(task)
     has = {task: grant for task, grant in member.assignment.items() if grant.role is Role.ACTIVE}
     # It cannot be running a task whose grant it has not seen yet, so that grant stands.
-    dropped = sorted(task for task, grant in has.items() if grant.epoch <= item.member_epoch and task not in running)
+    dropped = sorted(task for task, grant in has.items() if grant.epoch <= epoch and task not in running)
     member_soft = draft.member_soft(member.id)
     if not dropped and all(task in has for task in running) and member_soft is not None and member_soft.full:
         return True
@@ -174,22 +175,21 @@ def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> bool:
         else:
             tokens[task_id] = max(reported, last)
     records: list[Record] = [TasksAdopted(member.id, tokens, tuple(dropped), draft.now_ms)]
-    epoch = max(member.epoch, item.member_epoch) + 1
-    records.insert(0, EpochsRaised({member.id: epoch}, draft.group.tokens_from))
+    records.insert(0, EpochsRaised({member.id: max(member.epoch, epoch) + 1}, draft.group.tokens_from))
     draft.record(*records)
     draft.needs_step = True
     return True
 
 
-def _waits_for_others(draft: DecisionDraft, member: Member, item: Heartbeat) -> bool:
-    """Say whether the member reports running a task that others may run too, and some of these have yet to report.
+def _waits_for_others(draft: DecisionDraft, member: Member, claimed: list[TaskId]) -> bool:
+    """Say whether others may run the tasks that the member reports as running, and some of these have yet to report.
 
     Until they have, or their leases are over, the member gets no assignment and goes on as it is. Nothing is granted
     meanwhile.
     """
     silent = {
         other: until_ms
-        for task in _claimed(member, item)
+        for task in claimed
         for other, until_ms in _others_with(draft, member, task).items()
         if not _has_reported(draft, other)
     }
@@ -202,13 +202,10 @@ def _waits_for_others(draft: DecisionDraft, member: Member, item: Heartbeat) -> 
     return True
 
 
-def _claimed(member: Member, item: Heartbeat) -> list[TaskId]:
+def _claimed(member: Member, epoch: int, reports: Mapping[TaskId, TaskReport]) -> list[TaskId]:
     """Return the tasks that the member reports as running, except those revoked since the epoch that it echoes."""
-    reports = item.tasks or {}
     revoked_since = {
-        task
-        for task, revocation in member.revoking.items()
-        if revocation.active and revocation.epoch > item.member_epoch
+        task for task, revocation in member.revoking.items() if revocation.active and revocation.epoch > epoch
     }
     return [task for task in sorted(reports) if reports[task].role == "active" and task not in revoked_since]
 

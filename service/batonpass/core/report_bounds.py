@@ -7,8 +7,8 @@ So the topology bounds what is kept of a report, whichever member sends it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Final
 
 from batonpass.core.ids import TaskId
 from batonpass.core.model import Group
@@ -21,17 +21,12 @@ NAMED_MAX: Final = 20
 Status = tuple[tuple[str, str], ...]
 
 
-class Bounded(NamedTuple):
-    """The part of a report that is kept, and the status entries for the rest."""
-
-    tasks: dict[TaskId, TaskReport]
-    ignored: Status = ()
-
-
-def bounded(group: Group, tasks: Mapping[TaskId, TaskReport], policy: Policy) -> Bounded:
-    """Return the part of a report that is about the group's tasks and their changelogs."""
+def bounded(
+    group: Group, tasks: Mapping[TaskId, TaskReport], policy: Policy
+) -> tuple[dict[TaskId, TaskReport], Status]:
+    """Return the part of a report that is about the group's tasks and their changelogs, and the status of the rest."""
     index_of = group.table.index_of
-    changelogs = {part.id: frozenset(part.changelog_topics) for part in group.topology.subtopologies}
+    topics_of = {part.id: part.changelog_topics for part in group.topology.subtopologies}
     kept: dict[TaskId, TaskReport] = {}
     unknown_tasks: list[str] = []
     unknown_topics: list[str] = []
@@ -40,21 +35,22 @@ def bounded(group: Group, tasks: Mapping[TaskId, TaskReport], policy: Policy) ->
             unknown_tasks.append(f"{task_id} is not a task of this group")
             continue
         kept[task_id] = report
-        offsets = report.positions + report.end_offsets + report.final_position
-        if offsets:
-            known = changelogs[task_id.rpartition("_")[0]]
-            topics = {topic for topic, _ in offsets if topic and topic not in known}
-            if topics and (why := _why_ignored(task_id, topics, is_any_named=bool(known), policy=policy)):
-                unknown_topics.extend(why)
-                kept[task_id] = report._replace(
-                    positions=_without(report.positions, topics),
-                    end_offsets=_without(report.end_offsets, topics),
-                    final_position=_without(report.final_position, topics),
-                )
-    return Bounded(kept, (*_named("unknown-task", unknown_tasks), *_named("unknown-field", unknown_topics)))
+        known = topics_of[task_id.rpartition("_")[0]]
+        strange: dict[str, None] = {}
+        for topic, _ in report.positions + report.end_offsets + report.final_position:
+            if topic and topic not in known:
+                strange[topic] = None
+        if strange and (why := _why_ignored(task_id, strange, is_any_named=bool(known), policy=policy)):
+            unknown_topics.extend(why)
+            kept[task_id] = report._replace(
+                positions=_without(report.positions, strange),
+                end_offsets=_without(report.end_offsets, strange),
+                final_position=_without(report.final_position, strange),
+            )
+    return kept, (*_named("unknown-task", unknown_tasks), *_named("unknown-field", unknown_topics))
 
 
-def _why_ignored(task_id: TaskId, topics: set[str], *, is_any_named: bool, policy: Policy) -> list[str]:
+def _why_ignored(task_id: TaskId, topics: Collection[str], *, is_any_named: bool, policy: Policy) -> list[str]:
     """Return the status entries for topics that the topology does not name for the task; none if they count anyway.
 
     If the topology names no changelogs for the task, it is unknown which of many topics to believe, and the lag of only
@@ -69,7 +65,7 @@ def _why_ignored(task_id: TaskId, topics: set[str], *, is_any_named: bool, polic
     return [f"{which}: the topology names none, and a report may name {limit} such; name them in its changelog_topics"]
 
 
-def _without(offsets: Positions, topics: set[str]) -> Positions:
+def _without(offsets: Positions, topics: Collection[str]) -> Positions:
     return tuple([entry for entry in offsets if entry[0] not in topics])
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from batonpass.core.answers import Late, Taken, refusal
 from batonpass.core.decision_draft import DecisionDraft
@@ -17,10 +18,12 @@ from batonpass.core.lag import changelogs_of, is_acceptable_lag, measure_lag, me
 from batonpass.core.model import ActiveState, Group, Member, Role
 from batonpass.core.reasons import NoChange
 from batonpass.core.records import ActiveReported, Record, SuspicionCleared, TaskParked, TaskReleased
-from batonpass.core.recovery import adopt, notice_lost_commits, notice_lost_join
+from batonpass.core.recovery import adopt, believe, knows_more_than_the_log, notice_lost_join
 from batonpass.core.replies import Done, Reply
 from batonpass.core.report_bounds import bounded
 from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
+
+_RUNNING: Final = ActiveState.RUNNING
 
 
 def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
@@ -44,21 +47,53 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         return StaleMemberEpoch(
             f"member epoch {item.member_epoch} is below {known.echoed}, which this member has echoed before; take the assignment in answer"
         )
-    is_repeated = _is_repeated(draft, member, known, item)
-    if not is_repeated:
-        unbelievable = notice_lost_commits(draft, member, item)
-        if unbelievable is not None:
-            return unbelievable
-        known = draft.member_soft(member.id) or known
+    kept, news = _what_is_new(draft, member, known, item)
+    if knows_more_than_the_log(group, member, item.member_epoch, news):
+        # Once the log has caught up with the member, the heartbeat is taken like any other.
+        return believe(draft, member, item) or heartbeat(draft, item)
     draft.set_member_soft(member.id, _with_heartbeat(known, item, draft.now_ms))
     if member.suspected:
         draft.record(SuspicionCleared(member.id))
         draft.schedule("suspicion-cleared")
-    if item.tasks is None or is_repeated:
+    repeats_the_last = kept and not news and len(kept) == len(known.reports)
+    if item.tasks is None or repeats_the_last:
         return Done()
-    taken = bounded(draft.group, item.tasks, draft.policy)
-    _take_report(draft, replace(item, tasks=taken.tasks), taken.tasks)
-    return Taken(taken.ignored)
+    tasks, ignored = bounded(group, news, draft.policy)
+    _take_report(draft, item, kept, tasks)
+    return Taken(ignored)
+
+
+def _what_is_new(
+    draft: DecisionDraft, member: Member, known: MemberSoft, item: Heartbeat
+) -> tuple[dict[TaskId, MeasuredReport], dict[TaskId, TaskReport]]:
+    """Return the measured reports that stay as they are, and the reports in the heartbeat that are to be examined.
+
+    A report that repeats the last one of its task is not examined again if nothing in it depends on the time: its
+    active runs, or its copy is caught up. (The lag of other copies depends on the time, and on the ends of changelogs.)
+    Every report is examined if the heartbeat echoes an epoch for the first time, if it may confirm a revocation, and as
+    long as tasks are adopted after lost commits.
+    """
+    tasks, is_recovering = item.tasks or {}, draft.group.recovering_until_ms > draft.now_ms
+    if not known.full or item.member_epoch != known.echoed or member.revoking or is_recovering:
+        return {}, dict(tasks)
+    kept: dict[TaskId, MeasuredReport] = {}
+    index_of, limit = draft.group.table.index_of, draft.group.config.acceptable_recovery_lag
+    news: dict[TaskId, TaskReport] = {}
+    for task_id, report in tasks.items():
+        before = known.reports.get(task_id)
+        if before is not None and before.report == report and task_id in index_of and _is_settled(before, limit):
+            kept[task_id] = before
+        else:
+            news[task_id] = report
+    return kept, news
+
+
+def _is_settled(measured: MeasuredReport, acceptable_lag: int) -> bool:
+    """Say whether the same report again would mean the same at any later time."""
+    report, lag = measured.report, measured.lag
+    if report.role == "active":
+        return report.state is _RUNNING and not report.lost and not measured.other_incarnation
+    return lag is not None and lag <= acceptable_lag
 
 
 def _with_heartbeat(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSoft:
@@ -73,34 +108,6 @@ def _with_heartbeat(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSo
     return replace(
         known, heard_ms=now_ms, seq=item.seq, echoed=item.member_epoch, timeouts=timeouts, poll_broken_ms=None
     )
-
-
-def _is_repeated(draft: DecisionDraft, member: Member, known: MemberSoft, item: Heartbeat) -> bool:
-    """Say whether a heartbeat repeats the last one, and nothing in it depends on the time.
-
-    A repeated heartbeat only renews the lease: the log took in its report when it first came. Some things have to be
-    examined each time, so a heartbeat with one of them does not count as repeated: an epoch echoed for the first time,
-    a revocation that may be confirmed, adoption after lost commits, an active that does not run, and a copy that is not
-    caught up, whose lag depends on time and on the ends of changelogs.
-    """
-    tasks, reports, limit = item.tasks or {}, known.reports, draft.group.config.acceptable_recovery_lag
-    if not known.full or item.member_epoch != known.echoed or member.revoking or len(tasks) != len(reports):
-        return False
-    if draft.group.recovering_until_ms > draft.now_ms:
-        return False
-    index_of = draft.group.table.index_of
-    for task_id, report in tasks.items():
-        measured = reports.get(task_id)
-        if measured is None or measured.report != report or task_id not in index_of:
-            return False
-        if report.lost or measured.other_incarnation:
-            return False
-        if report.role == "active":
-            if report.state is not ActiveState.RUNNING:
-                return False
-        elif measured.lag is None or measured.lag > limit:
-            return False
-    return True
 
 
 def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int) -> Soft:
@@ -133,18 +140,21 @@ def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:
     draft.set_member_soft(member.id, replace(member_soft, timeouts=(*kept, (member.epoch, timeout_ms))))
 
 
-def _take_report(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> None:
-    group = draft.group
-    member = group.members[item.member_id]
-    is_recovering = group.recovering_until_ms > draft.now_ms
-    is_undecided = is_recovering and not adopt(draft, member, item)
+def _take_report(
+    draft: DecisionDraft, item: Heartbeat, kept: dict[TaskId, MeasuredReport], tasks: dict[TaskId, TaskReport]
+) -> None:
+    """Take in the reports that have to be examined, beside those that are kept as they are."""
+    member = draft.group.members[item.member_id]
+    is_recovering = draft.group.recovering_until_ms > draft.now_ms
+    is_undecided = is_recovering and not adopt(draft, member, item.member_epoch, tasks)
     member = draft.group.members[item.member_id]
     known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
-    reports, news = _measure_all(draft, known.reports, tasks, member.id)
+    measured, is_news = _measure_all(draft, known.reports, tasks, member.id)
+    reports = kept | measured
     if is_undecided:
         draft.set_member_soft(member.id, replace(known, reports=reports, full=False))
         return
-    news = news or not known.full
+    is_news = is_news or not known.full or not known.reports.keys() <= reports.keys()
     draft.set_member_soft(member.id, replace(known, reports=reports, full=True))
     records: list[Record] = list(_confirmed_releases(member, item, tasks, draft.now_ms))
     records.extend(_state_changes(draft, item, tasks))
@@ -153,8 +163,8 @@ def _take_report(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, T
         _park_poisoned(draft, tasks)
         if any(isinstance(record, ActiveReported) and _is_target_to_change(draft, record) for record in records):
             draft.schedule("task-failed")
-        news = True
-    if news:
+        is_news = True
+    if is_news:
         draft.needs_step = True
 
 
@@ -164,6 +174,7 @@ def _measure_all(
     tasks: Mapping[TaskId, TaskReport],
     member_id: MemberId,
 ) -> tuple[dict[TaskId, MeasuredReport], bool]:
+    """Return the reports with their lag and rate, and whether they may let a task move."""
     group, now_ms = draft.group, draft.now_ms
     ends = draft.soft.end_offsets
     reports: dict[TaskId, MeasuredReport] = {}
@@ -184,21 +195,21 @@ def _measure_all(
         elif report.state is ActiveState.RESTORING:
             # A ready copy takes over only if the owner makes no progress.
             news = bool(group.tasks[task_id].standbys or group.tasks[task_id].warmups)
-        if report.role == Role.WARMUP and _comes_closer(measured) and (old is None or not _comes_closer(old)):
+        if report.role == "warmup" and _comes_closer(measured) and (old is None or not _comes_closer(old)):
             draft.estimated[member_id] = None
-    return reports, news or not before.keys() <= reports.keys()
+    return reports, news
 
 
 def _comes_closer(measured: MeasuredReport) -> bool:
     return measured.rate is not None and measured.rate > 0
 
 
-def _what_decides(group: Group, measured: MeasuredReport | None) -> tuple[bool, bool, bool, bool]:
-    """Return what matters about a copy: does it exist, is it tailed, is its lag known, is it caught up."""
+def _what_decides(group: Group, measured: MeasuredReport | None) -> tuple[bool, bool, bool] | None:
+    """Return what matters about a copy: is it tailed, is its lag known, is it caught up. None if there is no copy."""
     if measured is None or measured.report.lost:
-        return (False, False, False, False)
-    is_tailed = measured.report.role != "none"
-    return (True, is_tailed, measured.lag is not None, is_acceptable_lag(measured.lag, measured.rate, group.config))
+        return None
+    lag = measured.lag
+    return measured.report.role != "none", lag is not None, is_acceptable_lag(lag, measured.rate, group.config)
 
 
 def _confirmed_releases(
@@ -289,8 +300,8 @@ def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:
         for task_id, measured in member_soft.reports.items():
             if not measured.report.positions or measured.report.lag is not None:
                 continue
-            logs = changelogs_of(draft.group, task_id)
-            if any((topic, partition) in changes for topic, partition in logs.items()):
+            topics, partition = logs = changelogs_of(draft.group, task_id)
+            if any((topic, partition) in changes for topic in topics):
                 lag, other = measure_lag(
                     measured.report, measured.at_ms, ends, logs, doubted=measured.other_incarnation
                 )

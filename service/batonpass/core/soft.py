@@ -43,7 +43,7 @@ class MeasuredReport(NamedTuple):
     """The last report of one copy, with what is derived from it and from earlier reports.
 
     Attributes:
-        at_ms: when the report was last examined. A repeated heartbeat is not examined (``reports``).
+        at_ms: when the report was last examined. One that repeats the last is not always examined (``reports``).
         lag: in records; None if unknown.
         other_incarnation: the positions cannot belong to the present changelog.
         progress_ms: when the copy last came closer.

@@ -35,7 +35,8 @@ def lag_at_start(view: View, task: Task, member_id: MemberId) -> int | None:
     copy = view.copy(task, member_id)
     if copy.readiness is not Readiness.COLD:
         return copy.lag
-    logs = changelogs_of(view.group, task.id).items()
+    topics, partition = changelogs_of(view.group, task.id)
+    logs = [(topic, partition) for topic in topics]
     if (read := _length(logs, view.soft.end_offsets, view.soft.begin_offsets)) is not None:
         return read
     softs = [
