@@ -51,15 +51,16 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     if knows_more_than_the_log(group, member, item.member_epoch, news):
         # Once the log has caught up with the member, the heartbeat is taken like any other.
         return believe(draft, member, item) or heartbeat(draft, item)
-    draft.set_member_soft(member.id, _with_heartbeat(known, item, draft.now_ms))
+    heard = _with_heartbeat(known, item, draft.now_ms)
     if member.suspected:
         draft.record(SuspicionCleared(member.id))
         draft.schedule("suspicion-cleared")
     repeats_the_last = kept and not news and len(kept) == len(known.reports)
     if item.tasks is None or repeats_the_last:
+        draft.set_member_soft(member.id, heard)
         return Done()
     tasks, ignored = bounded(group, news, draft.policy)
-    _take_report(draft, item, kept, tasks)
+    _take_report(draft, item, heard, kept, tasks)
     return Taken(ignored)
 
 
@@ -141,21 +142,23 @@ def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:
 
 
 def _take_report(
-    draft: DecisionDraft, item: Heartbeat, kept: dict[TaskId, MeasuredReport], tasks: dict[TaskId, TaskReport]
+    draft: DecisionDraft,
+    item: Heartbeat,
+    heard: MemberSoft,
+    kept: dict[TaskId, MeasuredReport],
+    tasks: dict[TaskId, TaskReport],
 ) -> None:
-    """Take in the reports that have to be examined, beside those that are kept as they are."""
+    """Take in the reports that are to be examined, beside those that are kept as they are."""
     member = draft.group.members[item.member_id]
     is_recovering = draft.group.recovering_until_ms > draft.now_ms
     is_undecided = is_recovering and not adopt(draft, member, item.member_epoch, tasks)
     member = draft.group.members[item.member_id]
-    known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
-    measured, is_news = _measure_all(draft, known.reports, tasks, member.id)
+    measured, is_news = _measure_all(draft, heard.reports, tasks, member.id)
     reports = kept | measured
+    draft.set_member_soft(member.id, replace(heard, reports=reports, full=not is_undecided))
     if is_undecided:
-        draft.set_member_soft(member.id, replace(known, reports=reports, full=False))
         return
-    is_news = is_news or not known.full or not known.reports.keys() <= reports.keys()
-    draft.set_member_soft(member.id, replace(known, reports=reports, full=True))
+    is_news = is_news or not heard.full or not heard.reports.keys() <= reports.keys()
     records: list[Record] = list(_confirmed_releases(member, item, tasks, draft.now_ms))
     records.extend(_state_changes(draft, item, tasks))
     if records:
