@@ -149,6 +149,11 @@ class Population:
 
         await asyncio.gather(*(go_on(wire) for wire in self.wires))
 
+    def read_on(self, does: bool) -> None:  # noqa: FBT001 - it says what it does
+        """Have all copies read on from here, or stand still."""
+        for member in self.members:
+            member.reads_on = does
+
     def end(self) -> None:
         """Close the connections."""
         for wire in self.wires:

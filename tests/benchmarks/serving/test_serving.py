@@ -23,9 +23,10 @@ async def test_every_part_runs(own_url: str, capsys: pytest.CaptureFixture[str])
     for words in (
         "persisting at 100 x 4",
         "bare:",
-        "ours:",
-        "one every 3 s",
-        "ours over bare",
+        "ours, copies standing still:",
+        "ours, copies reading on:",
+        "one every 3 s, copies reading on",
+        "times the processor time of bare",
         "caught up to told",
         "20 parked",
         "200 tasks on 2 members",
