@@ -90,6 +90,7 @@ def reload(server: Canned) -> None:
         (200, {"members": MEMBERS[:2], "next": M2}),
         (200, {"members": MEMBERS[2:], "next": None}),
     )
+    server.on("GET", "/v1/groups/orders/events", (200, {"events": []}))
 
 
 @pytest.fixture(autouse=True)
@@ -434,6 +435,7 @@ def test_a_generation_says_what_kafkas_assignor_did_and_calls_processes_by_their
     server.on("GET", "/v1/groups/app/generations/2", (200, body))
     members = [member("app-a", UUID), member("app-b", UUID)]
     server.on("GET", "/v1/groups/app/members", (200, {"members": members, "next": None}))
+    server.on("GET", "/v1/groups/app/events", (200, {"events": []}))
     shown = server.run("generations", "app", "2").stdout
     assert "Kafka's decides, and moves 8 tasks." in shown
     assert "app-a" in shown

@@ -34,7 +34,11 @@ def test_events_are_lines_without_a_terminal(server: Canned) -> None:
     ):
         server.on("GET", "/v1/groups/orders/members", (200, {"members": MEMBERS, "next": None}))
         server.on(
-            "GET", "/v1/groups/orders/events", (200, frame), (404, {"type": "unknown-group", "detail": "deleted"})
+            "GET",
+            "/v1/groups/orders/events",
+            (200, {"events": []}),
+            (200, frame),
+            (404, {"type": "unknown-group", "detail": "deleted"}),
         )
         found = server.run("watch", "orders", "--for", "20s", *words)
         assert found.exit_code == Exit.NOT_THERE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
@@ -12,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.dashboard.canned import ADMIN, VIEWER, Canned
-from tests.dashboard.fleet import AUDIT, Fleet
+from tests.dashboard.fleet import AUDIT, Fleet, at, event
 
 from batonpass.dashboard import shared_client
 from batonpass.dashboard.app import make_app
@@ -164,6 +165,26 @@ async def test_names_are_shown_as_they_are_and_never_run(canned: Canned) -> None
         assert "&lt;img" in answer.text
     assert f"/groups/{quoted}/members/{quoted[1:]}" in (await client.get(f"/groups/{quoted}/members")).text
     await client.aclose()
+
+
+async def test_members_that_went_keep_their_names(canned: Canned, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that look back name a member as people do, also where it went before the dashboard was started."""
+    fleet, gone = canned.fleet, "0c9d4f2e-1111-4222-8333-abcdefabcdef"
+    went = {"cause": "expired", "running": 1, "lease_end_at": at(-20), "last_heard_at": at(-30)}
+    fleet.events.append(event(6, "member-gone", -20, member=gone, instance_id="worker-99", joined_at=at(-99), **went))
+
+    def of_the_one_that_went(shown: dict[str, Any]) -> Any:
+        return json.loads(json.dumps(shown).replace("worker-3", gone))
+
+    task, generation = fleet.task, fleet.generation
+    monkeypatch.setattr(fleet, "task", lambda name: of_the_one_that_went(task(name)))
+    monkeypatch.setattr(fleet, "generation", lambda: of_the_one_that_went(generation()))
+    for page in ("generations/3", f"tasks/{fleet.tasks[0]}", "timeline?span=2 h"):
+        client = await visitor(canned)
+        text = (await client.get(f"/groups/fleet/{page}")).text
+        assert "worker-99" in text, page
+        assert gone[:8] not in re.sub(r'(href|title)="[^"]*"', "", text), page
+        await client.aclose()
 
 
 async def test_the_middle_alone_is_for_the_page_itself(operator: httpx.AsyncClient) -> None:

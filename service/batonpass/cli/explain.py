@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from batonpass.cli.spans import ago, span
 from batonpass.client import name_of, path
 
 RUNS_SHOWN = 10
+EVENTS_SEARCHED = 1_000
 
 
 @client_command
@@ -35,9 +37,16 @@ async def explain(
 
 
 async def names_of(context: ClientContext, group: str) -> dict[str, str]:
-    """Return what people call each member whose id is not its name."""
+    """Return what people call each member whose id is not its name, those that went lately among them."""
     members = await context.client.pages(path("groups", group, "members"), "members")
-    return {one["member_id"]: name_of(one) for one in members if name_of(one) != one["member_id"]}
+    page = await context.client.get(path("groups", group, "events"), newest=True, limit=EVENTS_SEARCHED)
+    return names_in(members, page["events"])
+
+
+def names_in(members: Iterable[dict[str, Any]], events: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Return what people call the members of a list, and those of whom events tell that they joined or went."""
+    told = [(event.get("body") or {}) | {"member_id": event["member"]} for event in events if event.get("member")]
+    return {one["member_id"]: name_of(one) for one in (*told, *members) if name_of(one) != one["member_id"]}
 
 
 def named(sentence: str, names: dict[str, str]) -> str:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from batonpass.cli.client_context import ClientContext, GroupName, client_command, failure_of, table
 from batonpass.cli.exits import Exit
-from batonpass.cli.explain import names_of
+from batonpass.cli.explain import names_in, names_of
 from batonpass.cli.groups import standing
 from batonpass.cli.members import state_of
 from batonpass.cli.spans import ago, span, span_ms
@@ -205,7 +205,7 @@ async def look(context: ClientContext, group: str) -> Seen:
 def picture(seen: Seen, recent: list[dict[str, Any]]) -> RenderableType:
     """Return a look as it is drawn."""
     lines: list[RenderableType] = [shown(line) for line in standing(seen.group)]
-    names = {one["member_id"]: name_of(one) for one in seen.members}
+    names = names_in(seen.members, recent)
     rows = sorted([_row(one, names) for one in seen.members], key=operator.itemgetter(0))
     lines.append(table("member", "state", "active", "standby", "warmup", "heard", rows=rows))
     if seen.more:

@@ -72,6 +72,18 @@ class SharedClient:
             self.names.learn(one["member_id"], one["instance_id"])
         return found
 
+    async def newest_events(self, group: str, *, limit: int, before: int | None = None) -> dict[str, Any]:
+        """Return a page of a group's events, newest first, and learn what those are called who joined or went.
+
+        Whatever shows the past asks for one, if only for the names.
+        """
+        page: dict[str, Any] = await self.get(
+            path("groups", group, "events"), newest="true", limit=limit, before=before
+        )
+        for event in page["events"]:
+            self.names.learn_from(event)
+        return page
+
     def _keep(self, key: str, answer: tuple[float, asyncio.Task[Any]]) -> None:
         if len(self._answers) >= ANSWERS_MAX:
             now = time.monotonic()
@@ -126,7 +138,7 @@ class EventListener:
         group = event.get("group") if event else None
         if event and group:
             self.latest[group] = event["position"]
-            self._names.learn(event.get("member") or "", (event.get("body") or {}).get("instance_id"))
+            self._names.learn_from(event)
         elif event:
             # Events are missing: whatever is shown had better be asked for again.
             self.latest = dict.fromkeys(self.latest, int(self._feed.position or 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from batonpass.client import instant, is_uuid, readable_name
 from batonpass.core.durations import duration
@@ -136,6 +136,10 @@ class Names:
         known = readable_name(name)
         if known:
             self._known[member_id] = known
+
+    def learn_from(self, event: Mapping[str, Any]) -> None:
+        """Remember the instance id of the member that an event tells of, if it says it: who joined, went or is away."""
+        self.learn(event["member"] or "", (event["body"] or {}).get("instance_id"))
 
     def __call__(self, member_id: str | None) -> str:
         """Return the name of a member; a dash for None."""

@@ -89,5 +89,5 @@ async def _warmups(
     found = warmups_of(members, acceptable_lag, {}, now)
     if not found:
         return found
-    page = await context.client.get(context.at("events"), newest="true", limit=EVENTS_SEARCHED)
+    page = await context.client.newest_events(context.group, limit=EVENTS_SEARCHED)
     return warmups_of(members, acceptable_lag, begun_of(page["events"]), now)

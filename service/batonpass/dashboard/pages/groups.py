@@ -51,7 +51,7 @@ async def show_group(context: RequestContext) -> Response:
     seen, explained, events = await asyncio.gather(
         group_state(context),
         context.client.get(context.at("explain"), limit=100),
-        context.client.get(context.at("events"), newest="true", limit=EVENTS_SHOWN),
+        context.client.newest_events(context.group, limit=EVENTS_SHOWN),
     )
     names = context.client.names
     found = health(

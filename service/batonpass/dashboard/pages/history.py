@@ -41,10 +41,11 @@ async def show_generations(context: RequestContext) -> Response:
 async def show_generation(context: RequestContext) -> Response:
     """Show one generation: why it was made, what it moved, and from where to where."""
     number = str(context.request.path_params["number"])
-    found, latest, _ = await asyncio.gather(
+    found, latest, _, _ = await asyncio.gather(
         context.client.get(context.at("generations", number)),
         context.client.get(context.at("generations"), limit=1),
         context.client.members(context.group),
+        context.client.newest_events(context.group, limit=EVENTS_PAGE),
     )
     return context.show(
         "generation.html",
@@ -91,7 +92,7 @@ async def _newest(context: RequestContext) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     before = None
     for _ in range(EVENTS_PAGES):
-        page = await context.client.get(context.at("events"), newest="true", limit=EVENTS_PAGE, before=before)
+        page = await context.client.newest_events(context.group, limit=EVENTS_PAGE, before=before)
         found += page["events"]
         if not page["more"]:
             break
@@ -103,7 +104,7 @@ async def show_events(context: RequestContext) -> Response:
     """Show what happened to a group, newest first."""
     before = context.asked_number("before", 0) or None
     page, _ = await asyncio.gather(
-        context.client.get(context.at("events"), newest="true", limit=PAGE * 2, before=before),
+        context.client.newest_events(context.group, limit=PAGE * 2, before=before),
         context.client.members(context.group),
     )
     return context.show(

@@ -43,7 +43,7 @@ async def show_member(context: RequestContext) -> Response:
     """Show one member: what it has, whether it can be stopped, and what can be done with it."""
     member_id = str(context.request.path_params["member"])
     group, events = await asyncio.gather(
-        context.client.get(context.at()), context.client.get(context.at("events"), newest="true", limit=EVENTS_SEARCHED)
+        context.client.get(context.at()), context.client.newest_events(context.group, limit=EVENTS_SEARCHED)
     )
     names = context.client.names
     own = [one for one in events["events"] if member_id in {one["member"], (one["body"] or {}).get("from")}]

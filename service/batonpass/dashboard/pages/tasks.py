@@ -17,14 +17,17 @@ from batonpass.dashboard.words import Names
 
 LANES: Final = 16
 HISTORY: Final = 100
+EVENTS_SEARCHED: Final = 1_000
 SPAN_USUAL: Final = "30 min"
 
 
 async def show_task(context: RequestContext) -> Response:
     """Show a task: where it is, why, what it waits for, its copies, and who had it before."""
     name = str(context.request.path_params["task"])
-    task, members = await asyncio.gather(
-        context.client.get(context.at("tasks", name), limit=HISTORY), context.client.members(context.group)
+    task, members, _ = await asyncio.gather(
+        context.client.get(context.at("tasks", name), limit=HISTORY),
+        context.client.members(context.group),
+        context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
     )
     along = axis_of(task["runs"], datetime.now(UTC))
     order = _order([task], members, context.client.names)
@@ -42,7 +45,11 @@ async def show_task(context: RequestContext) -> Response:
 
 async def show_timeline(context: RequestContext) -> Response:
     """Show who owned which task when, some tasks a page, on one axis."""
-    group, members = await asyncio.gather(context.client.get(context.at()), context.client.members(context.group))
+    group, members, _ = await asyncio.gather(
+        context.client.get(context.at()),
+        context.client.members(context.group),
+        context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
+    )
     tasks = tasks_of(group["topology"])
     begin = context.asked_number("begin", 0, most=max(len(tasks) - 1, 0))
     length = context.asked("span", SPAN_USUAL)
