@@ -26,6 +26,7 @@ INTERVAL_S = 3.0
 KB = 1_024
 TASKS_OF_LARGE = 100
 STANDING, READING = "copies standing still", "copies reading on"
+STEADY_TURNS = 9
 BORNE_WITH = 0.6
 """The share of a core that heartbeats may take; the rest is for what they lead to."""
 TIMES_BARE = 9
@@ -37,8 +38,10 @@ def main() -> int:
     """Run what is asked for; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.serving", description=__doc__)
     parser.add_argument("--members", type=int, nargs="*", default=MEMBERS, help="sizes of the groups that heartbeat")
-    parser.add_argument("--rounds", type=int, default=5, help="how often bare and ours take turns (median)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="how long a turn lasts")
+    parser.add_argument("--rounds", type=int, default=15, help="how often bare and ours take turns (median)")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="how long a turn lasts: short, since the speed of a machine changes"
+    )
     parser.add_argument("--handovers", type=int, default=200)
     parser.add_argument("--polls", type=int, default=10_000)
     parser.add_argument("--doubles", type=int, default=200, help="members of 100 tasks, as many of which join again")
@@ -114,7 +117,7 @@ async def heartbeats(url: str, members: int, asked: argparse.Namespace) -> list[
             _show_rates(f"ours, {copies}", rates)
         for copies in ours:
             group.read_on(copies == READING)
-            kept = await steady(server, group, interval_s=INTERVAL_S, seconds=3 * asked.seconds)
+            kept = await steady(server, group, interval_s=INTERVAL_S, seconds=STEADY_TURNS * asked.seconds)
             say(
                 f"  one every {INTERVAL_S:g} s, {copies}: {kept.per_s:,.0f}/s, p50 {kept.p50_ms:.1f} ms, "
                 f"p99 {kept.p99_ms:.1f} ms, {kept.core:.0%} of a core"
