@@ -141,7 +141,7 @@ def test_a_watch_goes_on_through_an_outage(server: Canned, words: list[str], mon
     monkeypatch.setattr("batonpass.client.REOPEN_AFTER_S", (0.05,))
     server.on("GET", f"{PLACE}/members", NOT_NOW, (200, {"members": MEMBERS, "next": None}))
     gone = (404, {"type": "unknown-group", "detail": "deleted"})
-    names = (200, {"events": []})
+    names: Answer = (200, {"events": []})
     server.on("GET", f"{PLACE}/events", names, stream(9), NOT_NOW, (502, b"<html>"), stream(10, 11), gone)
     found = server.run("watch", "orders", "--for", "20s", *words)
     assert found.exit_code == Exit.NOT_THERE
