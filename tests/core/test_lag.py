@@ -76,6 +76,8 @@ def test_a_single_position_belongs_to_a_single_changelog() -> None:
 def test_a_topic_that_is_no_changelog_of_the_task_is_not_measured() -> None:
     """A position in a topic that the task does not have is no lag that the coordinator could know."""
     assert measure_lag(at(("strange", 1), ("log", 90)), 60, ENDS, LOGS) == (None, False)
+    of_before = at(("renamed", 90), ends=(("renamed", 90),))
+    assert measure_lag(of_before, 60, ENDS, LOGS) == (None, False)
 
 
 def test_a_position_beyond_an_older_end_is_merely_newer() -> None:

@@ -66,7 +66,7 @@ ASSUMED_RUNNING = Copy(Readiness.RUNNING)
 
 
 def changelogs_of(group: Group, task_id: TaskId) -> Changelogs:
-    """Return the changelogs of one of the group's tasks."""
+    """Return the changelogs of a task: none if the topology has dropped it."""
     name, _, partition = task_id.rpartition("_")
     for part in group.topology.subtopologies:
         if part.id == name:
@@ -108,9 +108,8 @@ def measure_lag(
             total += max(0, own_ends[name] - position)
         else:
             return None, False
-    if name != "" and len(report.positions) < len(topics):
-        return None, False  # What a report names are changelogs of its task (``report_bounds``), so one is missing.
-    return total, False
+    names = {name for name, _ in report.positions}
+    return (total if "" in names or names.issuperset(topics) else None), False
 
 
 def measured_report(

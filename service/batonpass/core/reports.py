@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from batonpass.core.answers import Late, Taken, refusal
 from batonpass.core.decision_draft import DecisionDraft
@@ -22,8 +21,6 @@ from batonpass.core.recovery import adopt, believe, knows_more_than_the_log, not
 from batonpass.core.replies import Done, Reply
 from batonpass.core.report_bounds import bounded
 from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
-
-_RUNNING: Final = ActiveState.RUNNING
 
 
 def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
@@ -93,7 +90,7 @@ def _is_settled(measured: MeasuredReport, acceptable_lag: int) -> bool:
     """Say whether the same report again would mean the same at any later time."""
     report, lag = measured.report, measured.lag
     if report.role == "active":
-        return report.state is _RUNNING and not report.lost and not measured.other_incarnation
+        return report.state is ActiveState.RUNNING and not report.lost and not measured.other_incarnation
     return lag is not None and lag <= acceptable_lag
 
 
