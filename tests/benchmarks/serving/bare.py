@@ -1,10 +1,12 @@
-"""The yardstick: the least that an ASGI application on uvicorn can do with a heartbeat. Run as a process of its own.
+"""The yardstick: the least that an ASGI application on uvicorn can do with a call. Run as a process of its own.
 
-It reads the body and answers as many bytes as the service does; it decides, checks and remembers nothing.
+It reads the body and answers as many bytes as the service does to a heartbeat; it decides, checks and remembers
+nothing. A long-poll waits until a group, whichever, is deleted.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Any
 
@@ -17,9 +19,11 @@ ANSWER = (
 )
 HEADERS = [(b"content-type", b"application/json"), (b"content-length", str(len(ANSWER)).encode())]
 
+deleted = asyncio.Event()
+
 
 async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Answer everything alike."""
+    """Answer everything alike, long-polls when a group is deleted."""
     if scope["type"] != "http":
         return
     body = b""
@@ -28,6 +32,11 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
         body += message.get("body", b"")
         if not message.get("more_body", False):
             break
+    if scope["method"] == "DELETE":
+        deleted.set()
+        deleted.clear()
+    elif scope["path"].endswith("/assignment"):
+        await deleted.wait()
     await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
     await send({"type": "http.response.body", "body": ANSWER})
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.benchmarks.groups import EQUAL_WEIGHTS, POLICY, Moment, Shape, prepare
 from tests.benchmarks.operations import inputs_of
 from tests.postgres.unleased import unleased_log
@@ -64,16 +65,19 @@ async def persist(url: str, shape: Shape, *, rounds: int = 3, changes: int = 30)
         rows = []
         for number in range(changes):
             began = time.perf_counter()
-            async with engine.connect() as connection:
-                await connection.execute(
-                    text("insert into outbox_readers values (:name, 1)"), {"name": f"{shape.tasks}-{number}"}
-                )
+            await commit_one_row(engine, f"{shape.tasks}-{number}")
             rows.append((time.perf_counter() - began) * 1_000)
         tasks = len({change.task for change in commit.history.changes})
         return Persisted(shape, median(write_down), median(first), tasks, median(took), median(rows))
     finally:
         await writing.dispose()
         await engine.dispose()
+
+
+async def commit_one_row(engine: AsyncEngine, name: str) -> None:
+    """Commit the least that there is to commit, under a name that is not taken."""
+    async with engine.connect() as connection:
+        await connection.execute(text("insert into outbox_readers values (:name, 1)"), {"name": name})
 
 
 def written(group_id: GroupId, at: Moment, item: Input, *, version: int, epoch: int = 1) -> Commit:

@@ -1,4 +1,7 @@
-"""From the caught-up heartbeat to the new owner's long-poll: two hops, each with a real commit."""
+"""From the caught-up heartbeat to the new owner's long-poll: two hops, each with a real commit.
+
+Beside it, what the machine takes with nothing to decide: two answers of bare ASGI, and two commits of a row.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.benchmarks.serving.commits import commit_one_row
 from tests.benchmarks.serving.population import decode, encode
 from tests.benchmarks.serving.servers import Server
 from tests.benchmarks.serving.wire import Answer, Wire
@@ -75,8 +80,27 @@ class Player:
                 await self.beat()
 
 
-async def hand_over(server: Server, *, times: int) -> list[float]:
-    """Move one task to and fro by pins; return for each time the milliseconds from caught up to told."""
+@dataclass
+class BareHops:
+    """Two answers of bare ASGI and two commits of a row, one after the other."""
+
+    server: Server
+    wire: Wire
+    engine: AsyncEngine
+    commits: int = 0
+
+    async def take(self) -> float:
+        """Return how many milliseconds they took."""
+        began = time.perf_counter()
+        for _ in range(2):
+            await self.wire.ask(self.server.request("POST", "/", b"{}"))
+            self.commits += 1
+            await commit_one_row(self.engine, f"hop-{self.commits}")
+        return (time.perf_counter() - began) * 1_000
+
+
+async def hand_over(server: Server, hops: BareHops, *, times: int) -> tuple[list[float], list[float]]:
+    """Move one task to and fro by pins; return the milliseconds from caught up to told, and those of ``hops``."""
     path = "/v1/groups/handovers"
     wire = await Wire.open(server.port)
     declaration = {
@@ -89,7 +113,7 @@ async def hand_over(server: Server, *, times: int) -> list[float]:
     for player in players:
         player.level = True
     await _until(players, lambda: all(player.active for player in players))
-    taken = []
+    taken, bare = [], []
     for number in range(times):
         giver, taker = players[number % 2], players[1 - number % 2]
         task = "0_0"
@@ -108,9 +132,10 @@ async def hand_over(server: Server, *, times: int) -> list[float]:
             await taker.news.wait()
         taken.append((taker.granted_at[task] - began) * 1_000)
         await _until(players, lambda: task not in giver.active)  # noqa: B023 - the same
+        bare.append(await hops.take())
     for one in listening:
         one.cancel()
-    return taken
+    return taken, bare
 
 
 async def _until(players: list[Player], holds: Any) -> None:

@@ -1,10 +1,11 @@
 """The benchmark of the service measures what it says that it measures; seen on a small group for a moment."""
 
 import argparse
+from dataclasses import replace
 
 import pytest
 from tests.benchmarks.groups import Shape
-from tests.benchmarks.serving.__main__ import committed, doubling, handovers, heartbeats, polls
+from tests.benchmarks.serving.__main__ import committed, doubling, handovers, heartbeats, polls, show_persisted
 from tests.benchmarks.serving.commits import Persisted, persist
 from tests.benchmarks.serving.watched import busy_with
 
@@ -12,14 +13,16 @@ from tests.benchmarks.serving.watched import busy_with
 @pytest.mark.timeout(300)
 async def test_every_part_runs(own_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each part prints what was seen, in a form that people can read, and names the bar that it has at this size."""
-    bars = committed(await persist(own_url, Shape(100, 4, 1), rounds=1, changes=2))
+    persisted = await persist(own_url, Shape(100, 4, 1), rounds=1, changes=2)
+    show_persisted(persisted)
+    bars = committed([persisted])
     asked = argparse.Namespace(rounds=1, seconds=0.3)
     bars += await heartbeats(own_url, 4, asked)
     bars.append(await handovers(own_url, 3))
-    bars += await polls(own_url, 20)
+    bars += await polls(own_url, 20, rounds=1)
     bars.append(await doubling(own_url, 2))
     shown = capsys.readouterr().out
-    assert [bar.what.partition(" ")[0] for bar in bars] == ["a", "caught-up", "at", "20", "no"]
+    assert [bar.what.partition(" ")[0] for bar in bars] == ["a", "a", "at", "20", "no"]
     for words in (
         "persisting at 100 x 4",
         "bare:",
@@ -28,18 +31,24 @@ async def test_every_part_runs(own_url: str, capsys: pytest.CaptureFixture[str])
         "one every 3 s, copies reading on",
         "times the processor time of bare",
         "caught up to told",
+        "two bare hops with a row each",
         "20 parked",
+        "20 parked long-polls, bare",
         "200 tasks on 2 members",
     ):
         assert words in shown
 
 
 def test_a_bar_is_about_the_size_that_it_names() -> None:
-    """Only changes of some tasks and generations of 100,000 are held to bars."""
-    large = Persisted(Shape(100_000, 1_000, 1), 1, 399, 500, 30, 1)
-    assert [bar.holds for bar in committed(large)] == [True]
+    """Only changes of some tasks, and how a first generation grows with its group, are held to bars."""
     small = Persisted(Shape(1_000, 10, 1), 1, 500, 100, 6, 1)
-    assert [bar.holds for bar in committed(small)] == [False]
+    middle = Persisted(Shape(10_000, 100, 1), 1, 40, 200, 30, 1)
+    large = Persisted(Shape(100_000, 1_000, 1), 1, 601, 200, 30, 1)
+    assert [bar.holds for bar in committed([small])] == [True]
+    assert [bar.holds for bar in committed([replace(small, change=8.1)])] == [False]
+    assert committed([large]) == []
+    assert [bar.holds for bar in committed([middle, large])] == [False]
+    assert [bar.holds for bar in committed([middle, replace(large, first=600)])] == [True]
 
 
 def test_what_ran_is_named_by_the_innermost_call_of_each_thread() -> None:
