@@ -151,6 +151,14 @@ def test_news_is_what_others_wait_for(why: str, *, news: bool, said: Heartbeat, 
     assert has_news(*member_of(**known), said) is news, why
 
 
+def test_a_copy_that_is_caught_up_in_time_is_news_too() -> None:
+    """Where settings count time as well, at the rate of before."""
+    group, soft = member_of(reports={T1: MeasuredReport(TaskReport("warmup", lag=50_000), 0, lag=50_000, rate=1_000.0)})
+    said = Heartbeat(M1, 11, 5, KEPT | {T1: TaskReport("warmup", lag=20_000)})
+    assert not has_news(group, soft, said)
+    assert has_news(replace(group, config=replace(group.config, acceptable_catchup_ms=20_000)), soft, said)
+
+
 def tight(member: float = 0.1, operator: float = 1_000.0, *, urgent: float = 2.0, polls: int = 100) -> Limits:
     """Return limits that are reached at once, by a clock that stands still."""
     watch = Watch()

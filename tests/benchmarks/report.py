@@ -29,7 +29,7 @@ TOLD_MS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Medians of one shape: ours, the model's (none where it is not run) and Kafka's own where they are known."""
+    """The least of one shape: ours, the model's (none where it is not run) and Kafka's own where they are known."""
 
     shape: Shape
     ours: Mapping[str, Timed]
@@ -49,7 +49,7 @@ class Bar:
 def shape_lines(weights: str, measured: Measured) -> list[str]:
     """Return the table of one shape: a row for each operation, and their sum."""
     lines = [
-        f"{measured.shape}, {weights}: milliseconds of processor time, medians",
+        f"{measured.shape}, {weights}: milliseconds of processor time, the least of all turns",
         f"{'':10}{'step':>10}{'whole':>10}{'model':>10}{'Kafka':>10}{'model/step':>12}{'model/whole':>12}{'laws':>8}",
     ]
     for index, name in enumerate(OPERATIONS):

@@ -24,7 +24,7 @@ def settled(**config: object) -> Scene:
 
 def asked(scene: Scene, after: int, member: str = "m1") -> object:
     """Return what a long-poll of a member is answered as things stand."""
-    return answer_to_poll(scene.group, scene.soft, MemberId(member), after, scene.policy)
+    return answer_to_poll(scene.group, scene.soft, MemberId(member), after)
 
 
 def test_a_poll_waits_while_the_assignment_is_the_one_that_is_known() -> None:

@@ -12,7 +12,17 @@ from batonpass.core.decide import Decision, decide
 from batonpass.core.errors import Fenced, Gone, ProtocolError, StaleMemberEpoch, UnknownMember
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Eviction, Heartbeat, Input, Join, Leave, ProbeRequest, Tick
+from batonpass.core.inputs import (
+    DrainRequest,
+    Eviction,
+    Heartbeat,
+    Input,
+    Join,
+    Leave,
+    ProbeRequest,
+    ResumeRequest,
+    Tick,
+)
 from batonpass.core.invariants import Transition, check_group, check_step
 from batonpass.core.model import Group, Role
 from batonpass.core.records import MemberJoined, TargetPlaced
@@ -52,6 +62,13 @@ def at_rest(*names: str, tasks: int = 6, **config: object) -> Scene:
         scene.join(name)
     scene.settle()
     return scene
+
+
+def test_a_resume_that_ends_nothing_hurries_nothing() -> None:
+    """Beside a join it schedules no placement of its own: the join's waits for the batch."""
+    scene = at_rest("a", rebalance_batch_ms=500)
+    decision = together(scene, Join(B), ResumeRequest())
+    assert decision.after.placement_due_ms == scene.now_ms + 500
 
 
 def test_joins_that_arrive_together_make_one_placement() -> None:

@@ -26,7 +26,7 @@ def test_a_full_member_keeps_what_is_wanted_of_it_and_gives_up_the_rest() -> Non
     choice = Choice(M2, Why.STAYS)
     task_plans = [TaskPlan(wanted, choice, {M1: Role.STANDBY}), TaskPlan(other, choice, {M1: Role.STANDBY})]
     copy_capacity = CopyCapacity(view, task_plans)
-    copy_capacity.take_back_excess(view, task_plans)
+    copy_capacity.take_back_excess(task_plans)
     assert [plan.copies for plan in task_plans] == [{M1: Role.STANDBY}, {}]
     assert not copy_capacity.allows(M1, other.id)
     assert copy_capacity.allows(M2, other.id)
@@ -41,7 +41,7 @@ def test_what_cannot_go_takes_up_room_where_it_stays() -> None:
     stays = TaskPlan(group.tasks[TaskId("0_1")], Choice(M2, Why.STAYS, ready=True), {})
     task_plans = [to_m2, stays]
     copy_capacity = CopyCapacity(view, task_plans)
-    copy_capacity.take_back_excess(view, task_plans)
+    copy_capacity.take_back_excess(task_plans)
     assert [(plan.choice.active, plan.choice.held) for plan in task_plans] == [(M1, Held.NO_CAPACITY), (M2, None)]
     assert not copy_capacity.allows(M1, TaskId("0_1"))
     assert not copy_capacity.allows(M2, TaskId("0_0"))

@@ -50,6 +50,8 @@ def test_a_failed_stateless_task_moves_to_another_member_and_stays_there() -> No
     loads = list(before.values())
     task = next(one for one, owner in before.items() if loads.count(owner) == 2)
     first = fail(scene, task)
+    assert scene.last is not None
+    assert {str(one.code) for one in scene.last.reasons if one.task == task} >= {"failed-on-owner"}
     scene.settle()
     after = scene.owners()
     assert after[task] not in (first, None)

@@ -243,7 +243,11 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (FREE._replace(copies={B: 9_000, C: 5_000}), C, Why.FAILOVER),
         (FREE._replace(copies={B: 9_000, C: READY}, c={"drain": DUE}), B, Why.FAILOVER),
     ],
+    "the target reports its copy without a lag, and another member may have it": [
+        (FREE._replace(copies={B: UNKNOWN}), A, Why.COLD_START),
+    ],
     "a copy of unknown lag may turn out to be better": [
+        (FREE._replace(copies={B: UNKNOWN}, a={"drain": LEAVING}, c={"drain": LEAVING}), None, Held.STATE_UNKNOWN),
         (FREE._replace(copies={C: UNKNOWN}, silent=(C,), task={"since_ms": NOW}), None, Held.STATE_UNKNOWN),
     ],
     "no copy is of use": [

@@ -6,8 +6,9 @@ import pytest
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
 
+from batonpass.core.decide import decide
 from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Leave, PinRequest, ProbeRequest, Started
+from batonpass.core.inputs import DrainRequest, Heartbeat, Leave, PinRequest, ProbeRequest, Started
 from batonpass.core.model import Role
 from batonpass.core.probing import is_at_rest
 from batonpass.core.reasons import NoChange
@@ -82,6 +83,33 @@ def test_the_look_comes_sooner_where_a_copy_should_be_ready_sooner() -> None:
     assert scene.group.next_probe_ms is not None
     left_ms = 90_000 - (due_ms - began_ms)
     assert abs(scene.group.next_probe_ms - due_ms - left_ms) <= 4_000
+
+
+def test_it_comes_sooner_in_whatever_order_a_member_lists_its_tasks() -> None:
+    """A copy whose lag has just become known hides no other one, of which it is now known how fast it restores."""
+    scene = Scene()
+    scene.declare(topology(4), acceptable_recovery_lag=10, probing_rebalance_interval_ms=600_000)
+    scene.join("a")
+    scene.obey()
+    scene.join("b")
+    first, second = scene.held("b", Role.WARMUP)
+    scene.beat("b", {first: copy("warmup", None), second: copy("warmup", 90_000)})
+    scene.tick(3_000)
+    reports = {TaskId(first): copy("warmup", 90_000), TaskId(second): copy("warmup", 60_000)}
+    found = [
+        decide(
+            scene.group,
+            scene.soft,
+            (Heartbeat(MemberId("b"), 99, scene.member("b").epoch, dict(listed)),),
+            scene.now_ms,
+            scene.policy,
+        )
+        for listed in (reports.items(), reversed(reports.items()))
+    ]
+    assert found[0].records == found[1].records
+    due_ms = found[0].after.next_probe_ms
+    assert due_ms is not None
+    assert due_ms - scene.now_ms < 10_000
 
 
 def test_a_look_that_is_set_is_brought_forward_as_soon_as_a_rate_is_known() -> None:

@@ -254,15 +254,15 @@ def test_a_heartbeat_without_tasks_adopts_nothing_and_is_told_no_assignment() ->
     reply = scene.ok(Heartbeat(M1, 1, 9), Answer)
     assert (reply.assignment, reply.report, reply.member_epoch) == (None, "full", 9)
     assert scene.task(task).owner == "m1"
-    assert answer_to_poll(scene.group, scene.soft, M1, 9, scene.policy) is None
-    assert answer_to_poll(scene.group, scene.soft, M1, 5, scene.policy) is not None or scene.member("m1").epoch == 9
+    assert answer_to_poll(scene.group, scene.soft, M1, 9) is None
+    assert answer_to_poll(scene.group, scene.soft, M1, 5) is not None or scene.member("m1").epoch == 9
 
 
 def test_a_poll_is_not_answered_from_the_past() -> None:
     """While a member's report is awaited, a long-poll behind the log's epoch waits on: that assignment may be old."""
     scene, _ = lost_handover()
     scene.do(Heartbeat(M1, 1, 9))
-    assert answer_to_poll(scene.group, scene.soft, M1, 3, scene.policy) is None
+    assert answer_to_poll(scene.group, scene.soft, M1, 3) is None
 
 
 def test_everybody_is_asked_again() -> None:

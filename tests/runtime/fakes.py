@@ -190,9 +190,7 @@ class SmallCore:
         replies = tuple(Done() for _ in inputs)
         return Decision(tuple(records), fold(group, records), soft, replies, self.wake_at_ms, ())
 
-    def poll(
-        self, group: Group, soft: Soft, member_id: MemberId, after: int, policy: Policy
-    ) -> Answer | ProtocolError | None:
+    def poll(self, group: Group, soft: Soft, member_id: MemberId, after: int) -> Answer | ProtocolError | None:
         """Answer when the member's assignment is another than ``after``."""
         self.polled.append(member_id)
         epoch = self.assignments.get(member_id, 0)

@@ -31,7 +31,7 @@ from batonpass.core.records import (
 )
 from batonpass.core.replies import Answer, Done
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.group_runtime import DELAY_MS_MAX, Deadline
+from batonpass.runtime.group_runtime import Deadline
 from batonpass.runtime.ports import Commit, CoordinatorLoading, StoreUnavailable
 from batonpass.runtime.pulse import STALL_MS, Pulse
 from batonpass.runtime.watchers import Watchers
@@ -239,16 +239,6 @@ async def test_a_deadline_is_replaced_by_a_later_one_and_taken_back_by_none() ->
     deadline.set(-5)
     await asyncio.sleep(0.03)
     assert ticks == [0]
-
-
-async def test_no_deadline_sleeps_so_long_that_a_set_clock_goes_unnoticed() -> None:
-    """However far off an instant is, the core is asked again after a bounded time."""
-    deadline = Deadline(SetClock(0), lambda: None)
-    deadline.set(10 * DELAY_MS_MAX)
-    loop = asyncio.get_running_loop()
-    assert deadline._timer is not None
-    assert deadline._timer.when() - loop.time() <= DELAY_MS_MAX / 1_000
-    deadline.cancel()
 
 
 async def test_a_deleted_group_wakes_everybody() -> None:

@@ -102,6 +102,8 @@ def test_a_suspected_owner_loses_its_task_by_a_takeover() -> None:
     scene = is_suspected()
     done = scene.only(EventType.TAKEOVER_DONE)
     assert (done.body["cause"], done.body["gap_ms"], done.body["warm"]) == ("suspected", 100, True)
+    assert scene.types().count("takeover-begun") == 1
+    assert "handover-begun" not in scene.types()
     assert "suspicion-cleared" in scene.types()
 
 

@@ -46,7 +46,7 @@ class Disconnected(Exception):
 
 
 class RequestContext:
-    """One request, from its arrival to its answer. It is in its own scope, under ``CONTEXT``."""
+    """One request, from its arrival to its answer. For the framework it is in the scope, under ``CONTEXT``."""
 
     __slots__ = (
         "_send",

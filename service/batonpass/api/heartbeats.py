@@ -1,7 +1,7 @@
 """Heartbeats (protocol 4.1) and long-polls (protocol 6.1), the two calls that members make all the time.
 
 ``Admission`` hands them their requests as it finds them: the framework's way through middleware, routing and response
-classes costs several times what these calls do (decision 0032 has the figures).
+classes costs several times what these calls do (decision 0055 has the figures).
 """
 
 from __future__ import annotations

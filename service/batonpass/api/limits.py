@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from batonpass.core.errors import LimitExceeded
+from batonpass.core.lag import is_acceptable_lag
 from batonpass.core.model import Role
 
 if TYPE_CHECKING:
     from batonpass.core.inputs import Heartbeat
     from batonpass.core.model import Group
-    from batonpass.core.soft import Soft, TaskReport
+    from batonpass.core.policy import GroupConfig
+    from batonpass.core.soft import MeasuredReport, Soft, TaskReport
 
 FULL_RETRY_MS: Final = 2_000
 SWEEP_AT_LEAST: Final = 1_000
@@ -118,13 +120,17 @@ def has_news(group: Group, soft: Soft, said: Heartbeat) -> bool:
         for task, revocation in member.revoking.items()
     ):
         return True
-    bound = group.config.acceptable_recovery_lag
-    for task, report in said.tasks.items():
-        if report.role == Role.WARMUP and _lag(report, bound) <= bound:
-            before = known.reports.get(task)
-            if before is None or before.lag is None or before.lag > bound:
-                return True
-    return False
+    return any(
+        report.role == Role.WARMUP and _has_just_caught_up(report, known.reports.get(task), group.config)
+        for task, report in said.tasks.items()
+    )
+
+
+def _has_just_caught_up(report: TaskReport, before: MeasuredReport | None, config: GroupConfig) -> bool:
+    """Say whether a copy is caught up, at the rate at which it was read before, and was not."""
+    rate = before.rate if before is not None else None
+    was_caught_up = before is not None and is_acceptable_lag(before.lag, rate, config)
+    return is_acceptable_lag(_lag(report, config), rate, config) and not was_caught_up
 
 
 def _gives_up(report: TaskReport | None, *, active: bool) -> bool:
@@ -132,11 +138,11 @@ def _gives_up(report: TaskReport | None, *, active: bool) -> bool:
     return report is None or report.role == "none" or (active and report.role != Role.ACTIVE)
 
 
-def _lag(report: TaskReport, unknown: int) -> float:
+def _lag(report: TaskReport, config: GroupConfig) -> int | None:
     """Return the lag that a report states; where the coordinator has to work it out, it may well be caught up."""
     if report.lag is not None:
         return report.lag
     ends = dict(report.end_offsets)
     if not report.positions or not ends:
-        return unknown if report.positions else math.inf
+        return config.acceptable_recovery_lag if report.positions else None
     return sum(max(0, ends.get(topic, 0) - position) for topic, position in report.positions)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from batonpass.core.errors import Fenced, FencedInstanceId, Gone, ProtocolError, UnknownGroup, UnknownMember
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Cause, Grant, Group, Member, Role
-from batonpass.core.policy import Policy
 from batonpass.core.replies import Answer, Done
 from batonpass.core.soft import Soft
 from batonpass.core.topology import is_ready, why_not_ready
@@ -174,9 +173,7 @@ def _has_nowhere_to_go(group: Group, member: Member) -> bool:
     return any(group.tasks[task_id].target in (None, member.id) for task_id in actives)
 
 
-def answer_to_poll(
-    group: Group, soft: Soft, member_id: MemberId, after: int, _policy: Policy
-) -> Answer | ProtocolError | None:
+def answer_to_poll(group: Group, soft: Soft, member_id: MemberId, after: int) -> Answer | ProtocolError | None:
     """Return the long-poll's answer; None if it has to wait on.
 
     It is answered when the member's epoch differs from ``after``, and refused when the id is no longer a member. An

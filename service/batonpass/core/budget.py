@@ -29,9 +29,11 @@ _HOLD_A_READY_TARGET = (Held.FAILED, Held.MEMBER_OVERDUE, Held.REVOKE_FIRST, Hel
 
 
 class HeldBack(NamedTuple):
-    """A task that is not at its target and has no copy there, or that failed where it is; and why.
+    """A task that waits, and why.
 
-    ``to`` is None if no member can have the task.
+    It is not at its target, and has no copy there; or the copy there is ready, and the move is held (by a pause or a
+    storm: the group's state shows that); or it failed where it is; or it cannot be granted yet. ``to`` is None if no
+    member can have the task.
     """
 
     task: TaskId
@@ -163,7 +165,7 @@ def give_slots(view: View, task_plans: list[TaskPlan], queue: Iterable[Task] = (
     added to ``task_plans``. The queue is not read if no slot is left.
     """
     copy_capacity = CopyCapacity(view, task_plans)
-    copy_capacity.take_back_excess(view, task_plans)
+    copy_capacity.take_back_excess(task_plans)
     slots = Slots(view, task_plans, copy_capacity)
     requested: defaultdict[_Order, list[tuple[CopyRequest, TaskPlan]]] = defaultdict(list)
     for plan in task_plans:

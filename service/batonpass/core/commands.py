@@ -159,11 +159,12 @@ def resume(draft: DecisionDraft) -> Reply:
     """End a pause, and a storm."""
     if not draft.group.declared:
         return UnknownGroup(f"no group {draft.group.id!r} is declared")
-    if draft.group.pause is not None:
+    was_paused, was_storm = draft.group.pause is not None, draft.group.storm_since_ms is not None
+    if was_paused:
         draft.record(Resumed())
-    if draft.group.storm_since_ms is not None:
+    if was_storm:
         draft.record(StormEnded())
-    if draft.records:
+    if was_paused or was_storm:
         # At once: meanwhile copies that only the old target wants would take the slots.
         draft.schedule("resume", 0)
     return Done()

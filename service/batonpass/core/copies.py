@@ -95,8 +95,8 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     | of the last owner, until the next one runs | stays as a standby |
     | wanted | stays; a warmup becomes a standby once it is caught up |
     | of the target, if it has not stalled | stays as it is |
-    | any other, while wanted copies are not caught up | as many stay, the warmest standbys first |
     | any other with state, while no member is ready to run the task | stays |
+    | any other standby, while wanted copies are not caught up | as many stay, the warmest first |
     | of a member that must not stop anything now | stays |
     | of a draining member | stays until it is replaced |
     | any other | goes |

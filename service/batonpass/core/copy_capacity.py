@@ -83,13 +83,13 @@ class CopyCapacity:
             for member_id in (plan.choice.active, *plan.copies):
                 self._left.take(member_id, plan.task.id)
 
-    def take_back_excess(self, view: View, task_plans: list[TaskPlan]) -> None:
+    def take_back_excess(self, task_plans: list[TaskPlan]) -> None:
         """Change the plans, in place, so that no member exceeds its limit, as far as plans can be dropped."""
-        if not view.limited:
+        if not self._view.limited:
             return
         self._give_up_unwanted(task_plans)
         for index, plan in enumerate(task_plans):
-            if self._is_too_many(view, plan):
+            if self._is_too_many(plan):
                 task_plans[index] = self._without_its_move(plan)
 
     def _give_up_unwanted(self, task_plans: list[TaskPlan]) -> None:
@@ -100,9 +100,9 @@ class CopyCapacity:
                     del plan.copies[member_id]
                     self._left.take(member_id, task.id, -1)
 
-    def _is_too_many(self, view: View, plan: TaskPlan) -> bool:
+    def _is_too_many(self, plan: TaskPlan) -> bool:
         """Say whether the active would move to a member that has neither room for it nor a copy of it."""
-        active, task_id = plan.choice.active, plan.task.id
+        view, active, task_id = self._view, plan.choice.active, plan.task.id
         if active is None or active not in view.limited or active == plan.task.owner:
             return False
         member = view.members[active]

@@ -71,7 +71,11 @@ class DecisionDraft:
         self.reasons.append(Reason(code, task, to, detail, tasks))
 
     def wake(self, at_ms: int) -> None:
-        """Ask to be woken at ``at_ms`` at the latest."""
+        """Ask to be woken at ``at_ms`` at the latest.
+
+        A decision on a tick or a start works the wake-up out anew (``liveness.find_wake``): an instant that is not
+        listed there as well is lost.
+        """
         if self.wake_ms is None or at_ms < self.wake_ms:
             self.wake_ms = at_ms
 

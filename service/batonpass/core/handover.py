@@ -28,9 +28,10 @@ that has not reported since the coordinator started counts as running.
 | failed, and another copy is ready where the task has not failed lately | that copy (failover) |
 | restores or failed | the owner |
 
-These hold a move: a pause or a storm, any overdue member of the group, and a failure at the target lately, unless the
-owner drains; a pause of everything; grants that are held for the group; a revocation that the target has to confirm;
-and a task without an owner that the owner is about to be granted. Nothing holds a move at the deadline of a drain.
+These hold a move, unless the owner drains: a pause or a storm; a failure at the target lately; and any overdue member
+of the group, unless the target is the task's pin. These hold any move: a pause of everything; grants that are held for
+the group; a revocation that the target has to confirm; and a task without an owner that the owner is about to be
+granted. Nothing holds a move at the deadline of a drain.
 
 | there is no owner | owner after this step |
 |---|---|
@@ -40,6 +41,7 @@ and a task without an owner that the owner is about to be granted. Nothing holds
 | a storm is on, or there is no target | nobody |
 | the target, or the last owner, is away to restart | nobody |
 | a copy is behind | the most caught-up |
+| the target reports its copy without a lag, and another member may have it | the least loaded one (cold) |
 | a copy of unknown lag may turn out to be better | nobody, for a while |
 | no copy is of use | the target, which restores cold |
 

@@ -34,9 +34,7 @@ def started(draft: DecisionDraft, _item: Started) -> Reply:
     """Judge no member for the largest session timeout: the coordinator was not there to hear them (L3, L5)."""
     judge_from_ms = draft.now_ms + draft.group.longest_session_ms
     draft.soft = draft.soft._replace(started_ms=draft.now_ms, judge_from_ms=judge_from_ms)
-    draft.wake_ms = None
     draft.needs_step = True
-    find_wake(draft)
     return Done()
 
 

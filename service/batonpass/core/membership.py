@@ -28,7 +28,7 @@ from batonpass.core.records import (
     StormEnded,
     TaskReleased,
 )
-from batonpass.core.replies import Done, DrainProgress, Reply
+from batonpass.core.replies import Done, Reply
 from batonpass.core.report_bounds import bounded
 from batonpass.core.soft import MemberSoft
 
@@ -274,7 +274,7 @@ def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
         draft.needs_step = True
         if not was_draining:
             draft.schedule("drain")
-    return DrainProgress(draft.actives_left(draft.group.members[member.id]))
+    return Done()
 
 
 def undrain(draft: DecisionDraft, item: DrainReversal) -> Reply:

@@ -251,8 +251,9 @@ class Pending(IntEnum):
     A ``QUEUED`` task runs and has as many standbys as it should. It waits for a warmup slot, at its target or at the
     place of a standby that is to move. A task that has no owner, and that no member may have, is ``AWAITING_NEWS`` as
     well: the news of a target. A record can turn each kind into any other (``evolve``). Where members have limits on
-    their copies (``room``), tasks share room, and every step looks at the queued tasks too. Whatever its mark, a task
-    of a member that is past the deadline of its drain is looked at by every step (``step``).
+    their copies (``room``), tasks share room, and every step looks at the queued tasks too. A settled
+    task of a member that is past the deadline of its drain is looked at by every step too, and a queued one is
+    ``MOVING``.
     """
 
     AWAITING_NEWS = 0

@@ -54,7 +54,6 @@ class TaskTable:
         uniform: whether all stateful tasks weigh the same; derived.
         stateful_indexes: the indexes of stateful tasks, ascending; derived.
         stateless_indexes: the indexes of stateless tasks, ascending; derived.
-        stateless: per index, whether there is nothing to restore; derived.
         stateful_weights: the weights of the stateful tasks, by ascending index; derived.
         subtopologies: the number of subtopologies; derived.
         newest_epoch: the highest topology epoch that a task needs; derived.
@@ -69,7 +68,6 @@ class TaskTable:
     uniform: bool = field(init=False, compare=False)
     stateful_indexes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     stateless_indexes: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    stateless: tuple[bool, ...] = field(init=False, repr=False, compare=False)
     stateful_weights: tuple[float, ...] = field(init=False, repr=False, compare=False)
     subtopologies: int = field(init=False, compare=False)
     newest_epoch: int = field(init=False, compare=False)
@@ -87,7 +85,6 @@ class TaskTable:
             tuple(task_index for task_index, has_state in enumerate(self.stateful) if not has_state),
         )
         derive(self, "stateful_weights", tuple(self.weight[task_index] for task_index in stateful))
-        derive(self, "stateless", tuple(not has_state for has_state in self.stateful))
         derive(self, "subtopologies", max(self.subtopology, default=-1) + 1)
         derive(self, "newest_epoch", max(self.topology_epoch, default=0))
 
@@ -141,7 +138,7 @@ class PlacementRequest:
         standbys: per task, its present target standbys, without members that left.
         previous: the member of a task's previous target, if it is not the home: a move under way.
         warming: the member on which a warmup runs for a move of a task's active.
-        bound: the member that must be a task's target: pins, handovers already sent, copies of unknown lag.
+        bound: the member that must be a task's target, whatever it costs (the table in ``targets``).
         warmth: returns, for tasks and members, how warm the members are for the tasks.
         state_size: the records that a restore of a task from nothing reads, where known.
         num_standby_replicas: the standbys that every stateful task should have.
@@ -171,7 +168,7 @@ class Placed:
         owner: per task, the target owner; ``UNASSIGNED`` for a task that waits.
         standbys: per task, the target standbys, ascending; empty for stateless tasks.
         waiting: why each task without a target owner waits. On a draining member it goes on running meanwhile.
-        short: per task, the number of standbys that no member can take (``too-few-members``).
+        short: per task, the number of standbys that no member can take.
         why: why each task whose target is not its home has another target.
         moves: the stateful tasks whose target is not their home, including those without an owner.
         lower_bound: the fewest stateful moves of any equally balanced placement. It is exact if stateful tasks weigh

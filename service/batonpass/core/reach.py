@@ -65,7 +65,7 @@ def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachabili
     concerned = group.table.in_order({task_id for task_id in (*group.unsettled, *changes) if task_id in index_of})
     task_plans = [plan_task(view, group.tasks[task_id]) for task_id in concerned]
     copy_capacity = CopyCapacity(view, task_plans)
-    copy_capacity.take_back_excess(view, task_plans)
+    copy_capacity.take_back_excess(task_plans)
     asked = [request for plan in task_plans for request in plan.requests]
     refused = tuple([plan for plan in task_plans if _is_refused(plan, copy_capacity)])
     if not refused and copy_capacity.allows_all(asked):
@@ -93,7 +93,7 @@ def _is_refused(plan: TaskPlan, copy_capacity: CopyCapacity) -> bool:
 
 def _runs_without_target(group: Group, plan: TaskPlan) -> bool:
     owner = plan.task.owner
-    return owner is not None and plan.task.target is None and may_be_target(group.members[owner])
+    return owner is not None and plan.task.target is None and stays_present(group.members[owner])
 
 
 def _is_under_way(view: View, plan: TaskPlan) -> bool:
@@ -109,14 +109,14 @@ def _is_under_way(view: View, plan: TaskPlan) -> bool:
     return plan.copies != holders or not all(view.copy(task, holder).is_caught_up for holder in holders)
 
 
-def may_be_target(member: Member) -> bool:
-    """Say whether a member may be the target of any task."""
+def stays_present(member: Member) -> bool:
+    """Say whether a member is there, and neither drains nor is suspected."""
     return member.drain is None and not member.suspected and member.away_until_ms is None
 
 
-def full_member_of(plan: TaskPlan, room_for: Mapping[MemberId, Member]) -> MemberId | None:
+def full_member_of(plan: TaskPlan, members: Mapping[MemberId, Member]) -> MemberId | None:
     """Return the full member that a stuck task waits for."""
-    asked = [request.member_id for request in plan.requests if has_limit(room_for[request.member_id])]
+    asked = [request.member_id for request in plan.requests if has_limit(members[request.member_id])]
     return asked[0] if asked else plan.task.target
 
 
@@ -140,9 +140,9 @@ def target_where_it_is(view: View, plan: TaskPlan) -> Target | None:
     room where it should go, unless it needs the room of a task that runs without a target.
     """
     task, owner = plan.task, plan.task.owner
-    if owner is None or not may_be_target(view.group.members[owner]):
+    if owner is None or not stays_present(view.group.members[owner]):
         return None
     wanted = view.config.num_standby_replicas if view.is_stateful(task.id) else 0
-    held = [member_id for member_id in view.holders(task) if may_be_target(view.group.members[member_id])]
+    held = [member_id for member_id in view.holders(task) if stays_present(view.group.members[member_id])]
     held.sort(key=lambda member_id: (member_id not in task.target_standbys, member_id))
     return owner, tuple(sorted(held[:wanted])), ""

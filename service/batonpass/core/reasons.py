@@ -15,8 +15,8 @@ from batonpass.core.ids import MemberId, TaskId
 class Why(StrEnum):
     """Why a task stays where it is, or goes where it goes.
 
-    The first six say why its target is not the member that has it. The others say why it has its active where it has it
-    when a step is complete.
+    The first seven say why its target is not the member that has it. The others say why it has its active where it has
+    it when a step is complete.
     """
 
     NO_OWNER = "no-owner"
@@ -25,6 +25,7 @@ class Why(StrEnum):
     MAX_TASKS = "max-tasks"
     TOPOLOGY = "topology"
     BALANCE = "balance"
+    FAILED_ON_OWNER = "failed-on-owner"
     STAYS = "stays"
     HANDOVER = "handover"
     HANDOVER_UNDER_WAY = "handover-under-way"
@@ -118,9 +119,10 @@ class Happened(StrEnum):
 
 
 class Reason(NamedTuple):
-    """One explanation. ``code`` is one of the above, or ``parked`` for a task that has just failed too often.
+    """One explanation.
 
-    ``task`` is None if the reason concerns the group. ``tasks`` is how many tasks share it.
+    ``code`` is one of the above, ``store-lost-commits`` (``recovery``) or ``other-assignor`` (``streams``). ``task`` is
+    None if the reason concerns the group. ``tasks`` is how many tasks share it.
     """
 
     code: str

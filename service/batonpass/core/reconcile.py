@@ -8,7 +8,8 @@ and *stable* otherwise. The rules, in this order:
 2. No assignment both revokes and grants. A member is granted nothing until it has confirmed every revocation
    (protocol 5.3).
 3. An active is granted only when no other member can be running it: the last owner confirmed, left, was vouched for as
-   dead, or its lease ran out (L1). Its fencing token is higher than every token before.
+   dead, its lease ran out, or it is suspected and its outputs are fenced (L1). Its fencing token is higher than every
+   token before.
 4. There is no barrier: each member converges alone.
 
 In sets, for one member: revoked = may hold minus should hold; granted = should hold minus may hold, if nothing is or

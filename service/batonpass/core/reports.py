@@ -15,7 +15,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, Heartbeat, Join
 from batonpass.core.lag import changelogs_of, is_acceptable_lag, measure_lag, measured_report
 from batonpass.core.model import ActiveState, Group, Member, Role
-from batonpass.core.reasons import NoChange
+from batonpass.core.reasons import Held, NoChange
 from batonpass.core.records import ActiveReported, Record, SuspicionCleared, TaskParked, TaskReleased
 from batonpass.core.recovery import adopt, believe, knows_more_than_the_log, notice_lost_join
 from batonpass.core.replies import Done, Reply
@@ -188,6 +188,8 @@ def _measure_all(
             measurement = (None if report.lost else report.lag, False)
         measured = measured_report(report, old, now_ms, measurement)
         reports[task_id] = measured
+        if report.role == "warmup" and _comes_closer(measured) and (old is None or not _comes_closer(old)):
+            draft.estimated[member_id] = None
         if news:
             continue
         if report.role != "active" or (old is not None and old.report.role != "active"):
@@ -195,8 +197,6 @@ def _measure_all(
         elif report.state is ActiveState.RESTORING:
             # A ready copy takes over only if the owner makes no progress.
             news = bool(group.tasks[task_id].standbys or group.tasks[task_id].warmups)
-        if report.role == "warmup" and _comes_closer(measured) and (old is None or not _comes_closer(old)):
-            draft.estimated[member_id] = None
     return reports, news
 
 
@@ -279,7 +279,7 @@ def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
                 members[failure.member_id] = None
         if len(members) >= draft.policy.poison_members:
             draft.record(TaskParked(task_id, tuple(members)))
-            draft.explain("parked", task_id, detail=f"failed on {', '.join(members)}")
+            draft.explain(Held.PARKED, task_id, detail=f"failed on {', '.join(members)}")
 
 
 def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import Group
 from batonpass.core.placement import PlacementError, Solver, place
 from batonpass.core.placement_types import Placed, PlacementRequest
 from batonpass.core.reach import find_unreachable, full_member_of, targets_kept
-from batonpass.core.reasons import Held, NoChange, Reason
+from batonpass.core.reasons import Held, NoChange, Reason, Why
 from batonpass.core.records import TargetPlaced
 from batonpass.core.targets import Target, build_request, target_changes
 from batonpass.core.topology import is_ready
@@ -81,7 +82,7 @@ def place_now(draft: DecisionDraft) -> None:
             group.tasks[group.table.ids[task_index]].pin != request.members[index].id
             for task_index, index in request.bound.items()
         )
-        moves = placed.moves - _count_stateful(draft, placed, target_plan.unreachable)
+        moves = placed.moves - _moves_not_made(draft, placed, target_plan.unreachable)
         lower_bound = min(placed.lower_bound, moves) if target_plan.unreachable else placed.lower_bound
         _explain(draft, target_plan)
     if draft.soft.target_is_provisional is not is_provisional:
@@ -109,7 +110,7 @@ def _keep(draft: DecisionDraft, problem: str) -> None:
         draft.record(TargetPlaced(group.generation, group.group_epoch, draft.now_ms, {}, failed=detail))
 
 
-def _count_stateful(draft: DecisionDraft, placed: Placed, unreachable: Collection[TaskId]) -> int:
+def _moves_not_made(draft: DecisionDraft, placed: Placed, unreachable: Collection[TaskId]) -> int:
     """Return how many of the moves that placement counted are not made."""
     table = draft.group.table
     return sum(
@@ -119,12 +120,19 @@ def _count_stateful(draft: DecisionDraft, placed: Placed, unreachable: Collectio
     )
 
 
+def _why_bound(group: Group, task: TaskId, target: MemberId | None) -> Why:
+    """Return why a task that placement had no choice about has another target."""
+    if group.pins.get(task) == target:
+        return Why.PINNED
+    return Why.NO_OWNER if group.tasks[task].owner is None else Why.FAILED_ON_OWNER
+
+
 def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
     """Add why targets change, and why some pins and moves of placement are not followed."""
     group, changes, unreachable = draft.group, target_plan.changes, target_plan.unreachable
     ids = group.table.ids
     draft.reasons += [
-        Reason(why, task, changes[task][0])
+        Reason(_why_bound(group, task, changes[task][0]) if why is Why.PINNED else why, task, changes[task][0])
         for task_index, why in target_plan.placed.why.items()
         if (task := ids[task_index]) in changes and task not in unreachable
     ]

@@ -149,9 +149,9 @@ class _Constraints:
         "_ordered",
         "_tasks",
         "_view",
+        "avoided",
         "bound",
         "previous",
-        "stalled",
         "warming",
     )
 
@@ -167,7 +167,7 @@ class _Constraints:
         self.previous: dict[int, int] = {}
         self.warming: dict[int, int] = {}
         self.bound: dict[int, int] = {}
-        self.stalled: dict[int, int] = {}
+        self.avoided: dict[int, int] = {}
 
     def fill(self, task_index: int, task: Task, home: list[int], standbys: list[tuple[int, ...]]) -> None:
         """Note the home, the move under way, and the binding of one unsettled task."""
@@ -204,7 +204,7 @@ class _Constraints:
             self._bind_unready(task_index, task, target)
 
     def _bind_unready(self, task_index: int, task: Task, target: MemberId | None) -> None:
-        """Bind a task whose copies all have unknown lag; release it from a target where its warmup stalled."""
+        """Bind a task whose copies all have unknown lag; release it from a target that it avoids."""
         view = self._view
         if not view.group.table.stateful[task_index]:
             return
@@ -212,7 +212,7 @@ class _Constraints:
             # The member becomes the last choice for this task (``warmth``), and another one is tried (``redirect``).
             self.previous.pop(task_index, None)
             self.warming.pop(task_index, None)
-            self.stalled[task_index] = self._number[target]
+            self.avoided[task_index] = self._number[target]
             return
         if task.owner is not None and (task.state is ActiveState.RUNNING or _begins_ready(task)):
             return
@@ -226,15 +226,15 @@ class _Constraints:
         return member_id != task.owner and self._view.has_failed(task, member_id)
 
     def redirect(self, members: list[PlacementMember], home: list[int]) -> None:
-        """Point every task whose warmup stalled to the least loaded member, if that is better than staying."""
-        if not self.stalled:
+        """Point every task from a target that it avoids to the least loaded member, if that is better than staying."""
+        if not self.avoided:
             return
         table = self._view.group.table
         load = [0.0] * len(members)
         for task_index in table.stateful_indexes:
             if home[task_index] != UNASSIGNED:
                 load[home[task_index]] += table.weight[task_index] / members[home[task_index]].capacity
-        for task_index, avoided in sorted(self.stalled.items()):
+        for task_index, avoided in sorted(self.avoided.items()):
             weight, at = table.weight[task_index], home[task_index]
             ranked = sorted(
                 (load[index] + weight / members[index].capacity, index)
@@ -258,7 +258,7 @@ class _Constraints:
                 task_index is None
                 or task_index in self.bound
                 or task.parked
-                or (table.stateful[task_index] and task_index in self.previous and task_index not in self.stalled)
+                or (table.stateful[task_index] and task_index in self.previous and task_index not in self.avoided)
             ):
                 continue
             at, weight = home[task_index], table.weight[task_index]

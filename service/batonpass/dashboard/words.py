@@ -18,6 +18,7 @@ SHORT_ID: Final = 8
 WHY: Final[Mapping[str, str]] = {
     "stays": "stays",
     "balance": "for balance",
+    "failed-on-owner": "it failed where it was",
     "no-owner": "it had no owner",
     "drain": "its member drains",
     "pinned": "an operator pinned it",

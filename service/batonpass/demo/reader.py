@@ -28,7 +28,6 @@ class Reads:
     asked: int = 0
     by_copies: int = 0
     unanswered: int = 0
-    last_trouble: str = ""
 
 
 class Reader:
@@ -74,19 +73,16 @@ class Reader:
         try:
             if task not in self._routes:
                 self._routes[task] = _endpoints(await self._group.route(task))
-        except ApiError as error:
-            reads.last_trouble = str(error)
+        except ApiError:
             return False
         for place, endpoint in enumerate(self._routes[task]):
             try:
                 answer = await self._client.get(f"{endpoint}/{task}/{number}")
-            except httpx.TransportError as error:
-                reads.last_trouble = f"{task} at {endpoint}: {error!r}"
+            except httpx.TransportError:
                 continue
             if answer.status_code == 200:
                 reads.by_copies += place > 0
                 return True
-            reads.last_trouble = f"{task} at {endpoint}: {answer.status_code}"
         return False
 
 

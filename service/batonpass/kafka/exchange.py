@@ -54,7 +54,6 @@ from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
 
 if TYPE_CHECKING:
     from batonpass.core.model import Group
-    from batonpass.core.policy import Policy
     from batonpass.core.replies import Reply
     from batonpass.core.soft import Soft
     from batonpass.runtime.coordinator import Coordinator
@@ -90,8 +89,7 @@ class AssignmentRecord(NamedTuple):
 class AssignmentsTopic:
     """Knows what was written last of each member, and what is to be written now."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+    def __init__(self) -> None:
         self._written: dict[GroupId, dict[MemberId, tuple[object, ...] | None]] = {}
 
     def news(self, group: Group, soft: Soft) -> Iterator[AssignmentRecord]:
@@ -104,7 +102,7 @@ class AssignmentsTopic:
             del known[member_id]
             yield AssignmentRecord(key_of(group.id, member_id), None)
         for member_id in sorted(group.members):
-            found = answer_to_poll(group, soft, member_id, NEVER_SEEN, self._policy)
+            found = answer_to_poll(group, soft, member_id, NEVER_SEEN)
             if not isinstance(found, Answer):
                 continue
             fingerprint = (found.member_epoch, found.status, found.report)
@@ -242,7 +240,7 @@ class Exchange(Observer):
         self._connection = connection
         self._holds = holds
         self._topics = TopicNames(prefix)
-        self._assignments = AssignmentsTopic(coordinator.policy)
+        self._assignments = AssignmentsTopic()
         self._changed: set[GroupId] = set()
         self._news = asyncio.Event()
         self._acks: dict[GroupId, dict[MemberId, int]] = {}
@@ -265,7 +263,7 @@ class Exchange(Observer):
             try:
                 async with self._connected() as (consumer, producer):
                     # What was to be written last may not have been, so everything is written again.
-                    self._assignments = AssignmentsTopic(self._coordinator.policy)
+                    self._assignments = AssignmentsTopic()
                     self.is_connected = True
                     self._consumer = consumer
                     await _first_to_fail(self._read(consumer, producer), self._write(producer), self._ack(producer))

@@ -206,7 +206,7 @@ class Coordinator:
         if refusal := self._refusal(group_id):
             return refusal
         engine = (await self._loaded(group_id)).engine
-        return self._ports.poll(engine.group, engine.soft, member_id, after, self._ports.policy)
+        return self._ports.poll(engine.group, engine.soft, member_id, after)
 
     @property
     def is_stopping(self) -> bool:

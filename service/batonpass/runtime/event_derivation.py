@@ -195,6 +195,8 @@ class _EventBuilder:
             why = "parked" if after.parked else self._why(task_id)
             self._add(EventType.TASK_REVOKED, member=owner, task=task_id, why=why)
             return
+        if after.stop is not None and after.stop.cause not in _REVOKED:
+            return  # It is taken over: its owner is suspected (``_granted``).
         taker = self._before.members.get(successor)
         self._caught_up(task_id, successor, taker.assignment.get(task_id) if taker is not None else None)
         self._add(EventType.HANDOVER_BEGUN, member=successor, task=task_id, **{"from": owner}, why=self._why(task_id))

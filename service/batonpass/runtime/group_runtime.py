@@ -1,7 +1,6 @@
 """One group of this process: its engine, mailbox, deadline and watchers.
 
-A due deadline decides nothing; the core looks again at what is due. So an early one is harmless, and the only duty is
-never to be so late that a clock which was set forward goes unnoticed.
+A due deadline decides nothing; the core looks again at what is due. So an early one is harmless.
 """
 
 from __future__ import annotations
@@ -23,11 +22,7 @@ if TYPE_CHECKING:
     from batonpass.runtime.feed import Feed
 
 TICK_RETRY_MS = 200
-
-
 DELAY_MS_MIN = 1
-DELAY_MS_MAX = 30_000
-"""No sleep is longer, because the coordinator's clock may be set while it lasts."""
 
 
 class Deadline:
@@ -61,8 +56,7 @@ class Deadline:
         self._timer = self.wake_at_ms = None
 
     def _arm(self, delay_ms: int) -> None:
-        delay_ms = min(max(delay_ms, DELAY_MS_MIN), DELAY_MS_MAX)
-        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._due)
+        self._timer = asyncio.get_running_loop().call_later(max(delay_ms, DELAY_MS_MIN) / 1_000, self._due)
 
     def _due(self) -> None:
         self._timer = self.wake_at_ms = None
@@ -109,6 +103,7 @@ class GroupRuntime:
             self.deadline.postpone(TICK_RETRY_MS)
 
     def _changed(self, records: Sequence[Record] | None) -> None:
+        self._broken = {member_id for member_id in self._broken if member_id in self.engine.group.members}
         if records is None:
             self.watchers.wake_all()
         else:

@@ -156,7 +156,7 @@ class Historian:
         self._traced: Soft | None = None
 
     def begin_anew(self) -> None:
-        """Have the next trace start from empty soft state: the group was read, or a commit's fate is unknown."""
+        """Have the next trace start from empty soft state: the group was read anew."""
         self._traced = None
 
     def history(

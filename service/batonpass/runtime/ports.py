@@ -327,7 +327,7 @@ class Observer:
 
 
 Decide = Callable[["Group", "Soft", "tuple[Input, ...]", int, "Policy"], "Decision"]
-Poll = Callable[["Group", "Soft", "MemberId", int, "Policy"], "Answer | ProtocolError | None"]
+Poll = Callable[["Group", "Soft", "MemberId", int], "Answer | ProtocolError | None"]
 CheckStep = Callable[["Transition"], "Sequence[Violation]"]
 Evolve = Callable[["Group", "Sequence[Record]"], "Group"]
 

@@ -312,7 +312,7 @@ class Coordinator:
 
     def _answer_poll(self, member_id: str) -> None:
         poll = self._polls[member_id]
-        answer = answer_to_poll(self.group, self.soft, MemberId(member_id), poll.after, POLICY)
+        answer = answer_to_poll(self.group, self.soft, MemberId(member_id), poll.after)
         if answer is not None:
             del self._polls[member_id]
             poll.respond(*to_answer(answer))

@@ -148,7 +148,7 @@ def _reasons(state: PlacementState) -> dict[int, Why]:
         if owner[task] == UNASSIGNED:
             continue
         if task in request.bound:
-            why[task] = Why.PINNED
+            why[task] = Why.PINNED  # `retarget` says what else bound it.
         elif source == UNASSIGNED:
             why[task] = Why.NO_OWNER
         elif not state.may_be_target[source]:
