@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from jsonschema import Draft202012Validator
+from tests.schemas.validating import faults
 from tests.worker import mutants
 from tests.worker.vectors.making import changed
 from tests.worker.vectors.player import FOLDER, Json, Player, vectors, written
@@ -92,6 +93,16 @@ def test_the_coordinator_reads_what_is_sent() -> None:
     for kind, body in sent():
         read = read_join if kind == "join" else read_heartbeat
         assert read(MemberId("run-1"), json.dumps(body).encode(), tasks_max=1_000).unknown_fields == ()
+
+
+def test_refusals_are_those_that_a_coordinator_sends() -> None:
+    """All but the one of a type that nobody knows yet."""
+    events = [step["event"] for path in vectors() for step in written(path)["steps"]]
+    refusals = [event["body"] for event in events if event["type"] == "answer" and event["status"] >= 400]
+    assert len(refusals) > 20
+    assert {body["type"]: faults("problem", body) for body in refusals if body["type"] != "something-new"} == {
+        body["type"]: [] for body in refusals if body["type"] != "something-new"
+    }
 
 
 def test_what_the_coordinator_reads_is_sent() -> None:

@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 from batonpass import __version__, schemas
 from batonpass.api.calls import ADMIN, HEARTBEAT, LONG_POLL, ROLES
 from batonpass.api.problems import PROBLEM_JSON
-from batonpass.codec.bodies import Count, HeartbeatBody, Name, NoQuery, PollQuery, TaskName
+from batonpass.codec.bodies import Count, HeartbeatBody, JoinBody, Name, NoQuery, PollQuery, ReportBody, TaskName
 from batonpass.codec.shape import Shape
 
 if TYPE_CHECKING:
@@ -101,6 +101,9 @@ class Described:
         """Return the schemas of every type that an operation refers to."""
         ordered = sorted(self.structs, key=lambda struct: struct.__name__)
         _, components = msgspec.json.schema_components(ordered, ref_template=_REF)
+        for struct in (JoinBody, HeartbeatBody, ReportBody):
+            # An unknown field of these is ignored, and named in the answer (protocol 1.3).
+            del components[struct.__name__]["additionalProperties"]
         return _answer_schemas(self.answers) | components | {"Problem": _PROBLEM}
 
 

@@ -108,19 +108,23 @@ def _predecessors(draft: DecisionDraft, item: Join) -> list[Member] | ProtocolEr
     if replaced is not None and replaced.instance_id is not None and replaced.instance_id != item.instance_id:
         return InstanceIdInUse(
             f"replaces names member {replaced.id!r}, a run of instance {replaced.instance_id!r}; "
-            "it can only be replaced by that instance"
+            "it can only be replaced by that instance",
+            retry_after_ms=_lease_left_ms(draft, replaced),
         )
     holder_id = group.instances.get(item.instance_id) if item.instance_id is not None else None
     holder = group.members.get(holder_id) if holder_id is not None else None
     if holder is None or holder.away_until_ms is not None or holder is replaced or item.takeover:
         predecessors = [replaced] if replaced is not None else []
         return [*predecessors, holder] if holder is not None and holder is not replaced else predecessors
-    rest_ms = max(1, draft.lease_end_ms(holder) - draft.now_ms)
     return InstanceIdInUse(
         f"instance {item.instance_id!r} is held by live member {holder.id!r}; "
         "wait for its lease, or join with takeover if it is dead",
-        retry_after_ms=rest_ms,
+        retry_after_ms=_lease_left_ms(draft, holder),
     )
+
+
+def _lease_left_ms(draft: DecisionDraft, member: Member) -> int:
+    return max(1, draft.lease_end_ms(member) - draft.now_ms)
 
 
 def _inherit(draft: DecisionDraft, item: Join, old: Member) -> bool:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
+from tests.protocol_page import PROBLEMS
 from tests.worker.vectors.player import Json, Player
 
 INTERVAL_MS = 3_000
 SESSION_MS = 10_000
+ACTIONS = {problem: action for problem, _, action in PROBLEMS}
 
 
 class Worker:
@@ -90,8 +92,11 @@ class Worker:
         self.player.happens("answer", request=self.last(to), status=204, body=None)
 
     def refused(self, problem: str, status: int, *, to: str | int = "heartbeat", **fields: Any) -> None:
-        """Refuse a request."""
-        body = {"type": problem, "title": problem, "status": status, "detail": f"this is {problem}"} | fields
+        """Refuse a request as a coordinator does: with the action of the table, and with what is wrong for a 422."""
+        body = {"type": problem, "title": problem, "status": status, "detail": f"this is {problem}"}
+        body |= {"action": ACTIONS[problem]} if problem in ACTIONS else {}
+        body |= {"errors": [{"path": "body", "reason": "is wrong"}]} if status == 422 else {}
+        body |= fields
         self.player.happens("answer", request=self.last(to) if isinstance(to, str) else to, status=status, body=body)
 
     def unanswered(self, to: str = "heartbeat") -> None:
@@ -531,11 +536,16 @@ def stale_member_epoch(worker: Worker) -> None:
         "member_id": "run-1",
         "seq": 2,
         "member_epoch": 4,
+        "generation": 1,
         "heartbeat_interval_ms": INTERVAL_MS,
         "session_timeout_ms": SESSION_MS,
+        "acceptable_recovery_lag": 100,
+        "acceptable_catchup_ms": None,
+        "report": None,
         "assignment": {"active": [{"task": "0_2", "fencing_token": 3}], "standby": [], "warmup": []},
+        "status": [],
     }
-    worker.at(3_100).refused("stale-member-epoch", 409, answer=answer, action="retry")
+    worker.at(3_100).refused("stale-member-epoch", 409, answer=answer)
     worker.at(3_150).says("stopped", "0_1", final_position=905)
     worker.at(3_250).current(4)
 
@@ -550,7 +560,7 @@ def malformed_answer(worker: Worker) -> None:
 def _rejoins(problem: str, status: int) -> None:
     def play(worker: Worker) -> None:
         worker.runs(standby=["0_2"])
-        worker.at(3_100).refused(problem, status, action="stop-and-rejoin")
+        worker.at(3_100).refused(problem, status)
         worker.at(3_500).says("stopped", "0_1", final_position=905)
         worker.at(3_600).answered(1, to="join", active={"0_1": 9}, standby=["0_2"])
 
@@ -563,10 +573,21 @@ for _problem, _status in (("fenced", 409), ("gone", 409), ("unknown-member", 404
     _rejoins(_problem, _status)
 
 
+@scene(
+    "A process vouches once that the old one is dead. After a refusal it does not know who has the instance by now.",
+    settings={"instance_id": "orders-0", "takeover": True},
+    member_ids=["run-1", "run-2"],
+)
+def takeover_once(worker: Worker) -> None:
+    worker.runs()
+    worker.at(3_100).refused("fenced", 409)
+    worker.at(3_500).says("stopped", "0_1", final_position=905)
+
+
 @scene("A newer run of the same instance has taken over: everything stops, and nothing is sent any more.")
 def refused_fenced_instance_id(worker: Worker) -> None:
     worker.runs(standby=["0_2"])
-    worker.at(3_100).refused("fenced-instance-id", 409, action="stop")
+    worker.at(3_100).refused("fenced-instance-id", 409)
     worker.says("stopped", "0_1")
     worker.quiet_until(60_000)
 
@@ -581,7 +602,7 @@ def refused_unknown_type(worker: Worker) -> None:
 @scene("Fenced by way of the long-poll: the same as by way of a heartbeat.", member_ids=["run-1", "run-2"])
 def refused_by_poll(worker: Worker) -> None:
     worker.runs()
-    worker.at(2_000).refused("fenced", 409, to="poll", action="stop-and-rejoin")
+    worker.at(2_000).refused("fenced", 409, to="poll")
     worker.at(2_100).says("stopped", "0_1")
 
 
