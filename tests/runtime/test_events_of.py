@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.core.placing import Unsolvable
-from tests.core.scene import topology
+from tests.core.scene import copy, running, topology
 from tests.runtime.stories import (
     STORIES,
     TASK,
@@ -25,11 +25,12 @@ from tests.runtime.stories import (
     restarts,
 )
 
+from batonpass.core.decide import decide
 from batonpass.core.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.inputs import DrainRequest, Leave
+from batonpass.core.inputs import DrainRequest, Heartbeat, Leave
 from batonpass.core.model import Role
 from batonpass.core.placement import flow
-from batonpass.runtime.event_derivation import MANY, merged
+from batonpass.runtime.event_derivation import MANY, events_of, merged
 from batonpass.runtime.events import MEANINGS, Event, EventType
 
 
@@ -105,6 +106,22 @@ def test_a_suspected_owner_loses_its_task_by_a_takeover() -> None:
     assert scene.types().count("takeover-begun") == 1
     assert "handover-begun" not in scene.types()
     assert "suspicion-cleared" in scene.types()
+
+
+def test_a_task_that_begins_to_run_and_is_handed_over_in_one_decision_is_told_of() -> None:
+    """Its owner's word and that of its next owner have arrived together."""
+    scene = Told()
+    scene.declare(topology(2), acceptable_recovery_lag=100)
+    scene.join("a")
+    scene.join("b")
+    (task,) = scene.held("b", Role.WARMUP)
+    inputs = (
+        Heartbeat(A, 1, scene.member("a").epoch, {TaskId(f"0_{number}"): running() for number in range(2)}),
+        Heartbeat(B, 1, scene.member("b").epoch, {TaskId(task): copy("warmup", 0)}),
+    )
+    decision = decide(scene.group, scene.soft, inputs, scene.now_ms, scene.policy)
+    told = [event.type for event in events_of(scene.group, inputs, decision, scene.now_ms) if event.task == task]
+    assert told == ["warmup-caught-up", "handover-begun"]
 
 
 def test_a_task_that_fell_back_recovers() -> None:

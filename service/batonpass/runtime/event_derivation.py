@@ -185,11 +185,12 @@ class _EventBuilder:
 
     def _given_up(self, task_id: TaskId, owner: MemberId) -> None:
         """Tell that a running owner was told to stop. One that does not run the task has nothing to hand over."""
-        task = self._before.tasks[task_id]
-        if task.owner != owner or task.state is not ActiveState.RUNNING or task_id in self._handed:
+        task, after = self._before.tasks[task_id], self._after.tasks[task_id]
+        # Only what ran is stopped anew. It may have begun to run by an earlier input of the same decision.
+        has_run = after.stop is not None and after.stop != task.stop
+        if task.owner != owner or not has_run or task_id in self._handed:
             return
         self._handed.add(task_id)
-        after = self._after.tasks[task_id]
         successor = self._next_owners.get(task_id) or after.owner
         if successor is None:
             why = "parked" if after.parked else self._why(task_id)
