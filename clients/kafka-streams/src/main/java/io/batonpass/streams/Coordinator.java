@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.net.HttpURLConnection;
+import java.net.SocketTimeoutException;
 import java.net.URI;
 import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
@@ -13,7 +14,10 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /**
  * Asks the coordinators over HTTP, one after the other, within one time limit.
@@ -42,43 +46,62 @@ final class Coordinator {
                 return Advice.read(answer(url, settings, question, share), snapshot);
             } catch (NoAdvice failure) {
                 failures.add(url + ": " + failure.getMessage());
-            } catch (IOException | IllegalArgumentException failure) {
-                failures.add(url + ": " + Words.shown(failure.toString()));
             }
         }
         throw new NoAdvice(String.join("; ", failures));
     }
 
-    private static byte[] answer(URI url, Settings settings, byte[] question, Duration limit)
-        throws IOException, NoAdvice {
+    /**
+     * Return what one coordinator answers. A thread of its own asks it: name lookups and writes know no limit, the limits
+     * of a connection are for each read, and closing one may wait for the JDK to read on in an answer that trickles in.
+     */
+    private static byte[] answer(URI url, Settings settings, byte[] question, Duration limit) throws NoAdvice {
         int millis = (int) Math.max(1, limit.toMillis());
+        String silent = "no answer within " + millis + " ms";
+        CompletableFuture<HttpURLConnection> opened = new CompletableFuture<>();
+        FutureTask<byte[]> answer = new FutureTask<>(() -> exchange(url, settings, question, millis, opened));
+        Thread thread = new Thread(answer, "batonpass-question");
+        thread.setDaemon(true);
+        thread.start();
+        try {
+            return answer.get(millis, TimeUnit.MILLISECONDS);
+        } catch (ExecutionException failure) {
+            if (failure.getCause() instanceof NoAdvice refused) {
+                throw refused;
+            }
+            if (failure.getCause() instanceof SocketTimeoutException) {
+                throw new NoAdvice(silent);
+            }
+            throw new NoAdvice(Words.shown(failure.getCause().toString()));
+        } catch (TimeoutException late) {
+            throw new NoAdvice(silent);
+        } catch (InterruptedException stopped) {
+            Thread.currentThread().interrupt();
+            throw new NoAdvice("interrupted before it had answered");
+        } finally {
+            // Ends a write to a server that does not read. Nobody waits for it: it may take as long as any close.
+            opened.thenAcceptAsync(HttpURLConnection::disconnect);
+        }
+    }
+
+    private static byte[] exchange(
+        URI url, Settings settings, byte[] question, int millis, CompletableFuture<HttpURLConnection> opened)
+        throws IOException, NoAdvice {
         long endsAt = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
         String path = "/v1/groups/" + URLEncoder.encode(settings.group(), StandardCharsets.UTF_8).replace("+", "%20");
         HttpURLConnection connection = (HttpURLConnection) URI.create(url + path + "/advice").toURL().openConnection();
-        // Time limits of a connection are for each read, and there is none for a write: this one is for all of it.
-        CompletableFuture<Void> end = CompletableFuture.runAsync(connection::disconnect,
-            CompletableFuture.delayedExecutor(millis, TimeUnit.MILLISECONDS, Runnable::run));
-        try {
-            connection.setConnectTimeout(millis);
-            connection.setReadTimeout(millis);
-            send(connection, settings.currentToken(), question);
-            int status = connection.getResponseCode();
-            if (status == OK) {
-                return read(connection.getInputStream(), connection.getContentLengthLong(), settings, endsAt);
-            }
-            // There is none for 401 and for redirections.
-            InputStream why = connection.getErrorStream();
-            byte[] said = why == null ? new byte[0] : read(why, 0, settings, endsAt);
-            throw new NoAdvice("it answered " + status + " " + Words.shown(new String(said, StandardCharsets.UTF_8)));
-        } catch (IOException failure) {
-            if (System.nanoTime() >= endsAt) {
-                throw new NoAdvice("no answer within " + millis + " ms");
-            }
-            throw failure;
-        } finally {
-            end.cancel(false);
-            connection.disconnect();
+        opened.complete(connection);
+        connection.setConnectTimeout(millis);
+        connection.setReadTimeout(millis);
+        send(connection, settings.currentToken(), question);
+        int status = connection.getResponseCode();
+        if (status == OK) {
+            return read(connection.getInputStream(), connection.getContentLengthLong(), settings, endsAt);
         }
+        // There is none for 401 and for redirections.
+        InputStream why = connection.getErrorStream();
+        byte[] said = why == null ? new byte[0] : read(why, 0, settings, endsAt);
+        throw new NoAdvice("it answered " + status + " " + Words.shown(new String(said, StandardCharsets.UTF_8)));
     }
 
     private static void send(HttpURLConnection connection, Optional<String> token, byte[] question) throws IOException {
@@ -107,7 +130,7 @@ final class Coordinator {
                     throw new NoAdvice("the answer is longer than " + most + " bytes");
                 }
                 if (System.nanoTime() >= endsAt) {
-                    throw new IOException("it takes too long");
+                    throw new SocketTimeoutException("it takes too long");
                 }
                 body.write(part, 0, length);
             }
