@@ -60,7 +60,7 @@ def check_step(transition: Transition) -> list[Violation]:
 
 
 def check_group(group: Group) -> list[Violation]:
-    """Return where a whole group contradicts itself: for tests, after a load, and for the nightly audit."""
+    """Return where a whole group contradicts itself."""
     violations: list[Violation] = []
     for _, task in sorted(group.tasks.items()):
         violations += check_task(group, task)
