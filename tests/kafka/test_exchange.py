@@ -238,6 +238,30 @@ async def test_a_drain_over_kafka(connection: KafkaConnection, topics: TopicName
             assert (len(drained.running), len(other.running)) == (0, 4)
 
 
+async def test_new_timeouts_are_told_though_no_assignment_changes(
+    connection: KafkaConnection, topics: TopicNames
+) -> None:
+    """A group's new settings reach its members over Kafka as they do over HTTP: with the answer that carries them."""
+    holder = Holder()
+    async with (
+        LocalCoordinator() as local,
+        exchanging(local, connection, topics),
+        reading(connection, topics.assignments) as assignments,
+    ):
+        await declare(local)
+        async with Member(local.url, GROUP, holder, transport=local.transport(), new_member_id=lambda: "h"):
+            await until(lambda: len(holder.running) == 4)
+            await until(lambda: len(of(assignments(), f"{GROUP}/h")[-1:]) == 1)
+            epoch = of(assignments(), f"{GROUP}/h")[-1]["member_epoch"]
+            await declare(local, revision=1, session_timeout_ms=20_000)
+            await until(
+                lambda: any(
+                    (each["session_timeout_ms"], each["member_epoch"]) == (20_000, epoch)
+                    for each in of(assignments(), f"{GROUP}/h")
+                )
+            )
+
+
 async def test_the_next_owner_writes_every_assignment_again(connection: KafkaConnection, topics: TopicNames) -> None:
     """After a start of the exchange the topic says what holds now, whatever was written, or not, before."""
     holder = Holder()

@@ -49,6 +49,17 @@ def counts_the_lease_from_retries() -> None:
     put(machine.MemberProtocol, "_answered", later)
 
 
+def counts_the_lease_from_a_repeated_join() -> None:
+    """Count from the last time that the join was sent."""
+    answered = machine.MemberProtocol._answered
+
+    def later(self: Any, request: Any, answer: Any) -> None:
+        is_join = request.kind is RequestKind.JOIN
+        answered(self, replace(request, first_sent_ms=request.sent_ms) if is_join else request, answer)
+
+    put(machine.MemberProtocol, "_answered", later)
+
+
 def renews_by_long_poll() -> None:
     """Take a long-poll's answer for a heartbeat's."""
     polled = machine.MemberProtocol._polled
@@ -179,6 +190,7 @@ MUTANTS: dict[str, tuple[Callable[[], None], str]] = {
     "believes_old_answers": (believes_old_answers, "late-answer"),
     "ignores_the_lease": (ignores_the_lease, "lease-over"),
     "counts_the_lease_from_retries": (counts_the_lease_from_retries, "lease-from-first-sending"),
+    "counts_the_lease_from_a_repeated_join": (counts_the_lease_from_a_repeated_join, "lease-from-first-join"),
     "renews_by_long_poll": (renews_by_long_poll, "poll-renews-nothing"),
     "confirms_before_it_stops": (confirms_before_it_stops, "revocation"),
     "keeps_its_id": (keeps_its_id, "fenced-heartbeat"),

@@ -90,7 +90,7 @@ class AssignmentsTopic:
     """Knows what was written last of each member, and what is to be written now."""
 
     def __init__(self) -> None:
-        self._written: dict[GroupId, dict[MemberId, tuple[object, ...] | None]] = {}
+        self._written: dict[GroupId, dict[MemberId, Answer | None]] = {}
 
     def news(self, group: Group, soft: Soft) -> Iterator[AssignmentRecord]:
         """Yield what has to be written so that the topic says what holds for every member of a group."""
@@ -105,9 +105,10 @@ class AssignmentsTopic:
             found = answer_to_poll(group, soft, member_id, NEVER_SEEN)
             if not isinstance(found, Answer):
                 continue
-            fingerprint = (found.member_epoch, found.status, found.report)
-            if known.get(member_id) != fingerprint:
-                known[member_id] = fingerprint
+            # The seq stands in the acks, the epoch stands for the assignment, and a generation is nothing to act on.
+            told = found._replace(seq=0, generation=0, assignment=None)
+            if known.get(member_id) != told:
+                known[member_id] = told
                 yield AssignmentRecord(key_of(group.id, member_id), to_json(answer_body(found)))
 
     def refusal(self, group_id: GroupId, member_id: MemberId, error: ProtocolError) -> AssignmentRecord:

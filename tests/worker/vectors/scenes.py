@@ -447,6 +447,14 @@ def lease_from_first_sending(worker: Worker) -> None:
     worker.quiet_until(13_500)
 
 
+@scene("The lease of a join whose answer was lost runs from when the join was first sent, not from its repetition.")
+def lease_from_first_join(worker: Worker) -> None:
+    worker.says("start")
+    worker.at(3_200).answered(1, to="join", active={"0_1": 7})
+    worker.says("running", "0_1")
+    worker.quiet_until(10_500)
+
+
 @scene("A long-poll never renews the lease, though it is answered all the time.")
 def poll_renews_nothing(worker: Worker) -> None:
     worker.runs()

@@ -294,7 +294,7 @@ class Run:
 
     member_id: str
     lease: Lease = field(default_factory=Lease)
-    # The highest epoch seen on any channel, and the assignment that came with it. They change together or not at all.
+    # The highest epoch taken on any channel, and the assignment that came with it. They change together or not at all.
     epoch: int = -1
     assignment: Assignment = NOTHING_HELD
     # The last answer that was not older than the assignment; None before the first.
@@ -428,7 +428,7 @@ class MemberProtocol:
 
     @property
     def member_epoch(self) -> int:
-        """The highest epoch seen on any channel in this run; -1 before the first answer."""
+        """The highest epoch taken on any channel in this run; -1 before the first answer."""
         return self._run.epoch
 
     @property

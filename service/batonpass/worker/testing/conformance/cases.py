@@ -634,6 +634,32 @@ async def lease_from_first_sending(coordinator: ScriptedCoordinator) -> None:
     needs(last <= end + SLACK_S, f"task 0_0 wrote {last - end:.1f} s after its lease was over")
 
 
+@case(
+    "lease-from-first-join", "The lease of a join counts from when it was first sent, never from when it was repeated."
+)
+async def lease_from_first_join(coordinator: ScriptedCoordinator) -> None:
+    """A join is answered only when it comes again, a good while later; then nothing is answered any more."""
+    coordinator.interval_ms, coordinator.session_ms = 3_500, 8_000
+    first: dict[str, float] = {}
+    answered = ""
+
+    async def late(call: Call) -> bool | None:
+        nonlocal answered
+        if call.kind != "join":
+            return None
+        first.setdefault(call.member, call.at)
+        if not answered and call.at - min(first.values()) > 1.5:
+            answered = call.member
+        return False if answered else None
+
+    coordinator.override = late
+    await coordinator.until_runs("0_0", token=1)
+    end = first[answered] + coordinator.session_ms / 1_000
+    await asyncio.sleep(max(0.0, end - time.monotonic()) + 1.2)
+    last = max(one.at for one in coordinator.wrote("0_0"))
+    needs(last <= end + SLACK_S, f"task 0_0 wrote {last - end:.1f} s after the lease of its join was over")
+
+
 @case("goodbye", "Told to go, a member stops its actives before it says so.")
 async def goodbye(coordinator: ScriptedCoordinator) -> None:
     """SIGTERM."""
