@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import socket
 import ssl
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from batonpass.kafka.watch import ClusterWatch
     from batonpass.runtime.access import Tokens
     from batonpass.settings import Settings
+
+HURRIED_CLOSE_S: Final = 5.0
+"""How long a coordinator that was interrupted twice may take to give up its groups and connections."""
 
 KEEP_ALIVE_S: Final = 75
 """How long an idle connection stays open: longer than members usually wait between two heartbeats, so that a heartbeat
@@ -413,7 +417,10 @@ class Server(uvicorn.Server):
             self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say that it is not ready, go on for the delay, then stop listening, end what is under way, and close."""
+        """Say that it is not ready, go on for the delay, then stop listening, end what is under way, and close.
+
+        A second interrupt skips the waits, and still closes the application: other coordinators get its groups at once.
+        """
         self._process.health.readiness.is_stopping = True
         if self._stopping is not None and not self.force_exit:
             await self._stopping()
@@ -421,6 +428,9 @@ class Server(uvicorn.Server):
             await asyncio.sleep(self._process.settings.shutdown_delay_s)
         self._process.stop_waits()
         await super().shutdown(sockets)
+        if self.force_exit:  # The server itself leaves the application as it is then.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.lifespan.shutdown(), HURRIED_CLOSE_S)
 
 
 def serve(
