@@ -1,4 +1,4 @@
-"""The token with which `batonpass up` lets its workers in: kept over restarts, and tried at no door that is shut."""
+"""Workers that the commands start: the token with which `batonpass up` lets its own in, and the names of others."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.cli.canned import Canned
 
 from batonpass.cli.demo_job import DEMO, SimulatedWorkers
 from batonpass.cli.folder import UpFolder
+from batonpass.cli.worker import next_name, who_has
 from batonpass.cli.worker_processes import WorkerProcesses
 from batonpass.client import CoordinatorClient
 
@@ -64,3 +65,11 @@ def test_a_first_start_makes_one(server: Canned, folder: UpFolder) -> None:
     assert admit(server, folder) == "bpt_new"
     assert server.calls("POST")[0].body == {"name": f"{DEMO}-workers", "role": "worker", "group": DEMO}
     assert folder.workers_token_file.stat().st_mode & 0o077 == 0
+
+
+def test_a_name_that_is_taken_is_pointed_out() -> None:
+    """Two workers under one instance id wait for one another; who is away to restart does not stand in the way."""
+    members = [{"instance_id": "demo-1", "state": "stable"}, {"instance_id": "demo-2", "state": "away"}]
+    assert "leave --instance out" in (who_has("demo-1", members) or "")
+    assert (who_has("demo-2", members), who_has("demo-3", members)) == (None, None)
+    assert next_name("demo", ["demo-1", "demo-9", "other-12"]) == "demo-10"

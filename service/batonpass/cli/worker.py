@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,12 +63,24 @@ def worker(
             given += [] if shown is None else ["--token-file", str(shown)]
             program = Program(SIMULATED, [*given, "--json"])
         say(f"Worker {name} joins group {group}; its state is in {place}. Ctrl-C stops it.")
+        if advice := who_has(name, members):
+            say(advice)
         os.execv(sys.executable, [sys.executable, "-m", *program.flat()])  # noqa: S606 - this very program
 
 
 async def _members(url: str, token: str | None, group: str) -> list[Any]:
     async with CoordinatorClient(url, token, trusted=trusted()) as client:
         return await client.pages(path("groups", group, "members"), "members")
+
+
+def who_has(name: str, members: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return what to do if an instance id belongs to a member that is not away; None if it is free."""
+    if not any(one["instance_id"] == name and one["state"] != "away" for one in members):
+        return None
+    return (
+        f"{name} is a member already. If it runs, stop this one, and leave --instance out for one more worker; "
+        "if it was killed, this one joins as soon as its lease is over."
+    )
 
 
 def next_name(group: str, taken: Iterable[str]) -> str:
