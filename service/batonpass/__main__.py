@@ -3,13 +3,15 @@
 import sys
 
 from batonpass.cli import EXTRA_OF, app
+from batonpass.cli.exits import Exit
+from batonpass.terminal import say_on_stderr
 
 
 def main() -> None:
     """Run the command line on this process's arguments and exit.
 
     A package that is missing because its extra was not installed is named together with the line that installs it,
-    exit code 1. Any other missing module is a defect and raises.
+    exit code 3. Any other missing module is a defect and raises.
     """
     try:
         app()
@@ -18,7 +20,8 @@ def main() -> None:
         if package not in EXTRA_OF:
             raise
         extra = EXTRA_OF[package]
-        sys.exit(f"batonpass: this needs {package}, of the extra `{extra}`: pip install 'batonpass[{extra}]'")
+        say_on_stderr(f"batonpass: this needs {package}, of the extra `{extra}`: pip install 'batonpass[{extra}]'")
+        sys.exit(Exit.UNREACHABLE)
 
 
 if __name__ == "__main__":

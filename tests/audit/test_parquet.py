@@ -48,6 +48,12 @@ def test_a_day_is_partitioned_and_replaced_whole(spark: Any, tmp_path: Path) -> 
     assert folders(out / "runs" / "day=2026-11-20") == []
 
 
+def test_one_group_is_written_beside_the_day_of_all() -> None:
+    """A closer look at one group does not replace the night's results; any name of a group is a folder."""
+    assert parquet.place_of("orders", "s3a://bucket/audits/") == "s3a://bucket/audits/only/orders"
+    assert len(parquet.place_of("ö" * 255, "out").encode()) < 100
+
+
 def test_what_a_killed_audit_left_is_removed_in_the_end(spark: Any, tmp_path: Path) -> None:
     """What was put aside and is old goes, unless it may be all there is of its day, or is in the making."""
     table = tmp_path / "runs"

@@ -159,7 +159,13 @@ def test_a_clean_day_is_decided_again_to_the_same(rows: GroupRows) -> None:
     again = replayed(rows)
     assert again.findings == []
     assert again.replayed == len(rows.tables["traces"]) > 50
-    assert again.differing == 0
+    assert (again.differing, again.untraced) == (0, 0)
+
+
+def test_what_no_trace_tells_of_is_counted(rows: GroupRows) -> None:
+    """A group is judged by the replay only where all of it was made again; here retention took the traces."""
+    again = replayed(replace(rows, tables={**rows.tables, "traces": []}))
+    assert (again.findings, again.replayed, again.untraced) == ([], 0, rows.version)
 
 
 @pytest.mark.parametrize("fault", [Fault.TWO_OWNERS, Fault.COLD_PROMOTION])

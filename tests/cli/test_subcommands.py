@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from batonpass import __main__, __version__, cli
+from batonpass.cli.exits import Exit
 
 PYPROJECT = Path(__file__).resolve().parent.parent.parent / "pyproject.toml"
 
@@ -52,15 +53,19 @@ def test_an_unknown_subcommand_is_a_usage_error() -> None:
     assert "fly" in done.stderr
 
 
-def test_a_missing_extra_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A package of an extra that is not installed ends the command with the line that installs the extra."""
 
     def wants_fastapi() -> None:
         raise ModuleNotFoundError(name="fastapi.routing")
 
     monkeypatch.setattr(__main__, "app", wants_fastapi)
-    with pytest.raises(SystemExit, match=r"pip install 'batonpass\[server\]'"):
+    with pytest.raises(SystemExit) as ended:
         __main__.main()
+    assert ended.value.code == Exit.UNREACHABLE
+    assert "pip install 'batonpass[server]'" in capsys.readouterr().err
 
 
 def test_a_defect_is_not_taken_for_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:

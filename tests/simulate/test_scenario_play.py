@@ -210,6 +210,16 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     assert run("--picture", "x.html").exit_code == 2
     assert "belongs to --into-database" in complaint("--events", "5")
     assert "not to a scenario" in complaint("--scenario", str(EXAMPLES[0]), "--steps", "5")
+
+
+def test_a_group_that_never_comes_to_rest_is_refused(tmp_path: Path) -> None:
+    """What befalls it is counted from rest, so there is nothing to count; the settings that were meant are named."""
+    path = tmp_path / "slow.yaml"
+    path.write_text(EXAMPLES[0].read_text() + "\nconfig: {initial_rebalance_delay_ms: 3600000}\n")
+    shown = run("--scenario", str(path))
+    assert shown.exit_code == 2
+    assert "does not come to rest within ten minutes" in shown.stderr
+    assert "initial_rebalance_delay_ms" in shown.stderr
     assert "always the same" in complaint("--scenario", str(EXAMPLES[0]), "--seed", "5")
     refused = run("--scenario", str(EXAMPLES[0]), "--picture", str(tmp_path / "x.txt"))
     assert refused.exit_code == 2

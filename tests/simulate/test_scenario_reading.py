@@ -84,6 +84,12 @@ def test_a_zone_is_lost_with_everybody_in_it() -> None:
     ]
 
 
+def test_all_are_those_who_are_there_then() -> None:
+    """Who comes back later is not meant."""
+    steps = steps_of("{at: 5s, crash: w-2, back: 1h}\n  - {at: 10s, crash: all}")
+    assert steps[1:3] == [(10, Act.CRASH, "w-1"), (10, Act.CRASH, "w-3")]
+
+
 def test_load_ends_when_it_says() -> None:
     """`for` takes the factor back."""
     found = parse_scenario(f"{HEAD}\ntimeline: [{{at: 1m, load: 3, for: 5m}}]")
@@ -109,6 +115,7 @@ def test_the_rest_of_what_may_happen() -> None:
         ("timeline: [{at: 5s, crash: w-1, leave: w-2}]", "timeline[0]", "this names leave and crash"),
         ("timeline: [{at: 5s, crash: w-9}]", "timeline[0].crash", "there is no member 'w-9'; there are w-1, w-2, w-3"),
         ("timeline: [{at: 5s, crash: w-1, away: 3s}]", "timeline[0].away", "belongs to restart"),
+        ("timeline: [{at: 5s, leave: w-1, disk: lost}]", "timeline[0].disk", "belongs to join or restart or crash"),
         ("timeline: [{at: 5s, lose: {zone: z}}]", "timeline[0].lose", "no member that runs then has these tags"),
         ("timeline: [{at: 5s, load: 2, subtopology: 1}]", "timeline[0].subtopology", "there are only 1"),
         (

@@ -186,6 +186,7 @@ class AuditResult:
     records: int = 0
     decisions_replayed: int = 0
     decisions_differing: int = 0
+    records_untraced: int = 0
     recommendations: tuple[Recommendation, ...] = ()
     pictures: Pictures = field(default_factory=Pictures)
     log_lines: tuple[str, ...] = ()
@@ -312,7 +313,15 @@ def summary(result: AuditResult) -> str:
     if result.decisions_replayed:
         replayed, differing = amount(result.decisions_replayed, "decision"), f"{result.decisions_differing:,}"
         parts.append(f"{replayed} made again, {differing} of them with another outcome.")
+    parts += untraced(result)
     return " ".join(parts)
+
+
+def untraced(result: AuditResult) -> list[str]:
+    """Return a sentence on the records that the replay could say nothing of, if there are any."""
+    if not result.records_untraced:
+        return []
+    return [f"What made {amount(result.records_untraced, 'record')} was not decided again: no trace tells of it."]
 
 
 def amount(count: int, one: str) -> str:

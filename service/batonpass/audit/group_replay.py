@@ -104,13 +104,14 @@ class GroupReplay:
     Attributes:
         replayed: how many decisions were made again.
         differing: how many of them came out otherwise, for another reason than that an earlier one did.
+        untraced: how many records of the day no trace tells of: what made them was not decided again.
         findings: what is wrong, in the order in which it was found; of each law and severity ``FINDINGS_PER_LAW``.
         left_out: how many findings there were beyond these.
     """
 
     def __init__(self, plan: GroupPlan, *, begin_ms: int, code: str, has_histories: bool) -> None:
         """Begin with nothing. ``code``: that of this program. ``has_histories``: task histories of the day are kept."""
-        self.replayed = self.differing = self.left_out = 0
+        self.replayed = self.differing = self.untraced = self.left_out = 0
         self.findings: list[Finding] = []
         self._found: Counter[tuple[str, Severity]] = Counter()
         self._plan = plan
@@ -305,6 +306,8 @@ class GroupReplay:
                 comes_out_otherwise = True
                 self.replayed += 1
                 self._judge_otherwise(logged, trace, before, traced, decision)
+        else:
+            self.untraced += len(written)
         after = evolve(before, written)
         if self._group_made_again is not None and not comes_out_otherwise:
             self._group_made_again = evolve(self._group_made_again, written)

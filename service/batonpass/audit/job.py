@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -63,8 +64,10 @@ class Replayed(NamedTuple):
     differing: int = 0
     findings: tuple[Finding, ...] = ()
     left_out: int = 0
+    untraced: int = 0
+    """How many records no trace tells of."""
     lawful: frozenset[str] = frozenset()
-    """The groups whose decisions were made again, without a finding."""
+    """The groups of which every decision was made again, without a finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Audit:
         group: only this one; None: all.
         out: the folder for the report and Parquet, or a URI that Spark can write to (Parquet only); None: neither.
         objective: the availability below which a group is worth a look; None: none.
-        keep: whether what was found is written to the database.
+        keep: whether what was found is written to the database; of one ``group`` it never is.
         export: whether the day's rows are written to ``out`` too, when the day is over and everything else is done.
         unless_done: whether to leave a day alone that another run has audited since it was over, or is at.
         spark: settings of Spark's own, ``spark.master`` among them.
@@ -94,6 +97,11 @@ class Audit:
     export: bool = True
     unless_done: bool = False
     spark: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str | None:
+        """Where the report and Parquet go: ``out``, or for one group a folder of its own in it. None: nowhere."""
+        return self.out if self.out is None or self.group is None else parquet.place_of(self.group, self.out)
 
     def settings(self) -> dict[str, object]:
         """Return how the audit is done, for its row in the database."""
@@ -134,14 +142,15 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
                 note(f"an audit of {lost} ended without a word; it is marked as broken")
             result = _Auditor(tables, audit, note).result(log_lines)
             page: Path | None = None
-            if audit.out is not None:
+            out = audit.place
+            if out is not None:
                 note("writing the report")
-                parquet.write_result(tables.spark, result, audit.out)
-                if "://" not in audit.out:
-                    page = report.write_report(result, Path(audit.out) / f"report-{audit.day}.html")
+                parquet.write_result(tables.spark, result, out)
+                if "://" not in out:
+                    page = report.write_report(result, Path(out) / f"report-{audit.day}.html")
+                if audit.export and audit.keep and audit.group is None:
+                    _export(audit, out, note)
             noted.finish(result, report=str(page.absolute()) if page else None)
-        if audit.export and audit.out is not None and audit.keep and audit.group is None:
-            _export(audit, audit.out, note)
         hear(result)
     return result
 
@@ -183,7 +192,8 @@ class _Auditor:
         replayed = self._replay()
         findings, left_out = self._findings(seen, days, replayed)
         recommendations, not_tried = self._recommend(tuple(days.values()))
-        drawn = self._drawn(results, findings, self._audit.out) if self._audit.out is not None else Pictures()
+        out = self._audit.place
+        drawn = self._drawn(results, findings, out) if out is not None else Pictures()
         return AuditResult(
             day=self._plan.day,
             started_at_ms=self._started_ms,
@@ -195,6 +205,7 @@ class _Auditor:
             records=sum(int(day.measures["records"] or 0) for day in days.values()),
             decisions_replayed=replayed.decisions,
             decisions_differing=replayed.differing,
+            records_untraced=replayed.untraced,
             recommendations=recommendations,
             pictures=drawn,
             log_lines=tuple(log_lines),
@@ -204,7 +215,7 @@ class _Auditor:
     def _results_of_parts(self) -> tuple[DataFrame, dict[str, list[Row]]]:
         """Return the results of the day's parts: all as a frame, and as rows those that do not grow with the day."""
         self._note("following every task, holding the day to the laws")
-        has_frames = self._audit.out is not None
+        has_frames = self._audit.place is not None
         results = spread.day_results(self._tables, spread.slots_of(self._session), frames=has_frames)
         small = [name for name, kind in spread.KINDS.items() if not kind.is_frame]
         with followed(self._session, self._note):
@@ -243,7 +254,9 @@ class _Auditor:
             sum(row["differing"] or 0 for row in found),
             findings,
             sum(row["left_out"] or 0 for row in found),
-            frozenset(row["group_id"] for row in found if row["replayed"]) - {one.group for one in findings},
+            sum(row["untraced"] or 0 for row in found),
+            frozenset(row["group_id"] for row in found if row["replayed"] and not row["untraced"])
+            - {one.group for one in findings},
         )
 
     def _recommend(self, groups: tuple[GroupDay, ...]) -> tuple[tuple[Recommendation, ...], tuple[Finding, ...]]:
@@ -268,8 +281,11 @@ class _Auditor:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Audit a day as ``spark-submit`` asks for it; print the verdict, and return the exit code of `batonpass audit`."""
-    parser = argparse.ArgumentParser(prog="job.py", description="Audit one day; docs/audit.md has every option.")
+    """Audit a day as ``spark-submit`` asks for it; print the verdict, and return the exit code of `batonpass audit`.
+
+    Whatever breaks is shown as it is, for the log of the cluster.
+    """
+    parser = argparse.ArgumentParser(prog="job.py", description="Audit one day; docs/audit.md says what these do.")
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
     parser.add_argument(
         "--day", type=date.fromisoformat, default=yesterday, help="in UTC, as in 2026-11-20 (yesterday)"
@@ -287,6 +303,9 @@ def main(arguments: Sequence[str]) -> int:
         result = run(Audit(**given), say_on_stderr)
     except MissingDay as error:
         parser.error(str(error))
+    except Exception:  # noqa: BLE001 - whatever broke, it is no verdict, and must not have a verdict's exit code
+        traceback.print_exc()
+        return 3
     say(f"{named(result)}: {summary(result)}")
     return 1 if result.fatal else 0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from datetime import date
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -100,6 +101,13 @@ def _times(finding: Finding) -> list[str]:
 def located(out: str) -> str:
     """Return where to write, as Hadoop takes it: a URI as it is, a folder of this machine by its whole path."""
     return out.rstrip("/") if "://" in out else f"file://{Path(out).absolute()}"
+
+
+def place_of(group: str, out: str) -> str:
+    """Return where an audit of one group writes: a folder of its own, so that it replaces no results of all groups."""
+    long = len(group.encode()) > NAME_BYTES_MAX
+    name = f"{group[:20]}~{sha256(group.encode()).hexdigest()[:16]}" if long else group
+    return f"{out.rstrip('/')}/only/{name}"
 
 
 def _with_folder(frame: DataFrame) -> DataFrame:

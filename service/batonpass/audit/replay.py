@@ -36,10 +36,11 @@ REPLAYED: Final = pa.schema(
         *(("group_id", pa.string()), ("law", pa.string()), ("severity", pa.string()), ("task", pa.string())),
         *(("member", pa.string()), ("detail", pa.string())),
         *(("sequences", pa.list_(pa.int64())), ("at", pa.list_(pa.int64()))),
-        *(("replayed", pa.int64()), ("differing", pa.int64()), ("left_out", pa.int64())),
+        *((name, pa.int64()) for name in ("replayed", "differing", "untraced", "left_out")),
     ]
 )
-"""Findings, and for each group one row without a law that counts decisions, and the findings that were left out."""
+"""Findings, and for each group one row without a law that counts decisions, records that no trace tells of, and
+findings that were left out."""
 
 
 class LogRow(NamedTuple):
@@ -167,7 +168,7 @@ def _rows_of(group_id: str, done: GroupReplay) -> pa.RecordBatch:
         }
         for one in done.findings
     ]
-    counts = {"replayed": done.replayed, "differing": done.differing, "left_out": done.left_out}
+    counts = {name: getattr(done, name) for name in ("replayed", "differing", "untraced", "left_out")}
     rows.append({"group_id": group_id, **counts})
     return pa.RecordBatch.from_pylist(rows, schema=REPLAYED)
 

@@ -40,6 +40,7 @@ from batonpass.audit.findings import (
     in_order,
     ordered,
     readable,
+    untraced,
 )
 from batonpass.core.durations import duration
 from batonpass.laws import LAWS
@@ -240,7 +241,7 @@ def in_short(result: AuditResult) -> list[str]:
         same = "every one came out the same" if not result.decisions_differing else ""
         differing = f"{amount(result.decisions_differing, 'outcome')} differed"
         said.append(f"{again} made again by the same core: {same or differing}.")
-    return said
+    return [*said, *untraced(result)]
 
 
 def _cost_in_words(groups: Sequence[GroupDay]) -> list[str]:

@@ -16,6 +16,7 @@ from batonpass.core.errors import InvalidConfig
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.core.policy import GroupConfig, parse_config
+from batonpass.simulate.group import NeverAtRest
 from batonpass.simulate.scenario.model import Act, Scenario
 from batonpass.simulate.scenario.play import LEAD_MS, play
 from batonpass.simulate.scenario.tally import Tally
@@ -151,7 +152,7 @@ def attempt(scenario: Scenario, settings: Mapping[str, Value]) -> Trial:
     tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=end_ms)
     try:
         played = play(tried, observer=tally)
-    except (RuntimeError, InvalidConfig) as error:
+    except (NeverAtRest, InvalidConfig) as error:
         return Trial(settings, refused=str(error)[:200])
     counted = tally.counted()
     restored = played.outcome.restored_records * scenario.record_bytes

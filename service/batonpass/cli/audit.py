@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 import typer
 from rich.text import Text
 
+from batonpass.cli.audits import advised
 from batonpass.cli.client_context import failing_well, table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, running_here
@@ -346,9 +347,10 @@ def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
     if len(days) > SHOWN:
         out.say(f"{amount(len(days) - SHOWN, 'more group')} with less downtime.")
     for advice in result.recommendations[:SHOWN]:
-        out.say(f"{advice.group}: {advice.confidence}")
-    if wanted.out is not None and "://" not in wanted.out:
-        out.say(f"The report is {Path(wanted.out) / f'report-{result.day}.html'}.")
+        for line in advised(advice.group, asdict(advice)):
+            out.say(line)
+    if wanted.place is not None and "://" not in wanted.place:
+        out.say(f"The report is {Path(wanted.place) / f'report-{result.day}.html'}.")
 
 
 def _proof(sequences: tuple[int, ...]) -> str:

@@ -16,6 +16,7 @@ from batonpass.cli.spans import span
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.simulate.compare import size
+from batonpass.simulate.group import NeverAtRest
 from batonpass.simulate.scenario.model import Scenario
 from batonpass.simulate.scenario.play import LEAD_MS, LIMIT_MS, Played, play
 from batonpass.simulate.scenario.reading import UnreadableScenario, read_scenario
@@ -80,7 +81,14 @@ def _played(scenario: Scenario) -> tuple[Result, Played]:
             bar.update(line, completed=ms, at=span(ms))
 
         tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=LEAD_MS + LIMIT_MS)
-        played = play(scenario, observer=tally, passed=passed)
+        try:
+            played = play(scenario, observer=tally, passed=passed)
+        except NeverAtRest as error:
+            raise Failure(
+                Exit.BAD_INPUT,
+                f"{scenario.title or scenario.name}: {error}.",
+                todo="Look at the limits of its members, and at initial_rebalance_delay_ms.",
+            ) from None
     return result_of(played, tally.counted()), played
 
 

@@ -41,6 +41,10 @@ SAID_HEARTBEATS = 2
 """For so many intervals after a group came to rest, and before anything is to happen to it, no heartbeat is skipped."""
 
 
+class NeverAtRest(ValueError):
+    """With these members and settings the group does not come to rest before anything happens to it."""
+
+
 STEADY = Pace(
     message=(10, 10), closing=(10, 10), commit=(500, 500), stop=(0, 0), close_copy=(0, 0), begin=(0, 0), look=(500, 500)
 )
@@ -124,7 +128,7 @@ class BatonpassGroup(CoordinatorObserver):
         """A group that has had its target for long: everything runs, every standby is caught up.
 
         Raises:
-            RuntimeError: It does not come to rest although nothing takes time to restore.
+            NeverAtRest: It does not come to rest although nothing takes time to restore.
         """
         group = cls(tasks, settings, rates)
         for place, (client, capacity) in enumerate(sorted(capacities.items())):
@@ -140,12 +144,12 @@ class BatonpassGroup(CoordinatorObserver):
         A group without members has nobody who could run anything, and is left as it is.
 
         Raises:
-            RuntimeError: It does not come to rest.
+            NeverAtRest: It does not come to rest.
         """
         if self.members and not self.run_to_rest(limit_ms=self._settings.start_ms + SETTLING_MS):
             unsettled = sorted(self.group.unsettled)
             which = f"{len(unsettled)} tasks, such as {unsettled[0]}, do not" if unsettled else "copies go on restoring"
-            raise RuntimeError(f"the group does not come to rest: {which}")
+            raise NeverAtRest(f"the group does not come to rest within ten minutes of its beginning: {which}")
         self._around.is_instant = False
         self.begin_change()
 

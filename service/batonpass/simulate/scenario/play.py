@@ -67,7 +67,7 @@ def play(
     The same scenario always has the same result.
 
     Raises:
-        RuntimeError: The group does not come to rest before anything happens to it.
+        NeverAtRest: The group does not come to rest before anything happens to it.
         InvalidConfig: Its settings are refused.
     """
     stage = _Stage(scenario, observer, start_ms)

@@ -77,7 +77,7 @@ class StepEntry(msgspec.Struct, forbid_unknown_fields=True, rename={"during": "f
     away: Span | None = None
     every: Span | None = None
     back: Span | None = None
-    disk: Literal["kept", "lost"] = "kept"
+    disk: Literal["kept", "lost"] | None = None
     during: Span | None = None
     subtopology: Whole | None = None
 
@@ -183,11 +183,11 @@ class Presence:
         """Take note of what happens."""
         self._steps += [step for _, step in steps]
 
-    def up(self, at_ms: int | None) -> list[str]:
-        """Return who is there at an instant, by what is known so far; None: after all of that."""
+    def up(self, at_ms: int) -> list[str]:
+        """Return who is there at an instant, by what is known so far."""
         there = dict.fromkeys(self._present)
         for step in sorted(self._steps, key=lambda one: one.at_ms):
-            if at_ms is not None and step.at_ms > at_ms:
+            if step.at_ms > at_ms:
                 break
             if step.act in _GOES:
                 there.pop(step.worker, None)
@@ -307,14 +307,14 @@ class _Making:
                 yield Step(at_ms, Act.COORDINATOR)
             case "restart":
                 every, away = span_ms(entry.every or _EVERY), span_ms(entry.away or _AWAY)
-                for place, name in enumerate(self._who(f"{path}.restart", entry.restart, presence)):
+                for place, name in enumerate(self._who(f"{path}.restart", entry.restart, presence, at_ms)):
                     yield Step(at_ms + place * every, Act.RESTART, name)
-                    yield Step(at_ms + place * every + away, Act.RETURN, name, keeps_disk=entry.disk == "kept")
+                    yield Step(at_ms + place * every + away, Act.RETURN, name, keeps_disk=entry.disk != "lost")
             case "crash" | "lose":
                 yield from self._crashes(path, entry, at_ms, presence)
             case act:
                 deadline_ms = span_ms(entry.deadline) if entry.deadline else None
-                for name in self._who(f"{path}.{act}", getattr(entry, act), presence):
+                for name in self._who(f"{path}.{act}", getattr(entry, act), presence, at_ms):
                     yield Step(at_ms, Act(act), name, deadline_ms=deadline_ms)
 
     def _joins(self, path: str, entry: StepEntry, at_ms: int) -> Iterator[Step]:
@@ -325,7 +325,7 @@ class _Making:
                 self._members(f"{path}.join", msgspec.structs.replace(like, name=entry.join, count=None))
                 yield Step(at_ms, Act.JOIN, entry.join)
             else:
-                yield Step(at_ms, Act.RETURN, entry.join, keeps_disk=entry.disk == "kept")
+                yield Step(at_ms, Act.RETURN, entry.join, keeps_disk=entry.disk != "lost")
         elif entry.join is not None:
             for name in self._members(f"{path}.join", entry.join):
                 yield Step(at_ms, Act.JOIN, name)
@@ -346,15 +346,15 @@ class _Making:
             if not names:
                 self.faults.append((f"{path}.lose", "no member that runs then has these tags"))
         else:
-            names = self._who(f"{path}.crash", entry.crash, presence)
+            names = self._who(f"{path}.crash", entry.crash, presence, at_ms)
         for name in names:
             yield Step(at_ms, Act.CRASH, name)
             if entry.back is not None:
-                yield Step(at_ms + span_ms(entry.back), Act.RETURN, name, keeps_disk=entry.disk == "kept")
+                yield Step(at_ms + span_ms(entry.back), Act.RETURN, name, keeps_disk=entry.disk != "lost")
 
-    def _who(self, path: str, said: str | list[str] | None, presence: Presence) -> list[str]:
+    def _who(self, path: str, said: str | list[str] | None, presence: Presence, at_ms: int) -> list[str]:
         if said == EVERYBODY:
-            return presence.up(None)
+            return presence.up(at_ms)
         names = [said] if isinstance(said, str) else list(said or ())
         unknown = [name for name in names if name not in self._workers]
         self.faults += [(path, f"there is no member {name!r}; there are {_some(self._workers)}") for name in unknown]
@@ -367,6 +367,7 @@ class _Making:
             "away": ("restart",),
             "every": ("restart",),
             "back": ("crash", "lose"),
+            "disk": ("join", "restart", "crash", "lose"),
             "during": ("load",),
             "subtopology": ("load",),
         }
