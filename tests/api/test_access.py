@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.api.conftest import Api, serving
 
-from batonpass.api.access import Gate, WithAdmin, check
+from batonpass.api.access import Gate, WithAdmin, check, check_local
 from batonpass.api.app import ROUTERS, served
 from batonpass.api.calls import ADMIN, ROLES, Calls
 from batonpass.core.ids import GroupId
-from batonpass.runtime.access import AccessRole, NewToken, Principal, StoredToken
+from batonpass.runtime.access import AccessRole, Forbidden, NewToken, Principal, StoredToken
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.memory_store import MemoryTokens
 
@@ -61,10 +61,11 @@ def test_a_role_may_do_what_the_table_says_and_nothing_else(role: AccessRole) ->
         call = calls.at(parts)[method]
         assert (call.method, call.path) == (method, path)
         group = "orders" if call.on_group else None
+        tells_of_no_group = not path.startswith("/v1/") and path != "/metrics"  # Metrics name all of them.
         for own, may in (
             (None, role in roles),
-            ("orders", role in roles and (call.on_group or not path.startswith("/v1/"))),
-            ("clicks", role in roles and not path.startswith("/v1/")),
+            ("orders", role in roles and (call.on_group or tells_of_no_group)),
+            ("clicks", role in roles and tells_of_no_group),
         ):
             assert is_let_in(Principal("x", role, None if own is None else GroupId(own)), call, group) == may
 
@@ -266,3 +267,15 @@ async def test_without_tokens_only_this_machine_is_served(api: Api, headers: dic
         status == 403,
     )
     assert status == 201 or "BATONPASS_AUTH=off" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(("peer", "is_local"), [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True),
+                                                ("10.0.0.7", False), ("", False)])  # fmt: skip
+def test_without_tokens_a_header_makes_nobody_local(peer: str, *, is_local: bool) -> None:
+    """Whoever reaches the port from elsewhere can write `Host: localhost`."""
+    headers = {b"host": b"localhost"}
+    if is_local:
+        check_local(headers, peer)
+    else:
+        with pytest.raises(Forbidden, match="only this machine"):
+            check_local(headers, peer)

@@ -271,7 +271,6 @@ async def test_no_more_streams_are_open_than_may_be() -> None:
 
 async def test_a_stream_ends_when_its_token_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever may not open a stream any more does not keep an open one; a store that is away takes none away."""
-    monkeypatch.setattr(api_events, "CHECK_S", 0.0)
     monkeypatch.setattr(api_events.EventStream.__init__, "__kwdefaults__", {"keep_alive_s": 0.02})
     door = Door(cache_s=10.0)
     header = (await door.token("viewer")).decode()

@@ -111,6 +111,8 @@ def _members(server: Canned) -> None:
         (["release", "orders", "0_1"], "POST /tasks/0_1/release", {}, None),
         (["evict", "orders", "orders-2"], f"POST /members/{M2}/evict", {}, None),
         (["evict", "orders", M3, "--dead"], f"POST /members/{M3}/evict", {"dead": "true"}, None),
+        # One that is gone already is in no list.
+        (["evict", "orders", "9f00-gone", "--dead"], "POST /members/9f00-gone/evict", {"dead": "true"}, None),
         (["undrain", "orders", "0b33"], f"DELETE /members/{M3}/drain", {}, None),
         (["groups", "delete", "orders", "--force"], "DELETE ", {"force": "true"}, None),
     ],
@@ -440,3 +442,18 @@ def test_a_generation_says_what_kafkas_assignor_did_and_calls_processes_by_their
     assert "Kafka's decides, and moves 8 tasks." in shown
     assert "app-a" in shown
     assert UUID not in shown
+
+
+@pytest.mark.parametrize(("heard", "code"), [("just now", 1), ("2026-05-04T12:00:00.000Z", 0)])
+def test_nobody_vouches_by_an_instance_id_for_the_death_of_a_run_that_was_heard(
+    server: Canned, heard: str, code: int
+) -> None:
+    """The run that is meant may be an earlier one of the same instance; its whole id says which."""
+    at = datetime.now(UTC).isoformat() if heard == "just now" else heard
+    server.on("GET", f"/v1/groups/orders/members/{M2}", (200, member(M2, "orders-2", last_heard_at=at)))
+    server.on("POST", f"/v1/groups/orders/members/{M2}/evict", NO_CONTENT)
+    found = server.run("evict", "orders", "orders-2", "--dead")
+    assert found.exit_code == code, found.stderr
+    assert (M2 in found.stderr) == bool(code)
+    assert len(server.calls("POST")) == 1 - code
+    assert server.run("evict", "orders", M2, "--dead").exit_code == 0

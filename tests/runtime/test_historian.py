@@ -252,6 +252,20 @@ def test_a_trace_names_only_who_was_heard_since_the_one_before() -> None:
     assert "m1" not in trace.soft.members
 
 
+def test_the_first_trace_of_a_day_says_all() -> None:
+    """Traces are kept by the day: a chain that began before the oldest one could not be followed."""
+    scene = Chronicle()
+    scene.declare(topology(4))
+    scene.join("m1")
+    scene.do(PauseRequest(reason="seen in a test"))
+    scene.now_ms += 86_400_000
+    scene.do(ResumeRequest())
+    scene.do(PauseRequest(reason="seen in a test"))
+    said_all = [one.history.trace.soft.from_empty for one in scene.written if one.history.trace is not None]
+    assert said_all[0]
+    assert said_all[-3:] == [False, True, False]
+
+
 def test_traces_of_one_input_from_before_batches_are_read() -> None:
     """Version 1 named one input; each of a story that an earlier program stored is a batch of one, with its state."""
     soft, kinds = Soft(), []

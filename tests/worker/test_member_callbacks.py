@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.worker.recording import END, Ownership, Recorder, Scene, on_virtual_time, until
 
-from batonpass.worker import Member, Offsets, Problem, Revocation, Role, Task
+from batonpass.worker import Member, Offsets, Problem, Progress, Revocation, Role, Task
 from batonpass.worker.protocol import RequestKind
 from batonpass.worker.testing import LocalCoordinator
 
@@ -154,12 +154,13 @@ class Failing(Recorder):
     """A worker whose first callbacks raise."""
 
     failures = 2
+    error: BaseException = ConnectionError("the database is away")
 
     async def on_active(self, task: Task) -> None:
         """Fail, and later do not."""
         if self.failures:
             self.failures -= 1
-            raise ConnectionError("the database is away")
+            raise self.error
         await super().on_active(task)
 
     async def on_standby(self, task: Task) -> None:
@@ -183,6 +184,70 @@ async def test_an_active_that_raises_is_reported_as_failed_and_tried_again() -> 
             await scene.rest()
             assert asyncio.get_running_loop().time() >= 8
             assert scene.ownership.tokens == {"0_0": [1]}
+
+
+@on_virtual_time
+async def test_what_a_callback_waited_for_and_was_cancelled_is_a_failure_too() -> None:
+    """The callback itself was not cancelled, so nobody would run the task, and nobody would know."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=1)
+        worker = Failing("a", scene.ownership)
+        worker.error = asyncio.CancelledError()
+        async with scene.member(worker, retry_failed_ms=4_000) as member:
+            await until(lambda: member.holdings and member.holdings["0_0"].stage == "failed")
+            await scene.rest()
+            assert scene.ownership.tokens == {"0_0": [1]}
+
+
+class Plain(Recorder):
+    """A worker whose `on_revoke` is no coroutine, and returns what the test says."""
+
+    final: Offsets = END
+
+    def on_revoke(self, task: Task, revocation: Revocation) -> Offsets | None:  # type: ignore[override]
+        """Stop at once."""
+        self.events.append(("asked", task.id, revocation.commit))
+        if task.role is Role.ACTIVE and self.ownership.owners.get(task.id) == self.name:
+            self.ownership.gives_up(self.name, task.id)
+        return self.final if task.role is Role.ACTIVE else None
+
+
+@on_virtual_time
+async def test_on_revoke_may_be_a_plain_function() -> None:
+    """It has nothing to wait for; what it returns counts."""
+    owner = Plain("owner", Ownership())
+    async with about_to_lose_a_task(owner) as (_, _, heir):
+        await until(lambda: heir.of("active"))
+        ((task, _, restore_to),) = heir.of("active")
+        assert (owner.of("asked"), restore_to) == ([(task, True)], END)
+
+
+@on_virtual_time
+async def test_a_final_position_that_is_none_is_an_error_of_on_revoke() -> None:
+    """A coordinator would refuse the whole heartbeat that says it, and with it the lease."""
+    owner = Plain("owner", Ownership())
+    owner.final = -1_001
+    async with about_to_lose_a_task(owner) as (_, member, heir):
+        await until(lambda: heir.of("active"))
+        ((task, _, restore_to),) = heir.of("active")
+        assert (owner.of("asked"), restore_to) == ([(task, True), (task, False)], None)
+        assert member.phase.value == "joined"
+
+
+@pytest.mark.parametrize("wrong", [-1_001, 2**63, {"store": -1}])
+def test_a_position_that_is_none_is_refused_where_it_is_said(wrong: Offsets) -> None:
+    """So that the worker's own code hears it; integers of other libraries are taken as what they are."""
+
+    class OfALibrary:
+        def __index__(self) -> int:
+            return 7
+
+    with pytest.raises(ValueError, match="no offset"):
+        Progress.at(wrong)
+    with pytest.raises(TypeError):
+        Progress(position=1.5)  # type: ignore[arg-type]
+    assert type(Progress(lag=OfALibrary()).lag) is int  # type: ignore[arg-type]
 
 
 @on_virtual_time

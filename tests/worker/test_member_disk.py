@@ -102,6 +102,43 @@ async def test_state_of_a_task_that_comes_back_is_kept() -> None:
             assert len(first.disk) == 4
 
 
+class SlowKeeper(Keeper):
+    """Takes a while to remove what it has of a task."""
+
+    removing = ""
+
+    async def on_active(self, task: Task) -> None:
+        assert task.id != self.removing
+        await super().on_active(task)
+
+    async def on_standby(self, task: Task) -> None:
+        assert task.id != self.removing
+        await super().on_standby(task)
+
+    async def remove_state(self, task_id: str) -> None:
+        self.removing = task_id
+        await asyncio.sleep(20)
+        self.removing = ""
+        await super().remove_state(task_id)
+
+
+@on_virtual_time
+async def test_a_task_that_comes_back_begins_once_its_state_is_removed() -> None:
+    """Else its callback would write where things are being deleted."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=2)
+        first = SlowKeeper("first", scene)
+        async with scene.member(first, "first", state_cleanup_delay_ms=60_000):
+            await scene.rest()
+            async with scene.member(scene.worker("second"), "second"):
+                await scene.rest()
+                await until(lambda: first.removing)
+                being_removed = first.removing
+            await until(lambda: scene.ownership.owners.get(being_removed) == "first")
+            assert first.removed == [being_removed]
+
+
 @on_virtual_time
 async def test_nothing_is_removed_while_the_coordinator_is_away() -> None:
     """Nobody could have asked for it, so that the time does not count."""

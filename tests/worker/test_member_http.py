@@ -182,7 +182,8 @@ async def test_the_token_goes_with_every_request_and_may_change() -> None:
     sent = [request.headers.get("authorization") for request in network.requests]
     assert sent == ["Bearer first", "Bearer second", None]
     assert network.requests[0].headers["x-pod"] == "orders-0"
-    await calls_into(network, ("http://one",), token="fixed").exchange(HEARTBEAT)  # noqa: S106 - of a test
+    # As a file has it that was written by `echo`.
+    await calls_into(network, ("http://one",), token="fixed\n").exchange(HEARTBEAT)  # noqa: S106 - of a test
     assert network.requests[-1].headers["authorization"] == "Bearer fixed"
 
 

@@ -45,6 +45,10 @@ STORE_REST_S: Final = 1.0
 """For how long a store that failed is not asked about tokens again."""
 
 RETRY_AFTER_MS: Final = 1_000
+
+_OF_NO_GROUP: Final = frozenset({"/livez", "/readyz", "/openapi.json", "/docs", "/docs/{file}"})
+"""What tells nothing of any group. Metrics name all of them."""
+
 _BEARER: Final = b"bearer "
 
 
@@ -211,19 +215,21 @@ def check(principal: Principal, call: Call, group: str | None) -> None:
     if principal.role not in call.roles:
         wanted = " or ".join(sorted(call.roles))
         raise Forbidden(f"{principal.name} has the role {principal.role}; this call needs {wanted}")
-    if principal.group is not None and group != principal.group and call.path.startswith("/v1/"):
+    if principal.group is not None and group != principal.group and call.path not in _OF_NO_GROUP:
         raise Forbidden(f"{principal.name} may make this call on group {principal.group} only")
 
 
-def check_local(headers: Mapping[bytes, bytes]) -> None:
-    """Admit a request from this machine, where no tokens are asked for.
+def check_local(headers: Mapping[bytes, bytes], peer: str) -> None:
+    """Admit a request from this machine, where no tokens are asked for; ``peer`` is the other end of its connection.
 
     Any web page can make a visitor's browser send requests here. Such a request carries the page's site as Origin, or,
     with DNS rebinding, as Host.
 
     Raises:
-        Forbidden: when host or origin is somewhere else (403).
+        Forbidden: when peer, host or origin is somewhere else (403).
     """
+    if not _is_local_address(peer):
+        raise Forbidden(f"without tokens (BATONPASS_AUTH=off) only this machine is served; this came from {peer!r}")
     named = {"Host": b"//" + headers.get(b"host", b""), "Origin": headers.get(b"origin", b"//localhost")}
     for name, value in named.items():
         if not _is_local(value.decode("latin-1")):
@@ -235,9 +241,18 @@ def check_local(headers: Mapping[bytes, bytes]) -> None:
 def _is_local(url: str) -> bool:
     try:
         host = urlsplit(url).hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+    return host == "localhost" or _is_local_address(host)
+
+
+def _is_local_address(text: str) -> bool:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 class WithAdmin:

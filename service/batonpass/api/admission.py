@@ -150,7 +150,7 @@ class Admission:
         """Find out who calls, and refuse who may not."""
         gate = self._policy.gate
         if gate is None:
-            check_local(context.headers)
+            check_local(context.headers, context.peer)
             context.principal = EVERYBODY
             return
         authorization = context.headers.get(b"authorization")

@@ -69,7 +69,7 @@ ROLES: Final[Mapping[tuple[str, str], frozenset[AccessRole]]] = {
     ("GET", "/docs"): ANYBODY,
     ("GET", "/docs/{file}"): ANYBODY,
 }
-"""The roles of each call. A token that is bound to a group makes calls on that group only, and those on no group."""
+"""The roles of each call. A token that is bound to a group makes calls on that group, and those that tell of none."""
 
 OPEN: Final[Mapping[str, tuple[str, ...]]] = {
     "livez": ("/livez",),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,9 +42,6 @@ _ANSWERS: Final = {
 EVENT_STREAM: Final = "text/event-stream"
 KEEP_ALIVE_S: Final = 15.0
 """How long a stream is silent at most: shorter than proxies let an idle connection live."""
-
-CHECK_S: Final = 10.0
-"""How often a stream asks whether its caller's token is still good."""
 
 RECONNECT_MS: Final = 2_000
 """When a client whose stream broke comes back (``retry:``)."""
@@ -163,7 +159,7 @@ class EventStream(Response):
     ) -> None:
         """Take the follower over: its place is given back when the stream ends.
 
-        ``is_admitted`` says whether the caller may still follow; it is asked from time to time.
+        ``is_admitted`` says whether the caller may still follow; it is asked before anything is sent.
         An answer to HEAD ends at once.
         """
         super().__init__(media_type=EVENT_STREAM)
@@ -181,37 +177,35 @@ class EventStream(Response):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
             await _send(send, b"retry: %d\n%b" % (RECONNECT_MS, _place(self._follower.position)))
-            check_at = time.monotonic() + CHECK_S
             while not (self._is_head or self._feed.is_closed or gone.done()):
-                await self._step(send, gone)
-                if time.monotonic() >= check_at:
-                    if not await self._is_admitted():
-                        break
-                    check_at = time.monotonic() + CHECK_S
+                found = await self._next(gone)
+                if found and not await self._is_admitted():
+                    break
+                await _send(send, found)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             gone.cancel()
             self._follower.leave()
 
-    async def _step(self, send: Send, gone: asyncio.Future[None]) -> None:
-        """Send what there is; where there is nothing, wait, and after a while say that the stream lives."""
+    async def _next(self, gone: asyncio.Future[None]) -> bytes:
+        """Return what there is to send: events, or after a while without any, that the stream lives."""
         follower = self._follower
         try:
             found = await follower.next()
         except StoreUnavailable:
             # It can be asked again: nothing is lost, and the caller need not come back for it.
             await asyncio.wait((gone,), timeout=STORE_AGAIN_S)
-            return
+            return b""
         if found:
-            await _send(send, b"".join(frames(found)))
-            return
+            return b"".join(frames(found))
         if gone.done() or self._feed.is_closed:
-            return
+            return b""
         try:
             async with asyncio.timeout(self._keep_alive_s):
                 await follower.woken.wait()
         except TimeoutError:
-            await _send(send, b": keep-alive\n" + _place(follower.position))
+            return b": keep-alive\n" + _place(follower.position)
+        return b""
 
 
 def frames(found: Iterable[StoredEvent | Missed]) -> Iterable[bytes]:
@@ -230,7 +224,8 @@ def _place(position: int) -> bytes:
 
 
 async def _send(send: Send, body: bytes) -> None:
-    await send({"type": "http.response.body", "body": body, "more_body": True})
+    if body:
+        await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 async def _gone(receive: Receive) -> None:

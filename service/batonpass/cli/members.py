@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 import typer
@@ -12,14 +13,17 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from batonpass.cli.client_context import ClientContext, GroupName, MemberName, Why, client_command
-from batonpass.cli.exits import Exit
+from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import ago, span_ms
-from batonpass.client import Refused, path
+from batonpass.client import Refused, instant, path
 
 Json = Mapping[str, Any]
 
 WAIT_MS = 10_000
 """How long one call waits for a drain to go on."""
+
+ALIVE: Final = timedelta(seconds=10)
+"""Who was heard within this is taken for alive."""
 
 
 def state_of(member: Json) -> str:
@@ -199,12 +203,37 @@ async def evict(
     ] = False,
     reason: Why = "",
 ) -> None:
-    """Remove a member; its tasks are free when its lease is over, or at once with --dead."""
-    member_id = await context.member_of(group, member)
+    """Remove a member; its tasks are free when its lease is over, or at once with --dead.
+
+    One that is gone already may still keep tasks from others: name it by its whole id, with --dead.
+    """
+    try:
+        member_id = await context.member_of(group, member)
+    except Failure as failure:
+        if not dead or failure.code is not Exit.NOT_THERE:
+            raise
+        member_id = member
+    if dead and member_id != member:
+        await _refuse_if_alive(context, group, member, member_id)
     call = path("groups", group, "members", member_id, "evict")
     await context.client.call("POST", call, query={"dead": dead or None, "reason": reason})
     when = "at once" if dead else "when its lease is over"
     context.done(f"{member} is evicted; its tasks are free {when}.", group=group, member_id=member_id)
+
+
+async def _refuse_if_alive(context: ClientContext, group: str, name: str, member_id: str) -> None:
+    """Refuse to vouch for the death of a run that was only named by its instance id, and was heard just now.
+
+    Raises:
+        Failure: when it was.
+    """
+    heard = instant((await context.client.get(path("groups", group, "members", member_id)))["last_heard_at"])
+    if heard is not None and datetime.now(UTC) - heard < ALIVE:
+        raise Failure(
+            Exit.REFUSED,
+            f"{name} is a run that was heard just now, so its process runs.",
+            todo=f"If another run is meant, or you know better, name it by its whole id. This one is {member_id}.",
+        )
 
 
 @client_command

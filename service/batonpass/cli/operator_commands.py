@@ -24,7 +24,10 @@ async def pause(
     context: ClientContext,
     group: GroupName,
     everything: Annotated[
-        bool, typer.Option("--all", help="Hold recovery and drains too, not only moves made for balance.")
+        bool,
+        typer.Option(
+            "--all", help="Hold drains, moves of failed tasks and new copies too, not only moves for balance."
+        ),
     ] = False,
     lasting: Annotated[
         str | None, typer.Option("--for", metavar="SPAN", help="Go on by itself after this long, as in 30m.")

@@ -47,7 +47,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "pause": Command(
         "Pause",
         "Holds moves. Tasks that run go on running. With scope balance, recovery, drains and handovers under way go on;"
-        " with scope all, they wait too, and a task whose member dies stands still.",
+        " with scope all, drains and new copies wait too. Tasks whose member dies are taken over in any case.",
         "POST",
         "/pause",
         extra=("scope", "for"),

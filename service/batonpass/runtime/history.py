@@ -142,10 +142,14 @@ class StoredCommand:
     subject: Mapping[str, object] = field(default_factory=dict)
 
 
+DAY_MS: Final = 86_400_000
+
+
 class Historian:
     """Writes down, for each decision of one group, what is to be committed beside its records.
 
-    It knows what the last trace said, so that the next one says only what is new.
+    It knows what the last trace said, so that the next one says only what is new. The first one of a day says all:
+    traces are kept by the day, and a chain of them can be followed only from its beginning.
 
     ``code`` identifies the program that decides: the same code decides the same on the same input (L10).
     """
@@ -154,6 +158,7 @@ class Historian:
         self._policy = policy
         self._code = code
         self._traced: Soft | None = None
+        self._day = self._day_of_last = 0
 
     def begin_anew(self) -> None:
         """Have the next trace start from empty soft state: the group was read anew."""
@@ -171,6 +176,7 @@ class Historian:
         """Return what is to be committed with a decision; ``at`` is its instant, and how many milliseconds it took."""
         group, soft = before
         now_ms, decide_ms = at
+        self._day_of_last = now_ms // DAY_MS
         return History(
             asked=asked,
             at_ms=now_ms,
@@ -182,7 +188,7 @@ class Historian:
                 inputs=inputs,
                 now_ms=now_ms,
                 version=group.version,
-                soft=soft_delta(self._traced, soft),
+                soft=soft_delta(self._traced if self._day == self._day_of_last else None, soft),
                 policy=self._policy,
                 code=self._code,
                 decide_ms=decide_ms,
@@ -190,5 +196,5 @@ class Historian:
         )
 
     def committed(self, soft: Soft) -> None:
-        """Called when the history of a decision made on ``soft`` is in the log."""
-        self._traced = soft
+        """Called when the history that was made last is in the log, of a decision on ``soft``."""
+        self._traced, self._day = soft, self._day_of_last

@@ -41,6 +41,12 @@ class Disk:
         self._clock = clock
         self._turn = turn
         self._unused_since: dict[str, int] = {}
+        self._removing: dict[str, asyncio.Event] = {}
+
+    async def removed(self, task: str) -> None:
+        """Wait for the end of a removal of the task's state that is under way."""
+        if task in self._removing:
+            await self._removing[task].wait()
 
     async def keep(self) -> None:
         """Look again and again, until this is cancelled."""
@@ -75,4 +81,9 @@ class Disk:
         log.info("the state of %s moved away %s ms ago: removed", task, self._delay_ms)
         # First of all it is not offered any more, so that a task that comes back in between begins from nothing.
         self._turn(lambda now: self._machine.state_removed(task, now_ms=now))
-        await self._callbacks.remove_state(task)
+        over = self._removing[task] = asyncio.Event()
+        try:
+            await self._callbacks.remove_state(task)
+        finally:
+            del self._removing[task]
+            over.set()

@@ -90,6 +90,10 @@ class HttpCalls:
                 reply = await self._ask(at, request, patience_s)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 log.info("cannot reach %s: %s", self._urls[at], error)
+            except httpx.LocalProtocolError:
+                # What is in the header is secret, and the error would show it.
+                log.error("nothing can be sent to %s: is the token one word, and no more?", self._urls[at])  # noqa: TRY400
+                return None
             except httpx.RequestError as error:
                 log.info("%s broke off: %r", self._urls[at], error)
                 # A connection that was kept open may have been closed at the other end just now; a new one will tell.
@@ -133,7 +137,8 @@ class HttpCalls:
     def _headers(self, request: Request) -> dict[str, str]:
         headers = {} if request.body is None else {"content-type": "application/json"}
         token = self._token() if callable(self._token) else self._token
-        if token:
+        # A file that holds nothing else often ends with a newline, which a header cannot have.
+        if token and (token := token.strip()):
             headers["authorization"] = f"Bearer {token}"
         return headers
 

@@ -108,6 +108,13 @@ class Member:
         )
         self._http = HttpCalls([url] if isinstance(url, str) else url, group, given)
         self._runners: dict[str, TaskRunner] = {}
+        self._disk = Disk(
+            self._machine,
+            self._callbacks,
+            delay_ms=given.state_cleanup_delay_ms,
+            clock=self._clock,
+            turn=self._turn,
+        )
         self._terms = Terms(
             self._callbacks,
             stop_deadline_s=given.stop_deadline_ms / 1_000,
@@ -116,13 +123,7 @@ class Member:
             demoted=self._demoted,
             failed=self.failed,
             again=self._tried_again,
-        )
-        self._disk = Disk(
-            self._machine,
-            self._callbacks,
-            delay_ms=given.state_cleanup_delay_ms,
-            clock=self._clock,
-            turn=self._turn,
+            removed=self._disk.removed,
         )
         self._join_problem: Problem | None = None
         # Why nothing more is to come; None before the end.

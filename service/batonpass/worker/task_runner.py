@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from batonpass.worker.protocol import Offsets, Role
+from batonpass.worker.protocol.types import checked_offsets
 from batonpass.worker.tasks import Callbacks, Revocation, Task
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ class Terms:
     """What all tasks of a member share. Durations are seconds.
 
     ``stopped`` is called when nothing of a task runs any more, ``demoted`` when it goes on as a copy, ``failed`` when a
-    callback raised, ``again`` when it is about to be called once more.
+    callback raised, ``again`` when it is about to be called once more. ``removed`` waits until no state of a task is
+    being removed.
     """
 
     callbacks: Callbacks
@@ -41,6 +44,7 @@ class Terms:
     demoted: Callable[[str, Offsets | None], None]
     failed: Callable[[str, str], None]
     again: Callable[[str], None]
+    removed: Callable[[str], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -122,6 +126,7 @@ class TaskRunner:
         if self.task is not None:
             self.task.ask_to_stop()
             await self._end_run("before the copy is promoted")
+        await self._terms.removed(self._id)
         if self._orders and isinstance(self._orders[0], _End):
             # It was taken away again before it began.
             return
@@ -140,7 +145,11 @@ class TaskRunner:
         while True:
             try:
                 await self._callback(task)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                running = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and running is not None and running.cancelling():
+                    raise
+                # Something that the callback waited for was cancelled; the callback itself was not.
                 log.exception("the callback of %r raised", task)
                 if task.stopping:
                     return
@@ -189,13 +198,23 @@ class TaskRunner:
         else:
             self._terms.stopped(self._id, final)
 
+    async def _revoke(self, task: Task, revocation: Revocation) -> Offsets | None:
+        """Have the worker stop, and return its final position; without a commit there is none.
+
+        Raises:
+            TypeError: when what it returned is no integer, and no mapping of them.
+            ValueError: when it is below 0.
+            Exception: what the worker's code raised.
+        """
+        said: Any = self._terms.callbacks.on_revoke(task, revocation)
+        final = await said if isawaitable(said) else said
+        return None if final is None or not revocation.commit else checked_offsets(final)
+
     async def _stop_well(self, task: Task, end: _End) -> tuple[bool, Offsets | None]:
         """Stop with a commit; return whether that was done, and where the changelog ends."""
         if not end.commit:
             return False, None
-        call = asyncio.ensure_future(
-            self._terms.callbacks.on_revoke(task, Revocation(commit=True, becomes=end.becomes))
-        )
+        call = asyncio.ensure_future(self._revoke(task, Revocation(commit=True, becomes=end.becomes)))
         aborted = asyncio.ensure_future(self._abort.wait())
         try:
             await asyncio.wait(
@@ -226,7 +245,7 @@ class TaskRunner:
         if self._run is not None:
             self._run.cancel()
         while True:
-            call = asyncio.ensure_future(self._terms.callbacks.on_revoke(task, Revocation(commit=False)))
+            call = asyncio.ensure_future(self._revoke(task, Revocation(commit=False)))
             try:
                 await self._ended(call, task, "without a commit")
             except asyncio.CancelledError:

@@ -11,13 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError, KafkaTimeoutError, ProducerFenced
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    ProducerFenced,
+    RecordTooLargeError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
+)
 
 from batonpass.worker.kafka.changelog import Changelog, CommitLost
 from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Prepared, Terms
@@ -43,8 +53,32 @@ FEW = 50
 PROMPT_S = 0.04
 """How long what is left after a promotion may take to come over the connection that restores."""
 
+TURN_S = 0.005
+"""How long records are processed before everything else on the loop, heartbeats among it, gets its turn."""
+
+RENEW_S = 86_400.0
+"""How often offsets are committed though nothing came: a cluster drops old ones (`offsets.retention.minutes`)."""
+
+FIRST_RENEWAL_S = 60.0
+"""When that is done first: of tasks that move, or restart, more often than once a day offsets grow old too."""
+
+NOT_FOR_US = (
+    TopicAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
+    ClusterAuthorizationFailedError,
+)
+TOO_LARGE = (MessageSizeTooLargeError, RecordTooLargeError)
+
 NEAR = 10_000
 """What has this many offsets left is read to the end over another connection; what has more keeps to its quota."""
+
+
+Batches = Mapping[TopicPartition, Sequence[ConsumerRecord]]
+
+
+class OffsetsGone(Exception):
+    """There is state, and nothing says up to where of the input it counts: to begin anywhere would count wrong."""
 
 
 @dataclass(slots=True)
@@ -88,10 +122,12 @@ class Active:
 
         Raises:
             TopicsMissing: when a topic was missing for too long.
+            KafkaError: when a right is missing for as long, or a record is too large.
+            OffsetsGone: when there is state, and no committed offset.
             Exception: what the worker's own code raised.
         """
         said = Said()
-        missing_since: float | None = None
+        lacking_since: float | None = None
         while not self._task.stopping:
             try:
                 await self._try()
@@ -101,10 +137,14 @@ class Active:
                 await self._task.stop_requested()
                 return
             except KafkaError as error:
+                if isinstance(error, TOO_LARGE):
+                    raise
                 now = time.monotonic()
-                missing_since = (missing_since or now) if isinstance(error, MissingPartition) else None
-                if missing_since is not None and now - missing_since > self._options.missing_topic_ms / 1_000:
-                    raise TopicsMissing(str(error)) from error
+                lacking_since = (lacking_since or now) if isinstance(error, (MissingPartition, *NOT_FOR_US)) else None
+                if lacking_since is not None and now - lacking_since > self._options.missing_topic_ms / 1_000:
+                    if isinstance(error, MissingPartition):
+                        raise TopicsMissing(str(error)) from error
+                    raise
                 if said.is_news(repr(error)):
                     why = await in_words(error, self._connection)
                     log.warning("%r begins anew every %s ms: %s", self._task, self._options.retry_ms, why)
@@ -170,7 +210,7 @@ class Active:
         before = changelog.records_read
         try:
             await changelog.restore_some(ends, PROMPT_S)
-            while left := changelog.missing(ends):
+            while (left := changelog.missing(ends)) and not self._task.stopping:
                 self._report(ends)
                 if left <= NEAR:
                     # A broker that holds this client to its quota answers it so late that everybody waits for it.
@@ -179,6 +219,8 @@ class Active:
                     await changelog.restore_some(ends)
         finally:
             self.restored += changelog.records_read - before
+        if self._task.stopping:
+            return
         wanted = self._task.restore_to
         if isinstance(wanted, int) and changelog.missing(ends) == 0 and wanted > sum(ends.values()):
             log.error("the changelog of %r ends at %s, before %s, where its owner stopped", self._task, ends, wanted)
@@ -187,8 +229,12 @@ class Active:
     async def _check_commits(self, found: Mapping[TopicPartition, int | None]) -> None:
         """Take back what the state has of commits that the cluster acknowledged and then lost, as brokers may.
 
+        State and offsets are committed together. State without any offset is that of a group whose offsets the cluster
+        has dropped, or of one that has another name now.
+
         Raises:
             CommitLost: when there were any; the state is then to be restored.
+            OffsetsGone: when no offset is committed, and there is state.
         """
         lost = [f"{part}: {found.get(part)}, after {mine}" for part, mine in self._committed.items()
                 if (found.get(part) or 0) < mine]  # fmt: skip
@@ -196,6 +242,13 @@ class Active:
             self._committed.clear()
             await self._changelog.forget()
             raise CommitLost(f"committed offsets went back ({', '.join(lost)}): the state is restored from scratch")
+        has_state = any(next(iter(store.scan()), None) is not None for store in self._state.stores.values())
+        if has_state and all(offset is None for offset in found.values()):
+            partitions = ", ".join(f"{one.topic}-{one.partition}" for one in sorted(found))
+            raise OffsetsGone(
+                f"group {self._group} has no committed offset of {partitions}, and its state is not empty: commit the "
+                "offsets up to which the state counts, or empty the changelog to begin anew"
+            )
 
     def _report(self, ends: Mapping[str, int]) -> None:
         done = progress(self._state.positions, ends, self._part.changelog_topics)
@@ -212,15 +265,21 @@ class Active:
     async def _process(self, clients: Clients) -> None:
         stopping = asyncio.ensure_future(self._task.stop_requested())
         reported_lag_at = 0.0
+        renew_at = time.monotonic() + FIRST_RENEWAL_S
+        left: Batches = {}
         try:
             while not self._task.stopping:
-                batches = await self._poll(clients, stopping, POLL_MS, self._options.records_max)
+                batches = left or await self._poll(clients, stopping, POLL_MS, self._options.records_max)
+                left = {}
                 if batches:
-                    await self._transaction(clients, batches, stopping)
+                    left = await self._transaction(clients, batches, stopping)
                     self._has_committed = True
+                if not left and time.monotonic() >= renew_at:
+                    renew_at = time.monotonic() + RENEW_S
+                    await self._renew_offsets(clients)
                 if time.monotonic() - reported_lag_at > INPUT_LAG_S:
                     reported_lag_at = time.monotonic()
-                    await self._tell_input_lag(clients)
+                    await self._tell_input_lag(clients, sum(map(len, left.values())))
                     if self._task.may_begin:
                         self._note_level()
         finally:
@@ -228,7 +287,7 @@ class Active:
 
     async def _poll(
         self, clients: Clients, stopping: asyncio.Future[Any], timeout_ms: int, records_max: int
-    ) -> Mapping[TopicPartition, Any]:
+    ) -> Batches:
         """Return records as soon as there are any, or nothing when the time is over or the task is to stop."""
         poll = asyncio.ensure_future(clients.input.getmany(timeout_ms=timeout_ms, max_records=records_max))
         try:
@@ -241,13 +300,11 @@ class Active:
             poll.cancel()
             await asyncio.wait((poll,))
             return {}
-        batches: Mapping[TopicPartition, Any] = poll.result()
+        batches: Batches = poll.result()
         return batches
 
-    async def _transaction(
-        self, clients: Clients, batches: Mapping[TopicPartition, Any], stopping: asyncio.Future[Any]
-    ) -> None:
-        """Process and commit some records, or nothing of them.
+    async def _transaction(self, clients: Clients, batches: Batches, stopping: asyncio.Future[Any]) -> Batches:
+        """Process and commit some records, or nothing of them; return those that are left for the next transaction.
 
         Raises:
             ProducerFenced: when somebody else has the task.
@@ -259,7 +316,7 @@ class Active:
         await producer.begin_transaction()
         self._observe(Step.BEGUN)
         try:
-            offsets = await self._fill(context, clients, batches, stopping)
+            offsets, left = await self._fill(context, clients, batches, stopping)
             self._observe(Step.PROCESSED)
             if offsets:
                 # One after the other: a broker that is to check a transaction twice at once gives the first up.
@@ -268,7 +325,7 @@ class Active:
                 if not self._task.may_process:
                     # The transaction is left open: the next owner ends it.
                     await self._task.stop_requested()
-                    return
+                    return {}
                 await self._in_time(producer.send_offsets_to_transaction(offsets, self._group))
                 self._observe(Step.OFFSETS_SENT)
             await self._in_time(producer.commit_transaction())
@@ -285,6 +342,23 @@ class Active:
         self._committed |= offsets
         self._observe(Step.COMMITTED)
         producer.raise_if_unanswered()
+        return left
+
+    async def _renew_offsets(self, clients: Clients) -> None:
+        """Commit once more where the input goes on, so that no offset grows old.
+
+        Raises:
+            ProducerFenced: when somebody else has the task.
+            KafkaError: when the cluster failed.
+        """
+        if not self._task.may_process:
+            return
+        offsets = {one: await self._in_time(clients.input.position(one)) for one in clients.partitions}
+        await clients.producer.begin_transaction()
+        await self._in_time(clients.producer.send_offsets_to_transaction(offsets, self._group))
+        await self._in_time(clients.producer.commit_transaction())
+        self._committed |= offsets
+        clients.producer.raise_if_unanswered()
 
     async def _in_time(self, call: Awaitable[Any]) -> Any:
         """Await a call for no longer than the broker keeps a transaction open; a client that hangs is given up then."""
@@ -299,22 +373,32 @@ class Active:
         self,
         context: Context,
         clients: Clients,
-        batches: Mapping[TopicPartition, Any],
+        batches: Batches,
         stopping: asyncio.Future[Any],
-    ) -> dict[TopicPartition, int]:
-        """Process records until the transaction is long enough; return where the input is to go on."""
-        # The first one is short: readers of the output have waited since the last owner stopped.
-        interval_s = self._options.commit_interval_ms / 1_000 if self._has_committed else 0.0
-        commit_at = time.monotonic() + interval_s
+    ) -> tuple[dict[TopicPartition, int], Batches]:
+        """Process records until the transaction is long enough.
+
+        Return where the input is to go on, and the records that were read and are not processed.
+        """
+        # The first one ends with the first records: readers of the output have waited since the last owner stopped.
+        longest_s = self._options.commit_interval_ms / 1_000
+        interval_s = longest_s if self._has_committed else 0.0
+        began = turn = time.monotonic()
+        commit_at, end_at = began + interval_s, began + longest_s
         offsets: dict[TopicPartition, int] = {}
         left = self._options.records_max
         while True:
             came = 0
-            for partition, records in sorted(batches.items()):
-                for record in records:
-                    # What is not processed any more is read again by the next owner.
-                    if self._task.stopping:
-                        return offsets
+            in_order = sorted(batches.items())
+            for place, (partition, records) in enumerate(in_order):
+                for number, record in enumerate(records):
+                    now = time.monotonic()
+                    if self._task.stopping or (now >= end_at and offsets):
+                        # What is left is the next transaction's, or is read again by the next owner.
+                        return offsets, {partition: records[number:], **dict(in_order[place + 1 :])}
+                    if now - turn >= TURN_S:
+                        await asyncio.sleep(0)
+                        turn = time.monotonic()
                     await self._part.process(record, context)
                     offsets[partition] = record.offset + 1
                 came += len(records)
@@ -322,14 +406,14 @@ class Active:
             context.announce()
             left_s = commit_at - time.monotonic()
             if left_s <= 0 or left <= 0 or self._task.stopping:
-                return offsets
+                return offsets, {}
             if came < FEW:
                 await asyncio.wait((stopping,), timeout=min(left_s, interval_s / GATHER))
                 left_s = commit_at - time.monotonic()
             batches = await self._poll(clients, stopping, max(0, int(left_s * 1_000)), left)
 
-    async def _tell_input_lag(self, clients: Clients) -> None:
-        lag = 0
+    async def _tell_input_lag(self, clients: Clients, unprocessed: int) -> None:
+        lag = unprocessed
         for partition in clients.partitions:
             end = clients.input.last_stable_offset(partition)
             if end is not None and end >= 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import index
 
 
 class Role(StrEnum):
@@ -71,6 +72,8 @@ class RequestKind(StrEnum):
     LEAVE = "leave"
 
 
+OFFSET_MAX = 2**63 - 1
+
 Offsets = int | Mapping[str, int]
 """A place in a task's changelog, or in each of its changelogs by topic."""
 
@@ -102,6 +105,25 @@ class MemberSettings:
     jitter_seed: int = 0
 
 
+def checked_offsets(offsets: Offsets, name: str = "an offset") -> Offsets:
+    """Return offsets as plain integers, which those of other libraries may not be.
+
+    Raises:
+        TypeError: when one is no integer.
+        ValueError: when one is below 0, or beyond 2⁶³ - 1.
+    """
+    if isinstance(offsets, Mapping):
+        return {topic: _checked_offset(offset, f"{name} of {topic}") for topic, offset in offsets.items()}
+    return _checked_offset(offsets, name)
+
+
+def _checked_offset(offset: int, name: str) -> int:
+    plain = index(offset)
+    if not 0 <= plain <= OFFSET_MAX:
+        raise ValueError(f"{name} is {plain}, which is no offset: it is at least 0, that of the record to be read next")
+    return plain
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """How far a copy of a task's state has come, in records; with nothing given it is unknown.
@@ -117,6 +139,18 @@ class Progress:
     positions: Mapping[str, int] | None = None
     end_offsets: Mapping[str, int] | None = None
     catchup_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no coordinator takes: it would refuse the whole heartbeat, and with it the lease.
+
+        Raises:
+            TypeError: when something is no integer.
+            ValueError: when something is below 0, or beyond 2⁶³ - 1.
+        """
+        for name in ("lag", "position", "end_offset", "positions", "end_offsets"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, checked_offsets(value, name))
 
     @classmethod
     def at(cls, offsets: Offsets) -> Progress:

@@ -1,0 +1,150 @@
+"""What an active does that nobody told it: ends transactions in time, heeds a stop, keeps its offsets, and gives up."""
+
+import asyncio
+import dataclasses
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import MessageSizeTooLargeError
+from tests.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, new_job, until, write
+
+from batonpass.worker.kafka import Context, active
+from batonpass.worker.kafka.changelog import Changelog
+from batonpass.worker.protocol import Role
+
+pytestmark = pytest.mark.needs("kafka")
+TASK = "0_0"
+
+
+async def committed(job: Job) -> int | None:
+    """Return the committed offset of the job's input."""
+    async with AIOKafkaConsumer(**job.connection.client_options(), group_id=job.group) as consumer:
+        found: int | None = await consumer.committed(TopicPartition(job.source, 0))
+        return found
+
+
+async def test_a_slow_function_is_committed_in_the_middle_of_a_batch(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    """However many records were read at once, a transaction is no longer than its interval, and the loop has turns."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 400)
+    owner = Owner(job.runtime(tmp_path, "a"))
+    [part] = owner.runtime._parts.values()
+    seen: list[int] = []
+
+    async def slowly(record: ConsumerRecord, context: Context) -> None:
+        await asyncio.sleep(0.01)
+        seen.append(record.offset)
+        await part.process(record, context)
+
+    owner.runtime._parts["0"] = dataclasses.replace(part, process=slowly)
+    owner.hold(TASK, Role.ACTIVE)
+    await until(lambda: len(seen) > 40)
+    assert 0 < (await committed(job) or 0) < 400
+    await until(lambda: owner.totals() == expected(400))
+    await owner.close()
+    assert await check_exactly_once(job, 400) == ["a"] * 400
+    assert seen == list(range(400))
+
+
+async def test_a_function_that_never_waits_leaves_turns_to_everything_else(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    """Heartbeats go by the same loop."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 3_000)
+    owner = Owner(job.runtime(tmp_path, "a"))
+    [part] = owner.runtime._parts.values()
+    seen = turns = 0
+
+    async def busily(record: ConsumerRecord, context: Context) -> None:
+        nonlocal seen
+        seen += 1
+        sum(range(3_000))
+        context.store("totals").put(record.key, record.value)
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 0 < seen < 3_000
+
+    owner.runtime._parts["0"] = dataclasses.replace(part, process=busily)
+    running = asyncio.create_task(other())
+    owner.hold(TASK, Role.ACTIVE)
+    await until(lambda: seen == 3_000)
+    running.cancel()
+    await owner.close()
+    assert turns > 10
+
+
+async def test_an_active_that_restores_heeds_a_stop(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nothing to commit yet, and hours of state may be left to read."""
+    job = await new_job(bootstrap, new_topic)
+    monkeypatch.setattr(Changelog, "missing", lambda _self, _ends: 1_000_000)
+    owner = Owner(job.runtime(tmp_path, "a"))
+    owner.hold(TASK, Role.ACTIVE)
+    await until(lambda: TASK in owner.progressed)
+    await asyncio.sleep(0.5)
+    await asyncio.wait_for(owner.give_up(TASK), 5)
+    assert owner.states == []
+
+
+async def test_state_without_committed_offsets_is_not_counted_twice(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    """The offsets were dropped, or the group has another name: to begin anywhere would count wrong."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 100)
+    first = Owner(job.runtime(tmp_path / "a", "a"))
+    first.hold(TASK, Role.ACTIVE)
+    await until(lambda: first.totals() == expected(100))
+    await first.give_up(TASK)
+    other = Owner(dataclasses.replace(job, group=f"{job.group}-moved").runtime(tmp_path / "b", "b"))
+    other.hold(TASK, Role.ACTIVE)
+    _, run = other.tasks[TASK]
+    with pytest.raises(active.OffsetsGone, match="has no committed offset"):
+        await asyncio.wait_for(run, 30)
+    await other.close()
+    assert await check_exactly_once(job, 100) == ["a"] * 100
+
+
+async def test_offsets_are_committed_again_before_they_grow_old(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where no input has come at all; what comes then is processed as ever."""
+    monkeypatch.setattr(active, "FIRST_RENEWAL_S", 0.1)
+    job = await new_job(bootstrap, new_topic)
+    owner = Owner(job.runtime(tmp_path, "a"))
+    owner.hold(TASK, Role.ACTIVE)
+
+    async def is_committed() -> bool:
+        return await committed(job) == 0
+
+    await until(is_committed)
+    await write(job, 50)
+    await until(lambda: owner.totals() == expected(50))
+    await owner.close()
+    assert await check_exactly_once(job, 50) == ["a"] * 50
+
+
+async def test_a_record_that_is_too_large_is_a_failure(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:
+    """To try again would not make it smaller, so the task is not shown as running for ever."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 1)
+    owner = Owner(job.runtime(tmp_path, "a"))
+    [part] = owner.runtime._parts.values()
+
+    async def boast(_record: ConsumerRecord, context: Context) -> None:
+        await context.send(job.output, b"x" * 2_000_000, partition=0)
+
+    owner.runtime._parts["0"] = dataclasses.replace(part, process=boast)
+    owner.hold(TASK, Role.ACTIVE)
+    _, run = owner.tasks[TASK]
+    with pytest.raises(MessageSizeTooLargeError):
+        await asyncio.wait_for(run, 30)
+    await owner.close()
