@@ -67,9 +67,9 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
         }
         Object racks = named.getOrDefault(
             StreamsConfig.RACK_AWARE_ASSIGNMENT_STRATEGY_CONFIG, StreamsConfig.RACK_AWARE_ASSIGNMENT_STRATEGY_NONE);
-        if (settings.mode() != Settings.Mode.ASSIGN && !StreamsConfig.RACK_AWARE_ASSIGNMENT_STRATEGY_NONE.equals(racks)) {
+        if (!StreamsConfig.RACK_AWARE_ASSIGNMENT_STRATEGY_NONE.equals(racks)) {
             problems.add(StreamsConfig.RACK_AWARE_ASSIGNMENT_STRATEGY_CONFIG + " is '" + racks + "', which only Kafka's own"
-                + " call of its assignor can follow; with " + Settings.MODE + " shadow or off it would not be followed");
+                + " call of its assignor can follow; here it is followed in no mode");
         }
         if (!problems.isEmpty()) {
             throw new ConfigException(String.join("; ", problems));

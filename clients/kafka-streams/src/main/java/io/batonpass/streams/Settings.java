@@ -10,6 +10,8 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
+import java.util.TreeSet;
 
 /**
  * What the application was configured with, read without ever throwing: a bad value is a problem in words.
@@ -37,6 +39,10 @@ record Settings(
     static final String RETRY_MS = "batonpass.retry.ms";
     static final String MAX_ANSWER_BYTES = "batonpass.max.answer.bytes";
 
+    private static final String OURS = "batonpass.";
+    private static final Set<String> KNOWN =
+        Set.of(URL, TOKEN, TOKEN_FILE, GROUP, MODE, TIMEOUT_MS, RETRY_MS, MAX_ANSWER_BYTES);
+
     /** In the shadow nobody waits for an answer, and one that is lost is missing from what the trial shows. */
     private static final Duration SHADOW_TIMEOUT = Duration.ofSeconds(10);
     private static final int MAX_GROUP = 255;
@@ -53,6 +59,7 @@ record Settings(
 
     static Settings of(Map<String, ?> configs) {
         Reader reader = new Reader(configs);
+        reader.names();
         Mode mode = reader.mode();
         List<URI> urls = reader.urls(mode);
         Duration timeout = Duration.ofMillis(reader.number(TIMEOUT_MS, 500, 50, 10_000));
@@ -96,6 +103,13 @@ record Settings(
         Optional<String> text(String key) {
             return Optional.ofNullable(configs.get(key)).map(value -> value.toString().strip())
                 .filter(value -> !value.isEmpty());
+        }
+
+        /** A misspelled name would mean its default, and that of the mode is to assign. */
+        void names() {
+            configs.keySet().stream().filter(name -> name.startsWith(OURS) && !KNOWN.contains(name)).sorted()
+                .forEach(name -> problems.add(Words.shown(name) + " is no setting; there are "
+                    + String.join(", ", new TreeSet<>(KNOWN))));
         }
 
         Mode mode() {

@@ -288,7 +288,7 @@ class BatonpassTaskAssignorTest {
         Map<String, Object> configs = good();
         configs.put("task.assignor.class", BatonpassTaskAssignor.class);
         configs.put("group.protocol", "CLASSIC");
-        configs.put("rack.aware.assignment.strategy", "min_traffic");
+        configs.put("rack.aware.assignment.strategy", "none");
         BatonpassTaskAssignor.check(configs);
     }
 
@@ -298,6 +298,8 @@ class BatonpassTaskAssignorTest {
         "group.protocol, STREAMS, shadow",
         "task.assignor.class, org.example.Other, assign",
         "batonpass.url, '', assign",
+        "batonpass.mod, shadow, assign",
+        "rack.aware.assignment.strategy, min_traffic, assign",
         "rack.aware.assignment.strategy, min_traffic, shadow",
         "rack.aware.assignment.strategy, balance_subtopology, off",
     })

@@ -43,6 +43,14 @@ class SettingsTest {
     }
 
     @Test
+    void aMisspelledNameIsAProblem() {
+        Settings settings = with("batonpass.mod", "shadow");
+        assertEquals(1, settings.problems().size());
+        assertTrue(settings.problems().get(0).startsWith("batonpass.mod is no setting; there are batonpass.group, "));
+        assertEquals(List.of(), with("consumer.batonpass.mod", "x").problems());
+    }
+
+    @Test
     void severalAddressesAreTriedInTheirOrder() {
         Settings settings = with("batonpass.url", " http://one:1/, https://two/path// ,");
         assertEquals(List.of(URI.create("http://one:1"), URI.create("https://two/path")), settings.urls());
