@@ -450,6 +450,20 @@ def clients_of(transport: KafkaTransport) -> tuple[AIOKafkaProducer, AIOKafkaCon
     return transport._producer, transport._consumer
 
 
+async def test_a_transport_that_connects_anew_misses_nothing(connection: KafkaConnection, topics: TopicNames) -> None:
+    """What was written while its reader had failed is not written again."""
+    transport = KafkaTransport(connection, prefix=topics.prefix)
+    await transport._start()
+    assert transport._listening is not None
+    transport._listening.cancel()
+    await asyncio.wait([transport._listening])
+    async with AIOKafkaProducer(**connection.client_options()) as producer:
+        await producer.send_and_wait(topics.assignments, b'{"member_epoch": 7}', key=b"orders/m1")
+    await transport._start()
+    await until(lambda: transport._records.get("orders/m1", (0, None))[1] == {"member_epoch": 7})
+    await transport.aclose()
+
+
 async def test_a_transport_that_connects_anew_leaves_nothing_behind(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:
