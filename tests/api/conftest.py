@@ -128,6 +128,7 @@ class Told:
     refusals: list[str] = field(default_factory=list)
     lines: list[tuple[str, str, str, str]] = field(default_factory=list)
     failures: list[tuple[BaseException, str, str]] = field(default_factory=list)
+    failures_counted: int = 0
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
         """Note a call."""
@@ -140,6 +141,10 @@ class Told:
             self.refusals.append(told[0])
         else:
             self.lines.append((told[0].type, *told[1:]))
+
+    def call_failed(self) -> None:
+        """Count a failure of the program."""
+        self.failures_counted += 1
 
     def failed(self, error: BaseException, call: str, cause: str) -> None:
         """Note a failure of the program."""

@@ -309,6 +309,7 @@ async def test_a_failure_of_the_program_is_told_with_its_id_and_is_a_500() -> No
             "c-9",
         )
         ((error, call, cause),) = api.told.failures
+        assert api.told.failures_counted == 1
         assert (str(error), call, cause) == ("broken scrape", "GET /metrics", "c-9")
         assert (await api.client.get("/livez")).status_code == 200
         api.told.failures.clear()

@@ -47,6 +47,9 @@ class Meter(Protocol):
     def refused(self, reason: str) -> None:
         """Called when a call was refused; ``reason`` is the type of the problem."""
 
+    def call_failed(self) -> None:
+        """Called when the program failed on a call."""
+
 
 class Journal(Protocol):
     """Who writes down what happens to calls; it must not raise."""
@@ -110,6 +113,7 @@ class Admission:
             await self._refuse(context, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the next request is served
             self._policy.journal.failed(error, f"{scope['method']} {context.call.path}", context.request_id)
+            self._policy.meter.call_failed()
             if not context.started:
                 await context.refuse(Defect("the coordinator failed on this request; its log says how"))
         call = context.call

@@ -91,7 +91,7 @@ class Counts(Observer):
         meaning = "Target load per capacity, highest less lowest member."
         self._imbalance = Gauge("batonpass_group_imbalance", meaning, ("group",), registry=self.registry)
         self._laws = self._counter("laws_broken", "Decisions dropped because they would break a law.", "law")
-        self._defects = self._counter("defects", "Inputs on which the program failed.")
+        self._defects = self._counter("defects", "Inputs and calls on which the program failed.")
 
     def _count_commits(self) -> None:
         kind = ("group", "kind")
@@ -188,6 +188,10 @@ class Counts(Observer):
 
     def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:  # noqa: ARG002 - the log says which
         """Count an input that made the program fail."""
+        self._defects.inc()
+
+    def call_failed(self) -> None:
+        """Count a call on which the program failed outside of a decision."""
         self._defects.inc()
 
     def stalled(self, gap_ms: float) -> None:
