@@ -22,6 +22,7 @@ from batonpass.core.model import Group
 from batonpass.core.policy import Policy
 from batonpass.core.records import ProbeScheduled
 from batonpass.core.soft import Soft
+from batonpass.postgres import upkeep as upkeep_module
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.connect import connect
 from batonpass.postgres.record_log import PostgresRecordLog
@@ -105,6 +106,29 @@ async def test_days_are_made_ahead_with_what_the_rest_holds_of_them(own_engine: 
     for table in PARTITIONED:
         parts = "select count(*) from pg_inherits where inhparent = to_regclass(:name)"
         assert await sql(own_engine, parts, name=table.name) == [DAYS_AHEAD + 2]
+
+
+async def test_work_that_fails_is_told_once(
+    own_engine: AsyncEngine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fills because nothing is deleted should not be the first sign of it."""
+    monkeypatch.setattr(upkeep_module, "RETRY_S", 0.01)
+    upkeep, turns = Upkeep(own_engine), 0
+
+    async def fails(_now: datetime) -> None:
+        nonlocal turns
+        turns += 1
+        raise StoreUnavailable("must be owner of table traces")
+
+    monkeypatch.setattr(upkeep, "turn", fails)
+    running = asyncio.create_task(upkeep.run())
+    while turns < 5:
+        await asyncio.sleep(0.01)
+    running.cancel()
+    told = [record.getMessage() for record in caplog.records if record.name == "batonpass.postgres"]
+    assert told == [
+        "no days are made, and no old rows deleted; tried again every 0.01 s: must be owner of table traces"
+    ]
 
 
 async def test_old_days_are_dropped(own_engine: AsyncEngine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
 
 if TYPE_CHECKING:
     from batonpass.runtime.history import StoredEvent
+
+log = logging.getLogger("batonpass.kafka")
 
 BATCH = 500
 IDLE_S = 0.5
@@ -43,6 +46,7 @@ class EventPublisher:
 
     async def run(self) -> None:
         """Pass events on until cancelled; what was not acknowledged by the cluster is passed on again."""
+        is_failing = False
         while True:
             try:
                 await make_topics(self._connection.client_options(), {self._topics.events: {}})
@@ -50,7 +54,11 @@ class EventPublisher:
                     while True:
                         if not self._mine() or not await self.pass_on(producer):
                             await asyncio.sleep(IDLE_S)
-            except (KafkaError, OSError, StoreUnavailable):
+                        is_failing = False
+            except (KafkaError, OSError, StoreUnavailable) as error:
+                if not is_failing:
+                    log.warning("events cannot be passed on; tried again every %s s: %r", AGAIN_S, error)
+                is_failing = True
                 await asyncio.sleep(AGAIN_S)
 
     async def pass_on(self, producer: AIOKafkaProducer) -> int:

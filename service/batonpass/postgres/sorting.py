@@ -8,7 +8,7 @@ left as rows, in one statement: so every change is seen exactly once, wherever i
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 from typing import Final
 
 from sqlalchemy import text
@@ -19,6 +19,8 @@ from batonpass.advisory_locks import SORTING_LOCK
 from batonpass.postgres.connect import transacting
 from batonpass.postgres.tables import assignment_events, batches_as_rows
 from batonpass.runtime.ports import StoreUnavailable
+
+log = logging.getLogger("batonpass.postgres")
 
 BATCHES_AT_ONCE: Final = 100
 EVERY_S: Final = 5.0
@@ -49,9 +51,16 @@ async def sort_some(engine: AsyncEngine) -> bool:
 
 async def keep_sorted(engine: AsyncEngine) -> None:
     """Move what is there, every few seconds, until cancelled."""
+    is_failing = False
     while True:
         more = False
-        with contextlib.suppress(StoreUnavailable, DBAPIError):
+        try:
             more = await sort_some(engine)
+        except (StoreUnavailable, DBAPIError) as error:
+            if not is_failing:
+                log.warning("changes cannot be sorted, and pile up; tried again every %s s: %s", EVERY_S, error)
+            is_failing = True
+        else:
+            is_failing = False
         # In between, appends go first.
         await asyncio.sleep(PAUSE_S if more else EVERY_S)

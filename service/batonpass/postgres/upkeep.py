@@ -8,6 +8,7 @@ no lock is waited for while others wait behind: what cannot be had at once is tr
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -23,6 +24,8 @@ from batonpass.postgres.connect import reaching, transacting
 from batonpass.postgres.snapshots import KEPT
 from batonpass.postgres.tables import PARTITIONED, assignment_events, samples, traces
 from batonpass.runtime.ports import StoreUnavailable
+
+log = logging.getLogger("batonpass.postgres")
 
 DAYS_AHEAD: Final = 4
 CHUNK: Final = 5_000
@@ -115,12 +118,17 @@ class Upkeep:
 
     async def run(self) -> None:
         """Take a turn now and every hour, until cancelled."""
+        is_failing = False
         while True:
             try:
                 await self.turn(datetime.now(UTC))
-            except (StoreUnavailable, DBAPIError):
+            except (StoreUnavailable, DBAPIError) as error:
+                if not is_failing:
+                    log.warning("no days are made, and no old rows deleted; tried again every %s s: %s", RETRY_S, error)
+                is_failing = True
                 await asyncio.sleep(RETRY_S)
             else:
+                is_failing = False
                 await asyncio.sleep(TURN_S)
 
     async def turn(self, now: datetime) -> None:
