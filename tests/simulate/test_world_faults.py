@@ -19,7 +19,7 @@ from batonpass.core.reasons import Reason
 from batonpass.core.records import GrantsHeld, Record
 from batonpass.core.soft import Soft
 from batonpass.simulate import checks, coordinator
-from batonpass.simulate.coordinator import Coordinator, Fate, Store
+from batonpass.simulate.coordinator import Fate, SimulatedCoordinator, Store
 from batonpass.simulate.faults import FAULTS
 from batonpass.simulate.plan import Event, narrowed
 from batonpass.simulate.run import Outcome, run_world
@@ -48,14 +48,14 @@ def test_a_hundred_thousand_steps_keep_every_law(first_seed: int) -> None:
 def test_a_coordinator_is_woken_by_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timer that was set sooner takes the place of the one before; a store that is out sets no more of them."""
     ticks = 0
-    decided = Coordinator.decide
+    decided = SimulatedCoordinator.decide
 
-    def counted(self: Coordinator, item: Input) -> object:
+    def counted(self: SimulatedCoordinator, item: Input) -> object:
         nonlocal ticks
         ticks += isinstance(item, Tick)
         return decided(self, item)
 
-    monkeypatch.setattr(Coordinator, "decide", counted)
+    monkeypatch.setattr(SimulatedCoordinator, "decide", counted)
     outcome = run_world(draw(17), most_steps=2_000)
     assert 0 < ticks < outcome.steps / 10
 
@@ -65,7 +65,7 @@ def test_one_owner_is_judged_again_a_session_after_a_loss_is_noticed(monkeypatch
     noticed: list[tuple[int, int]] = []
     commit = checks.Checks.on_commit
 
-    def watched(self: checks.Checks, leader: Coordinator, decision: Decision) -> None:
+    def watched(self: checks.Checks, leader: SimulatedCoordinator, decision: Decision) -> None:
         commit(self, leader, decision)
         if any(isinstance(record, GrantsHeld) and record.adopting for record in decision.records):
             noticed.append((self.excused_until_ms - self._around.now_ms, decision.after.longest_session_ms))
@@ -204,7 +204,7 @@ def test_a_record_that_is_kept_back_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_coordinator_that_never_wakes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """L9: a group that nobody looks at again does not come to rest, and that is found."""
-    monkeypatch.setattr(Coordinator, "_arm", lambda _self, _wake_at_ms: None)
+    monkeypatch.setattr(SimulatedCoordinator, "_arm", lambda _self, _wake_at_ms: None)
     assert breaks_first(range(6), "L9")
 
 

@@ -20,7 +20,7 @@ from batonpass.core.invariants import Transition, Violation, check_group, check_
 from batonpass.core.model import ActiveState, Cause, Group, Role
 from batonpass.core.pmap import PMap
 from batonpass.core.soft import Soft, TaskReport
-from batonpass.simulate.coordinator import POLICY, Coordinator, Store
+from batonpass.simulate.coordinator import POLICY, SimulatedCoordinator, Store
 from batonpass.simulate.tasks import Task, name_of
 from batonpass.simulate.worker import Surroundings, Worker
 
@@ -118,7 +118,7 @@ class Checks:
 
     # --- decisions ----------------------------------------------------------------------------------------------
 
-    def on_decision(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
+    def on_decision(self, coordinator: SimulatedCoordinator, item: Input, decision: Decision) -> None:
         """Check a decision before it is appended."""
         inputs = (item,)
         self.decisions += 1
@@ -140,7 +140,7 @@ class Checks:
             if isinstance(record, r.MemberGone) and record.cause is Cause.EXPIRED:
                 self._check_silence(coordinator, record.member_id)
 
-    def _decide_again(self, coordinator: Coordinator, inputs: tuple[Input, ...], decision: Decision) -> None:
+    def _decide_again(self, coordinator: SimulatedCoordinator, inputs: tuple[Input, ...], decision: Decision) -> None:
         """Decide once more, on the same state built in another order (L10)."""
         group, soft = reordered(coordinator.group, coordinator.soft)
         again = decide(group, soft, inputs, coordinator.clock_ms, POLICY)
@@ -154,7 +154,7 @@ class Checks:
         if again.after != decision.after or again.soft != decision.soft:
             self.fail("L10", "the same input led to another state")
 
-    def _check_silence(self, coordinator: Coordinator, member_id: MemberId) -> None:
+    def _check_silence(self, coordinator: SimulatedCoordinator, member_id: MemberId) -> None:
         """Nobody is expired for a silence that was the coordinator's own (L5)."""
         # A member is judged by what it was answered, which may be less than what is answered now.
         timeout_ms = self.least_timeout_ms
@@ -163,7 +163,7 @@ class Checks:
         if self._around.now_ms - since_ms < timeout_ms:
             self.fail("L5", f"expired {self._around.now_ms - since_ms} ms after it was heard", None, member_id)
 
-    def on_commit(self, coordinator: Coordinator, decision: Decision) -> None:
+    def on_commit(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
         """Check that nobody else has written, and count what was committed: generations, and handovers by task."""
         before = coordinator.group
         if self._store.history[-1][0].version != before.version:

@@ -90,16 +90,16 @@ class Store:
 class CoordinatorObserver:
     """Receives what coordinators do. Methods do nothing by default."""
 
-    def loaded(self, coordinator: Coordinator) -> None:
+    def loaded(self, coordinator: SimulatedCoordinator) -> None:
         """Called when a coordinator has started, with the group from the store and nothing known of members."""
 
-    def decided(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
+    def decided(self, coordinator: SimulatedCoordinator, item: Input, decision: Decision) -> None:
         """Called with a decision before it is appended; the coordinator still has the state that it was made on."""
 
-    def committed(self, coordinator: Coordinator, decision: Decision) -> None:
+    def committed(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
         """Called when a decision's records were appended; the coordinator has not taken them yet."""
 
-    def died(self, coordinator: Coordinator) -> None:
+    def died(self, coordinator: SimulatedCoordinator) -> None:
         """Called when a coordinator died between an append and its answer."""
 
     def noted(self, line: str) -> None:
@@ -115,7 +115,7 @@ class _Poll:
     respond: Respond
 
 
-class Coordinator:
+class SimulatedCoordinator:
     """One coordinator process that serves the group, or believes so."""
 
     def __init__(

@@ -24,7 +24,7 @@ from batonpass.core.inputs import (
     ResumeRequest,
 )
 from batonpass.core.model import PauseScope, Subtopology, Topology
-from batonpass.simulate.coordinator import LEASE_MS, Coordinator
+from batonpass.simulate.coordinator import LEASE_MS, SimulatedCoordinator
 from batonpass.simulate.plan import Event, draw_worker, seeded
 from batonpass.simulate.tasks import Task, task_of
 from batonpass.simulate.worker import Worker
@@ -457,7 +457,7 @@ def split(world: World, chance: Random) -> None:
         world.later(chance.randint(8_000, 15_000), _mend, old)
 
 
-def _mend(coordinator: Coordinator) -> None:
+def _mend(coordinator: SimulatedCoordinator) -> None:
     coordinator.is_cut_from_store = False
 
 

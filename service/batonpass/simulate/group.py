@@ -26,7 +26,7 @@ from batonpass.core.decide import Decision
 from batonpass.core.inputs import Input, Tick
 from batonpass.core.model import Group
 from batonpass.core.soft import Soft
-from batonpass.simulate.coordinator import Coordinator, CoordinatorObserver
+from batonpass.simulate.coordinator import CoordinatorObserver, SimulatedCoordinator
 from batonpass.simulate.copies import Rates
 from batonpass.simulate.costs import Account, ChangeCost, GroupOutcome, Stint
 from batonpass.simulate.plan import Pace, WorkerPlan, WorldPlan
@@ -371,12 +371,12 @@ class BatonpassGroup(CoordinatorObserver):
 
     # --- what the coordinator does ------------------------------------------------------------------------------
 
-    def decided(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
+    def decided(self, coordinator: SimulatedCoordinator, item: Input, decision: Decision) -> None:
         """Pass a decision that writes records on to whoever observes."""
         if decision.records and self._observe is not None:
             self._observe(coordinator.group, coordinator.soft, item, decision, coordinator.clock_ms)
 
-    def committed(self, coordinator: Coordinator, decision: Decision) -> None:
+    def committed(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
         """Take note of who has been granted what."""
         del coordinator
         owners = {task: owner for task, owner in self._owners_of(decision.after).items() if task in self._stateful}

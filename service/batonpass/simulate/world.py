@@ -17,7 +17,7 @@ from batonpass.core.model import Group, Topology
 from batonpass.core.replies import Reply
 from batonpass.simulate.checks import Checks
 from batonpass.simulate.clock import Clock
-from batonpass.simulate.coordinator import Coordinator, CoordinatorObserver, Store
+from batonpass.simulate.coordinator import CoordinatorObserver, SimulatedCoordinator, Store
 from batonpass.simulate.copies import Copies, Rates
 from batonpass.simulate.plan import WireFaults, WorkerPlan, WorldPlan, seeded
 from batonpass.simulate.tasks import Task, name_of, task_of
@@ -65,7 +65,7 @@ class World(CoordinatorObserver):
         self._audience = audience or CoordinatorObserver()
         self._trace = trace
         self.recent: deque[str] = deque(maxlen=TRACE_LINES)
-        self.coordinators: list[Coordinator] = []
+        self.coordinators: list[SimulatedCoordinator] = []
         self.leader = self.new_coordinator()
         for worker in plan.workers:
             self.add_worker(worker)
@@ -166,16 +166,16 @@ class World(CoordinatorObserver):
 
     # --- coordinators -------------------------------------------------------------------------------------------
 
-    def new_coordinator(self) -> Coordinator:
+    def new_coordinator(self) -> SimulatedCoordinator:
         """Return a coordinator that has not started yet, with a clock of its own."""
         number = len(self.coordinators)
         skews = self.plan.clock_skews_ms
         skew_ms = seeded(self.plan.seed, "clock", number).choice(skews)
-        coordinator = Coordinator(f"c{number}", self.clock, self.store, self, clock_offset_ms=skew_ms)
+        coordinator = SimulatedCoordinator(f"c{number}", self.clock, self.store, self, clock_offset_ms=skew_ms)
         self.coordinators.append(coordinator)
         return coordinator
 
-    def died(self, coordinator: Coordinator, back_in_ms: int | None = None) -> None:
+    def died(self, coordinator: SimulatedCoordinator, back_in_ms: int | None = None) -> None:
         """End a coordinator; where it led, another one starts after a while."""
         if not coordinator.is_up:
             return
@@ -184,7 +184,7 @@ class World(CoordinatorObserver):
             wait_ms = self.chance.randint(50, 4_000) if back_in_ms is None else back_in_ms
             self.clock.after(wait_ms, self.take_over, coordinator)
 
-    def take_over(self, last: Coordinator) -> None:
+    def take_over(self, last: SimulatedCoordinator) -> None:
         """Start a new leader after ``last``, unless there is one."""
         if self.leader is not last:
             return
@@ -215,18 +215,18 @@ class World(CoordinatorObserver):
         if_match = group.revision if group.declared else None
         return self.operate(GroupDeclaration(group.id, topology, config, if_match))
 
-    def loaded(self, coordinator: Coordinator) -> None:
+    def loaded(self, coordinator: SimulatedCoordinator) -> None:
         """Look at the laws."""
         if self._check_laws:
             self.checks.on_load(coordinator.group)
 
-    def decided(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
+    def decided(self, coordinator: SimulatedCoordinator, item: Input, decision: Decision) -> None:
         """Look at the laws, and pass it on."""
         if self._check_laws:
             self.checks.on_decision(coordinator, item, decision)
         self._audience.decided(coordinator, item, decision)
 
-    def committed(self, coordinator: Coordinator, decision: Decision) -> None:
+    def committed(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
         """Look at the laws, and pass it on."""
         if self._check_laws:
             self.checks.on_commit(coordinator, decision)
@@ -265,7 +265,7 @@ class World(CoordinatorObserver):
         coordinator = self.leader if self.leader.is_up and self.net.random() < 0.7 else self.net.choice(up)
         self._serve(coordinator, worker, process, request)
 
-    def _serve(self, coordinator: Coordinator, worker: Worker, process: int, request: Request) -> None:
+    def _serve(self, coordinator: SimulatedCoordinator, worker: Worker, process: int, request: Request) -> None:
         if not coordinator.is_up:
             self._no_answer(worker, process, request)
             return
