@@ -2,10 +2,12 @@
 
 Every warmup needs a slot, and so does every copy of a task beyond ``1 + num_standby_replicas``. A task uses as many
 slots as the larger of the two numbers. A takeover of a task without an owner, and copies up to that number, need no
-slot and are never queued. Drains have a budget of their own.
+slot and are never queued. Drains have a budget of their own. A slot of a handover is free once the new owner runs:
+until then the last owner keeps its copy (``copies``), which may be one beyond the number.
 
-Order: copies for drains first, then actives before standbys, then the most overloaded owner, then the shortest
-estimated catch-up, then task id. A step that frees a slot gives it out again.
+Order: copies for drains first, then actives before standbys, then the owner with the highest load for its capacity,
+then the shortest estimated catch-up, then the least lag, then the tasks' order. A step that frees a slot gives it out
+again.
 """
 
 from __future__ import annotations
@@ -152,8 +154,8 @@ class _Order(NamedTuple):
     needs_slot: bool
     for_balance: bool
     for_standby: bool
-    spare: float
-    """The owner's load, negated, so that the most overloaded owner comes first."""
+    owner_load: float
+    """The owner's load for its capacity, negated, so that the highest comes first."""
 
 
 def give_slots(view: View, task_plans: list[TaskPlan], queue: Iterable[Task] = ()) -> Slots:
@@ -253,7 +255,7 @@ def _why_held_back(view: View, slots: Slots, plan: TaskPlan) -> HeldBack | None:
         held = _why_not_granted(view, task)
         if held is not None:
             return HeldBack(task.id, choice.active, held)
-    if choice.active == task.target is not None and choice.held is not Held.FAILED:
+    if task.target is not None and choice.active == task.target and choice.held is not Held.FAILED:
         return None
     task_index = table.index_of.get(task.id)
     if task_index is None or wants_slot or (not table.stateful[task_index] and choice.held is None):

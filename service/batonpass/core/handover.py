@@ -169,9 +169,9 @@ def _held_for_overdue(view: View, task: Task, owner: Member) -> Held | None:
 def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | None:
     """Hold a handover if the target could not be granted the task yet. The task would stand still meanwhile.
 
-    That is so while grants are held, and while an earlier handover of either member is under way. A member that has to
-    confirm a revocation is granted nothing (``reconcile``): as the target of a handover, it would make the owner stop
-    too early. An owner that is about to be granted another task would get that task later if it had to stop one now.
+    That is so while grants are held, and in two cases of an earlier handover. A target that has to confirm a revocation
+    is granted nothing until then (``reconcile``): the owner would stop too early. An owner that is about to be granted
+    another task would get that task later if it had to stop one now. A revocation of the owner's own holds nothing.
     Handovers under way never wait for held ones: they end with their confirmations, or with the time limit of these.
     """
     if view.as_if_released:

@@ -2,7 +2,9 @@
 
 The proof is a member that reports an epoch or a fencing token above those in the log. It is not fenced for that. Epochs
 and tokens rise above the highest reported, members' running tasks are adopted as theirs, an alarm is raised, and
-nothing is granted for one session timeout, by which time every member that runs a task has reported it.
+nothing is granted for the longest session timeout of the group, by which time every member that runs a task has
+reported it. Each further member that is ahead of the log, and each silent one that may run what another reports, makes
+that longer.
 
 A report alone does not take tasks from others. If the log gives a task to another live member that reports running it
 too, the task stays with that member. Until that member has reported, or its lease is over, nothing is decided.
@@ -45,9 +47,9 @@ def knows_more_than_the_log(group: Group, member: Member, epoch: int, reports: M
 def believe(draft: DecisionDraft, member: Member, item: Heartbeat) -> InvalidRequest | None:
     """Recover after a heartbeat that is ahead of the log: raise epochs and tokens, hold grants, ask for full reports.
 
-    The member's epoch becomes exactly the one that it reports. Its assignment in the log is outdated and must not be
-    sent to it. Its next assignment is made from its own full report (``adopt``). Returns the refusal of an epoch or a
-    token that cannot be believed.
+    The member's epoch becomes the one that it reports. Its assignment in the log is outdated and must not be sent to
+    it. Its next assignment, at the next epoch, is made from its own full report (``adopt``). Returns the refusal of an
+    epoch or a token that cannot be believed.
     """
     refused = _refuse_implausible(draft.group, member, item)
     if refused is not None:

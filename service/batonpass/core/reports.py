@@ -220,6 +220,7 @@ def _confirmed_releases(
     for task_id in sorted(member.revoking):
         revocation = member.revoking[task_id]
         if revocation.epoch > item.member_epoch:
+            # The member had not seen the revocation when it said this: what it does not run yet it may still start.
             continue
         report = tasks.get(task_id)
         held = report is not None and (report.role == "active" if revocation.active else report.role != "none")

@@ -82,7 +82,7 @@ The last is ``UNASSIGNED`` if the copy has to wait.
 """
 
 
-class Choice(Protocol):
+class Preference(Protocol):
     """How to choose among the tasks of a class, and among the members that they go to."""
 
     def choose(self, task_class: TaskClass, places: deque[int], amount: int) -> list[int]:
@@ -127,7 +127,7 @@ class Exchange:
     even: Floats
     width: Floats
     solver: Solver
-    choice: Choice | None = None
+    choice: Preference | None = None
 
     def solve(self, classes: Sequence[TaskClass]) -> list[Move]:
         """Return the best exchange of these classes.
@@ -342,7 +342,7 @@ def _growth(count: Ints, even: Floats, width: Floats) -> Ints:
 class _Dealing:
     """Deals the flow to tasks: classes in order, their tasks in order, the places of a hub in turn."""
 
-    def __init__(self, classes: Sequence[TaskClass], choice: Choice | None) -> None:
+    def __init__(self, classes: Sequence[TaskClass], choice: Preference | None) -> None:
         self._classes = classes
         self._choice = choice
         self._places: dict[int, deque[int]] = {}
@@ -404,7 +404,7 @@ class _Dealing:
             places.remove(member)
         return [*suitable, *(places.popleft() for _ in range(amount - len(suitable)))]
 
-    def _deal(self, choice: Choice, task_class: TaskClass, tasks: deque[int], places: deque[int]) -> Move | None:
+    def _deal(self, choice: Preference, task_class: TaskClass, tasks: deque[int], places: deque[int]) -> Move | None:
         """Deal one copy: the first task and place that suit each other, or else the first that are acceptable."""
         move: Move = tasks[0], task_class.home, places[0]
         if choice.suits(move):
@@ -422,7 +422,7 @@ class _Dealing:
 
 
 def _first_that_suits(
-    choice: Choice, task_class: TaskClass, tasks: Sequence[int], places: Sequence[int]
+    choice: Preference, task_class: TaskClass, tasks: Sequence[int], places: Sequence[int]
 ) -> Move | None:
     """Return the first move that suits, among a few; failing that, the first acceptable one, among all."""
     fallback: Move | None = None
