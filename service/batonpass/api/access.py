@@ -163,10 +163,13 @@ class Gate:
         asking = self._asking.get(digest)
         if asking is not None:
             return asking
-        if self._waiting[address] >= self._lookups_each_address:
+        # One that was good once is not kept from its lookup by made-up ones: whether it still is would stay unknown.
+        is_known = digest in self._known
+        if not is_known and self._waiting[address] >= self._lookups_each_address:
             detail = f"{self._lookups_each_address} tokens from {address or 'this address'} are being looked up already"
             raise LimitExceeded(detail, retry_after_ms=RETRY_AFTER_MS)
-        if self._monotonic() < self._rest_until or len(self._asking) >= LOOKUPS_WAITING_MAX:
+        is_full = not is_known and len(self._asking) >= LOOKUPS_WAITING_MAX
+        if is_full or self._monotonic() < self._rest_until:
             raise StoreUnavailable("tokens cannot be looked up now", retry_after_ms=RETRY_AFTER_MS)
         self._waiting[address] += 1
         asking = self._asking[digest] = asyncio.create_task(self._look_up(secret, digest, address))
