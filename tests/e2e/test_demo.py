@@ -132,7 +132,7 @@ def test_orders_are_carried_out(demo: Up, beside: str, tmp_path: Path) -> None:
     assert demo.run("groups", "declare", beside, str(tmp_path / "more.toml")).exit_code == 0
     assert demo.ask("groups", "show", beside)["config"]["num_standby_replicas"] == 1
     assert demo.run("groups", "delete", beside).exit_code == REFUSED
-    assert demo.run("evict", beside, "silent", "--dead", "--reason", "gone").exit_code == 0
+    assert demo.run("evict", beside, "m1", "--dead", "--reason", "gone").exit_code == 0
     assert demo.run("members", beside).stdout == f"Group {beside} has no members.\n"
     assert demo.run("groups", "delete", beside).exit_code == 0
     assert demo.run("groups", "show", beside).exit_code == NOT_THERE

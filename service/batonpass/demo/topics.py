@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
@@ -84,6 +84,8 @@ async def led(admin: AIOKafkaAdminClient, topic: str, partitions: int) -> None:
 async def preload(job: Job) -> int:
     """Write a state of every customer to the changelog; return how many records that were.
 
+    That is the state before all input, and the group's committed offsets say so: a worker refuses state without any.
+
     Raises:
         KafkaError: when the broker does not take them.
     """
@@ -100,6 +102,11 @@ async def preload(job: Job) -> int:
         await asyncio.gather(*sent)
     finally:
         await producer.stop()
+    options = connection(job.bootstrap, "batonpass-demo").client_options()
+    async with AIOKafkaConsumer(**options, group_id=job.group, enable_auto_commit=False) as consumer:
+        partitions = [TopicPartition(job.source, number) for number in range(job.tasks)]
+        consumer.assign(partitions)
+        await consumer.commit(dict.fromkeys(partitions, 0))
     return job.customers * job.tasks
 
 

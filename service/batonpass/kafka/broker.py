@@ -45,6 +45,8 @@ SETTINGS = MappingProxyType(
         "group.initial.rebalance.delay.ms": "0",
         # The topics of the broker's own have one copy, and few partitions, or a first transaction takes seconds.
         "offsets.topic.replication.factor": "1",
+        # What was committed stays, though nothing was started for weeks.
+        "offsets.retention.minutes": "2147483647",
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
