@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 import structlog
 import uvicorn
-from aiokafka.errors import NotLeaderForPartitionError, TopicAuthorizationFailedError
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    NotLeaderForPartitionError,
+    TopicAuthorizationFailedError,
+)
 from tests.api.conftest import serving
 
 from batonpass import logs
@@ -159,7 +163,7 @@ def test_what_libraries_write_takes_the_same_form() -> None:
     assert (line["event"], line["logger"], line["level"]) == ("cannot listen", "uvicorn.error", "error")
 
 
-@pytest.mark.parametrize(("level", "told"), [("info", 1), ("debug", 3)])
+@pytest.mark.parametrize(("level", "told"), [("info", 1), ("debug", 4)])
 def test_what_kafkas_client_gets_over_by_itself_is_no_warning(level: str, told: int) -> None:
     """A partition that is getting its leader is no news, unless one looks for mistakes; other troubles always are."""
     stream = io.StringIO()
@@ -169,6 +173,7 @@ def test_what_kafkas_client_gets_over_by_itself_is_no_warning(level: str, told: 
         "Got error produce response on topic-partition %s, retrying. Error: %s", 1, NotLeaderForPartitionError
     )
     client.warning("Got error produce response: %s", NotLeaderForPartitionError())
+    client.error("Group Coordinator Request failed: %s", GroupCoordinatorNotAvailableError())
     client.warning("Got error produce response: %s", TopicAuthorizationFailedError())
     found = lines(stream)
     assert len(found) == told

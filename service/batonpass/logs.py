@@ -29,9 +29,9 @@ REFUSALS_EVERY_S: Final = 10.0
 """How often refusals of one class, and a library's warnings of one text, are written at most; the line says how many
 there were since the last one."""
 
-PASSING: Final = ("NotLeaderForPartition", "LeaderNotAvailable")
-"""What Kafka's client meets while a partition gets a leader. It tries again by itself; if that does not help it fails
-in another way, which is told."""
+PASSING: Final = ("NotLeaderForPartition", "LeaderNotAvailable", "GroupCoordinatorNotAvailable")
+"""What Kafka's client meets while a partition gets a leader, or a group its coordinator. It tries again by itself; if
+that does not help it fails in another way, which is told."""
 
 CLASSES_MAX: Final = 1_000
 REPR_MAX: Final = 2_000
@@ -108,7 +108,7 @@ class _Unfailing:
 
 def _is_news(record: logging.LogRecord) -> bool:
     """Say whether a library's line is more than a word about what passes by itself."""
-    is_passing = record.name.startswith("aiokafka") and record.levelno <= logging.WARNING
+    is_passing = record.name.startswith("aiokafka") and record.levelno <= logging.ERROR
     return not (is_passing and any(name in record.getMessage() for name in PASSING))
 
 
