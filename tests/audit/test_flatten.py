@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,20 @@ def test_a_snapshot_says_what_its_records_came_to() -> None:
     assert {row["task"]: row["member"] for row in standing if row["what"] == "target"} == targets
     running = {row["task"] for row in standing if row["what"] == "reported" and row["word"] == "running"}
     assert running == {task for (task, _), role in held.items() if role == "active"}
+
+
+def test_a_snapshot_says_which_tasks_are_parked() -> None:
+    """A task that was parked before the day is nobody's on purpose, as one that is parked on it."""
+    log = planted.lived("calm").tables["record_log"]
+    stored = [StoredRecord(row[4], row[5], row[6].encode()) for row in log]
+    whole = evolve(Group(GroupId("calm")), decode_records(stored))
+    first = min(whole.tasks)
+    whole = replace(whole, tasks=whole.tasks.updated({first: whole.tasks[first]._replace(parked=True)}))
+    columns = dict(
+        zip(SNAPSHOT_COLUMNS, ("calm", 9, 1, GROUP_VERSION, zlib.compress(encode_group(whole))), strict=True)
+    )
+    standing = rows_of(flatten_snapshots([pa.RecordBatch.from_pylist([columns])]))
+    assert [row["task"] for row in standing if row["what"] == "parked"] == [first]
 
 
 def test_a_snapshot_says_since_when_a_task_is_not_run() -> None:

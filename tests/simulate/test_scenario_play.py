@@ -221,6 +221,9 @@ def test_a_group_that_never_comes_to_rest_is_refused(tmp_path: Path) -> None:
     assert "does not come to rest within ten minutes" in shown.stderr
     assert "initial_rebalance_delay_ms" in shown.stderr
     assert "always the same" in complaint("--scenario", str(EXAMPLES[0]), "--seed", "5")
+    into = ("--scenario", str(EXAMPLES[0]), "--into-database", "postgresql://nowhere")
+    assert "has its own events and name" in complaint(*into, "--prefix", "mine")
+    assert "is part of a drawn day" in run(*into, "--plant", "stuck-warmup").stderr
     refused = run("--scenario", str(EXAMPLES[0]), "--picture", str(tmp_path / "x.txt"))
     assert refused.exit_code == 2
     assert ".html" in refused.stderr

@@ -413,6 +413,8 @@ def _standing(group: Group, at_ms: int) -> Iterator[Row]:
         runs = task.owner is not None and task.state is ActiveState.RUNNING
         if task.stop is not None and task.stop.at_ms is not None and not runs:
             yield _line("stopped", task.stop.at_ms, task=task_id, member=task.stop.member_id, word=task.stop.cause)
+        if task.parked:
+            yield _line("parked", at_ms, task=task_id)
     for member_id, member in sorted(group.members.items()):
         yield _line("joined", member.joined_ms, member=member_id, number=member.epoch, word=member.instance_id)
         if member.drain is not None:

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from batonpass.cli.database import upgrade_schema, without_password
 from batonpass.cli.exits import Exit, Failure
 from batonpass.days.generate import Drawing, Hear, Wish, Written, generate, generate_scenario
-from batonpass.days.plant import Fault
+from batonpass.days.plant import OF_DRAWN_DAYS, Fault
 from batonpass.days.writing import GroupsThere
 from batonpass.runtime.ports import StoreUnavailable
 from batonpass.simulate.scenario.drawing import EVENTS_OF_A_DAY
@@ -75,17 +75,22 @@ def parse_day(text: str | None) -> date:
         raise typer.BadParameter(f"{text!r} is no day; write for example 2026-11-20", param_hint="--day") from None
 
 
-def parse_faults(names: list[str]) -> tuple[Fault, ...]:
-    """Return the faults that are named.
+def parse_faults(names: list[str], *, is_drawn: bool) -> tuple[Fault, ...]:
+    """Return the faults that are named; ``is_drawn``: they are for drawn days, and not for those of a scenario.
 
     Raises:
-        typer.BadParameter: when there is none of a name.
+        typer.BadParameter: when there is none of a name, or it cannot be planted into a scenario's day.
     """
     try:
-        return tuple(Fault(name) for name in names)
+        faults = tuple(Fault(name) for name in names)
     except ValueError as error:
         known = ", ".join(Fault)
         raise typer.BadParameter(f"{error}; there are {known}", param_hint="--plant") from None
+    for fault in faults:
+        if fault in OF_DRAWN_DAYS and not is_drawn:
+            message = f"{fault} is part of a drawn day; a scenario says itself what happens"
+            raise typer.BadParameter(message, param_hint="--plant")
+    return faults
 
 
 def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> None:
@@ -150,7 +155,7 @@ def _carefully(url: str, work: Callable[[], None]) -> None:
         raise Failure(
             Exit.REFUSED,
             f"{without_password(url)} has groups of these names: {some}. Nothing was written over them.",
-            todo="Choose other names with --prefix, or an empty database.",
+            todo="Choose other names (--prefix, or `group` in the scenario), or an empty database.",
         ) from None
     except StoreUnavailable as error:
         raise Failure(

@@ -136,6 +136,11 @@ def _refuse_mixed(context: typer.Context, *, is_scenario: bool, is_days: bool) -
     rules = (
         (_OF_WORLDS, worlds, "belongs to seeded worlds, not to a scenario or a database"),
         (_OF_DAYS, is_days, "belongs to --into-database"),
+        (
+            ("events", "prefix"),
+            not is_scenario,
+            "belongs to days that are drawn; a scenario has its own events and name",
+        ),
         (("drawn",), is_scenario and not is_days, "draws a scenario; give one with --scenario, and no database"),
         (("seed",), worlds or (is_days and not is_scenario), "draws worlds or days; a scenario is always the same"),
     )
@@ -163,7 +168,8 @@ def _fill(
 
     day, events, plant = said
     events = events or days.EVENTS_OF_A_DAY * (wanted["groups"] or 1)
-    wish = days.Wish(day=days.parse_day(day), events=events, faults=days.parse_faults(plant), **wanted)
+    faults = days.parse_faults(plant, is_drawn=path is None)
+    wish = days.Wish(day=days.parse_day(day), events=events, faults=faults, **wanted)
     days.fill(url, wish, None if path is None else read(path), as_json=json_output)
 
 

@@ -30,6 +30,9 @@ class Fault(StrEnum):
     FLAPPING_MEMBER = "flapping-member"
 
 
+OF_DRAWN_DAYS: Final = frozenset({Fault.STUCK_WARMUP, Fault.FLAPPING_MEMBER})
+"""What a day is drawn with; the others are put into the rows of any day."""
+
 LATER: Final = timedelta(seconds=30)
 
 

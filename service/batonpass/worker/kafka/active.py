@@ -62,7 +62,7 @@ RENEW_S = 86_400.0
 FIRST_RENEWAL_S = 60.0
 """When that is done first: of tasks that move, or restart, more often than once a day offsets grow old too."""
 
-NOT_FOR_US = (
+RIGHTS_MISSING = (
     TopicAuthorizationFailedError,
     GroupAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
@@ -140,7 +140,9 @@ class Active:
                 if isinstance(error, TOO_LARGE):
                     raise
                 now = time.monotonic()
-                lacking_since = (lacking_since or now) if isinstance(error, (MissingPartition, *NOT_FOR_US)) else None
+                lacking_since = (
+                    (lacking_since or now) if isinstance(error, (MissingPartition, *RIGHTS_MISSING)) else None
+                )
                 if lacking_since is not None and now - lacking_since > self._options.missing_topic_ms / 1_000:
                     if isinstance(error, MissingPartition):
                         raise TopicsMissing(str(error)) from error
