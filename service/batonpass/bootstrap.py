@@ -390,7 +390,8 @@ def spare_the_collector() -> None:
 class Server(uvicorn.Server):
     """A server that says when it listens, and that ends long-polls when it is told to stop, instead of waiting.
 
-    ``stopping`` is called when it was told to stop, and awaited before it stops to answer.
+    Requests are refused while more than ``connections_max`` connections are open. ``stopping`` is called when it was
+    told to stop, and awaited before it stops to answer.
     """
 
     def __init__(
@@ -398,13 +399,15 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         process: Process,
         *,
+        connections_max: int,
         listening: Callable[[], None],
         stopping: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(config)
-        counts, most = process.counts, config.limit_concurrency or 0
-        counts.add_gauge("connections_open", "Connections that are open.", lambda: len(self.server_state.connections))
-        counts.add_gauge("connections_max", "How many may be open at once.", lambda: most)
+        connections = process.policy.limits.connections
+        connections.most, connections.open = connections_max, lambda: len(self.server_state.connections)
+        process.counts.add_gauge("connections_open", "Connections that are open.", connections.open)
+        process.counts.add_gauge("connections_max", "How many may be open at once.", lambda: connections_max)
         self._process = process
         self._listening = listening
         self._stopping = stopping
@@ -457,19 +460,19 @@ def serve(
     connections = room_for(settings.connections_max)
     if connections < settings.connections_max:
         logs.LoggingObserver().connections_are_fewer(settings.connections_max, connections)
-    config = server_config(settings, process, connections=connections)
+    config = server_config(settings, process)
 
     def begun() -> None:
         spare_the_collector()
         listening(url)
 
-    server = Server(config, process, listening=begun, stopping=stopping)
+    server = Server(config, process, connections_max=connections, listening=begun, stopping=stopping)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[listener]))
 
 
-def server_config(settings: Settings, process: Process, *, connections: int) -> uvicorn.Config:
-    """Return how the server is set up: TLS, how many ``connections`` it has, and how long it waits for what."""
+def server_config(settings: Settings, process: Process) -> uvicorn.Config:
+    """Return how the server is set up: TLS, what a connection may take, and how long it waits for what."""
     limits = ConnectionLimits(settings.request_head_bytes_max, settings.requests_ahead_max, settings.request_arrival_s)
     config = uvicorn.Config(
         process.app(),
@@ -481,7 +484,6 @@ def server_config(settings: Settings, process: Process, *, connections: int) -> 
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=round(settings.shutdown_s),
         server_header=False,
-        limit_concurrency=connections,
         # Who calls is known by its token; an address that the caller itself may write is not worth a layer.
         proxy_headers=False,
     )

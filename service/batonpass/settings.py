@@ -229,7 +229,7 @@ class Settings(BaseSettings):
         default=30_000,
         ge=10,
         le=1_000_000,
-        description="Connections that are open at once, idle ones too; beyond them a request is answered 503. Fewer, "
+        description="Connections that are open at once, idle ones too; beyond them all but probes and scrapes are answered 503. Fewer, "
         "where the system's limit on open files has no room for so many; the log says so at the start.",
     )
     request_arrival_s: float = Field(

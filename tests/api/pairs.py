@@ -132,7 +132,10 @@ async def paired(
             owners[letter] = url
             process = build(settings, url)
             server = Server(
-                server_config(settings, process, connections=settings.connections_max), process, listening=lambda: None
+                server_config(settings, process),
+                process,
+                connections_max=settings.connections_max,
+                listening=lambda: None,
             )
             await stack.enter_async_context(listening(server, listener))
             found.urls.append(url)

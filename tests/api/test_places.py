@@ -5,17 +5,28 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.api.pairs import paired
+from tests.api.pairs import paired, until
+
+MOST = 10
+PROBES = ("/livez", "/readyz", "/metrics")
 
 
-async def test_connections_have_a_number_of_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With every place taken, idle or not, a request is 503; when one is free again, it is answered."""
-    async with paired(monkeypatch, connections_max=10) as found:
+async def test_beyond_its_connections_a_coordinator_answers_probes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all taken, idle or not, a call is 503 and its connection ends; a probe is answered. With room, all are."""
+    async with paired(monkeypatch, connections_max=MOST) as found:
+        server = found.servers[0].server_state
         port = int(found.urls[0].rpartition(":")[2])
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
-        await asyncio.sleep(0.05)
-        assert (await found.call("GET", "/livez")).status_code == 503
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST)]
+        await until(lambda: len(server.connections) == MOST)
+        for path in PROBES:
+            assert (await found.call("GET", path)).status_code == 200
+        refused = await found.call("GET", "/v1/groups")
+        assert (refused.status_code, refused.headers["connection"]) == (503, "close")
+        assert (refused.json()["type"], refused.json()["action"]) == ("limit-exceeded", "retry")
+        shown = (await found.call("GET", "/metrics")).text
+        assert 'batonpass_requests_refused_total{reason="limit-exceeded"} 1.0' in shown
+        idle.pop()[1].close()
+        await until(lambda: len(server.connections) <= MOST)
+        assert (await found.call("GET", "/v1/groups")).status_code == 200
         for _, writer in idle:
             writer.close()
-        await asyncio.sleep(0.05)
-        assert (await found.call("GET", "/livez")).status_code == 200

@@ -34,6 +34,9 @@ EVERYBODY: Final = Principal("", AccessRole.ADMIN)
 _UNCOUNTED: Final = frozenset(chain.from_iterable(OPEN[name] for name in ("livez", "readyz")))
 """Calls without a limit: a probe that is refused ends a process that is well."""
 
+_ALWAYS: Final = _UNCOUNTED.union(OPEN["metrics"])
+"""Calls that are answered however many connections there are: a scrape is how anybody learns of it."""
+
 _NOT_ADMITTED: Final = (Unauthenticated, Forbidden, LimitExceeded)
 RETRY_AFTER_MS: Final = 500
 
@@ -126,6 +129,8 @@ class Admission:
         # HEAD is GET without a body (RFC 9110, 9.3.2): served as one, and the server leaves the body out.
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         call = context.call = calls.get(method, UNKNOWN)
+        if call.path not in _ALWAYS:
+            self._policy.limits.connections.check()
         group = context.parts[GROUP_PART] if call.on_group else None
         await self._admit(context, group)
         if call is not HEARTBEAT:  # It may have news, which its route can tell.

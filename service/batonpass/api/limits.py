@@ -10,9 +10,10 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from batonpass.api.problems import TooManyConnections
 from batonpass.core.errors import LimitExceeded
 from batonpass.core.lag import is_acceptable_lag
 from batonpass.core.model import Role
@@ -87,6 +88,25 @@ class Places:
             self.taken -= 1
 
 
+@dataclass(slots=True)
+class Connections:
+    """The connections of a process: how many are open, and how many may be. The server says so once it is made."""
+
+    most: float = math.inf
+    open: Callable[[], int] = lambda: 0
+
+    def check(self) -> None:
+        """Refuse a request if there are too many.
+
+        Raises:
+            TooManyConnections: 503.
+        """
+        if self.open() > self.most:
+            raise TooManyConnections(
+                f"more than {self.most} connections are open; this one ends, try another coordinator"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of one process: the rates of members, of heartbeats with news, and of all others; places for polls."""
@@ -95,6 +115,7 @@ class Limits:
     urgent: Rate
     operator: Rate
     polls: Places
+    connections: Connections = field(default_factory=Connections)
 
 
 def too_early(seconds: float, whose: str) -> LimitExceeded:

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.core.errors import ProtocolError
+from batonpass.core.errors import LimitExceeded, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +34,12 @@ class UnknownPath(ProtocolError):
     title = "Not found"
 
 
+class TooManyConnections(LimitExceeded):
+    """More connections are open than may be. The caller's ends; another coordinator may have room."""
+
+    status = 503
+
+
 class MethodNotAllowed(ProtocolError):
     """The path exists, and does not know this method."""
 
@@ -51,12 +57,17 @@ def not_allowed(method: str, path: str, allowed: Sequence[str]) -> MethodNotAllo
 
 
 def problem_headers(error: ProtocolError) -> dict[str, str]:
-    """Return the headers that an error adds: whole seconds to wait, rounded up, and the methods allowed (RFC 9110)."""
+    """Return the headers that an error adds (RFC 9110).
+
+    Whole seconds to wait, rounded up; the methods allowed; how to say who calls; and that the connection ends.
+    """
     headers = {}
     if error.retry_after_ms is not None:
         headers["retry-after"] = str(-(-error.retry_after_ms // 1_000))
     if isinstance(error, MethodNotAllowed) and error.allowed:
         headers["allow"] = ", ".join(error.allowed)
+    if isinstance(error, TooManyConnections):
+        headers["connection"] = "close"
     if error.status == 401:
         headers["www-authenticate"] = 'Bearer realm="batonpass"'
     return headers
