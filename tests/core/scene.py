@@ -21,6 +21,7 @@ from batonpass.core.policy import Policy
 from batonpass.core.records import Record
 from batonpass.core.replies import Answer, Reply
 from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.view import View
 
 T = TypeVar("T")
 START_MS = 1_000_000
@@ -175,6 +176,10 @@ class Scene:
     def held(self, name: str, role: Role) -> list[str]:
         """Return the tasks that a member has in a role, in order."""
         return sorted(task for task, grant in self.member(name).assignment.items() if grant.role is role)
+
+    def view(self) -> View:
+        """Return what a decision would see now."""
+        return View(self.group, self.soft, self.now_ms, self.policy)
 
     def of(self, kind: type[T]) -> list[T]:
         """Return the records of one kind in the last decision."""

@@ -1,7 +1,7 @@
 """What stands in the way of a group without being an error is said in a sentence that names what to change."""
 
-from tests.core.pairs import guarded, pair
 from tests.core.scene import Scene, copy, running, topology
+from tests.core.scenes import guarded, pair
 
 from batonpass.core.explain.advice import advice_on
 from batonpass.core.ids import MemberId, TaskId
@@ -17,7 +17,6 @@ def advice(scene: Scene) -> tuple[str, ...]:
 
 
 def test_a_sound_group_is_given_no_advice() -> None:
-    """Nothing is said where nothing is to be said, not of an empty group either."""
     assert advice(guarded()) == ()
     empty = Scene()
     empty.declare(topology(2), num_standby_replicas=3)
@@ -25,7 +24,6 @@ def test_a_sound_group_is_given_no_advice() -> None:
 
 
 def test_settings_that_switch_a_guard_off_are_named() -> None:
-    """Each setting whose value gives up what the product is for has its sentence, and all of them come together."""
     scene = Scene()
     scene.declare(
         topology(1),
@@ -52,7 +50,6 @@ def test_more_standbys_than_members_are_named() -> None:
 
 
 def test_members_without_a_rack_or_a_topology_are_named() -> None:
-    """Those whose program or settings are behind are named, five of them at most."""
     scene = Scene()
     scene.declare(topology(1, epoch=3), rack_aware_tags=["zone"])
     for number in range(7):
@@ -64,7 +61,6 @@ def test_members_without_a_rack_or_a_topology_are_named() -> None:
 
 
 def test_a_rack_tag_that_every_member_has_needs_no_advice() -> None:
-    """Of several tags only those are named that somebody lacks."""
     scene = Scene()
     scene.declare(topology(1), rack_aware_tags=["zone", "rack"])
     scene.join("a", client_tags={"zone": "x", "rack": "1"})
@@ -74,7 +70,7 @@ def test_a_rack_tag_that_every_member_has_needs_no_advice() -> None:
 
 
 def test_copies_of_tasks_that_are_no_more_are_not_counted() -> None:
-    """A dropped task is unsettled until it is given up, but its copies are taken back at once: none is waited for."""
+    """A dropped task is unsettled until its owner gives it up, but its copies are taken back at once."""
     scene = Scene()
     scene.declare(topology(1, more=(Subtopology("9", 1),)), num_standby_replicas=1)
     scene.join("a")
@@ -90,7 +86,7 @@ def test_copies_of_tasks_that_are_no_more_are_not_counted() -> None:
 
 
 def test_copies_that_nobody_can_read_are_counted() -> None:
-    """A warmup whose lag is not known is never promoted: that is said once its member has reported it so."""
+    """A warmup whose lag is not known is never promoted."""
     scene = pair(2)
     (task,) = scene.member("b").assignment
     assert advice(scene) == ()

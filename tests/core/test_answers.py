@@ -28,13 +28,11 @@ def asked(scene: Scene, after: int, member: str = "m1") -> object:
 
 
 def test_a_poll_waits_while_the_assignment_is_the_one_that_is_known() -> None:
-    """A long-poll is not answered as long as nothing has changed."""
     scene = settled()
     assert asked(scene, scene.member("m1").epoch) is None
 
 
 def test_a_poll_is_answered_when_the_assignment_changes() -> None:
-    """The moment that the assignment changes a long-poll is answered with all of it."""
     scene = settled()
     epoch = scene.member("m1").epoch
     scene.join("m2")
@@ -45,7 +43,7 @@ def test_a_poll_is_answered_when_the_assignment_changes() -> None:
 
 
 def test_a_poll_after_an_epoch_above_ours_is_answered_at_once() -> None:
-    """A member that knows a later epoch than the log is answered at once: it has to hear that something is wrong."""
+    """The member has to hear that something is wrong."""
     scene = settled()
     reply = asked(scene, scene.member("m1").epoch + 5)
     assert isinstance(reply, Answer)
@@ -53,7 +51,6 @@ def test_a_poll_after_an_epoch_above_ours_is_answered_at_once() -> None:
 
 
 def test_a_poll_of_somebody_who_is_no_member_is_refused() -> None:
-    """A long-poll is refused as a heartbeat would be: fenced, taken over, gone, never seen, or without a group."""
     scene = settled()
     assert isinstance(asked(scene, 2, "m9"), UnknownMember)
     scene.do(Join(M2, instance_id=InstanceId("i1"), takeover=True))
@@ -67,7 +64,6 @@ def test_a_poll_of_somebody_who_is_no_member_is_refused() -> None:
 
 
 def test_an_answer_is_in_the_order_of_tasks() -> None:
-    """The assignment lists tasks by subtopology and partition, whatever the order in which they came to the member."""
     scene = Scene()
     scene.declare(topology(12, more=(Subtopology("10", 1), Subtopology("2", 1))))
     reply = scene.join("m1")
@@ -76,7 +72,6 @@ def test_an_answer_is_in_the_order_of_tasks() -> None:
 
 
 def test_the_answer_tells_the_settings_of_now() -> None:
-    """Intervals and thresholds in an answer are the group's of this moment, and change with its config."""
     scene = settled()
     scene.change(
         heartbeat_interval_ms=1_000,
@@ -91,7 +86,6 @@ def test_the_answer_tells_the_settings_of_now() -> None:
 
 
 def test_a_full_report_is_asked_for_until_there_is_one() -> None:
-    """A coordinator without a report of the member asks on every channel, and no longer once it has one."""
     scene = settled()
     scene.soft = Soft()
     assert asked(scene, 0).report == "full"  # type: ignore[attr-defined]
@@ -101,14 +95,12 @@ def test_a_full_report_is_asked_for_until_there_is_one() -> None:
 
 
 def test_a_pause_without_a_reason_says_its_scope() -> None:
-    """A paused group says so in the status of every member, with the reason or at least with what is held."""
     scene = settled()
     scene.do(PauseRequest(PauseScope.ALL))
     assert scene.beat("m1").status == (("group-paused", "moves are held (all)"),)  # type: ignore[union-attr]
 
 
 def test_state_of_another_incarnation_is_said_to_its_member() -> None:
-    """A member whose state cannot belong to the changelog is told so, by task, until it reports state that can."""
     scene = Scene()
     scene.declare(Topology(1, (Subtopology("0", 1, changelog_topics=("log",)),)), num_standby_replicas=1)
     scene.join("m1")
@@ -126,7 +118,6 @@ def test_state_of_another_incarnation_is_said_to_its_member() -> None:
 
 
 def test_a_copy_on_disk_is_no_part_of_the_assignment() -> None:
-    """What a member has on disk and was not given is not in its assignment, and nothing has to be given up for it."""
     scene = settled()
     reply = scene.join("m2", {"0_0": copy("none", 50_000)}, max_tasks=0)
     assert reply.assignment == {}

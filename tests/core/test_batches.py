@@ -65,14 +65,13 @@ def at_rest(*names: str, tasks: int = 6, **config: object) -> Scene:
 
 
 def test_a_resume_that_ends_nothing_hurries_nothing() -> None:
-    """Beside a join it schedules no placement of its own: the join's waits for the batch."""
+    """The placement that the join brings waits for the batch."""
     scene = at_rest("a", rebalance_batch_ms=500)
     decision = together(scene, Join(B), ResumeRequest())
     assert decision.after.placement_due_ms == scene.now_ms + 500
 
 
 def test_joins_that_arrive_together_make_one_placement() -> None:
-    """Each of them is answered what it got by the one step that all of them led to."""
     scene = Scene()
     scene.declare(topology(6))
     decision = together(scene, Join(A), Join(B), Join(C))
@@ -86,7 +85,6 @@ def test_joins_that_arrive_together_make_one_placement() -> None:
 
 
 def test_nothing_at_all_is_decided_on_too() -> None:
-    """No inputs, no records, no replies."""
     scene = at_rest("a")
     assert together(scene).replies == ()
     assert scene.last is not None
@@ -94,7 +92,6 @@ def test_nothing_at_all_is_decided_on_too() -> None:
 
 
 def test_a_refused_input_harms_no_other() -> None:
-    """One that nobody knows, one late, one that asks for what cannot be: the others take effect."""
     scene = at_rest("a", "b")
     stranger = Heartbeat(MemberId("nobody"), 1, 1, {})
     late = word(scene, "a", seq=0)
@@ -110,7 +107,6 @@ def test_a_refused_input_harms_no_other() -> None:
 
 
 def test_who_is_removed_by_a_later_input_is_answered_as_a_gone_member_is() -> None:
-    """Its word was taken, and it is not one of them any more when it is answered."""
     scene = at_rest("a", "b", "c")
     decision = together(
         scene, word(scene, "a"), DrainRequest(B), Join(MemberId("d")), Leave(A), Eviction(B), Leave(MemberId("d"))
@@ -121,7 +117,6 @@ def test_who_is_removed_by_a_later_input_is_answered_as_a_gone_member_is() -> No
 
 
 def test_what_a_drain_has_left_is_told_by_the_whole_decision() -> None:
-    """What the same batch lets go of is no longer among what remains."""
     scene = at_rest("a", "b", tasks=2)
     decision = together(scene, DrainRequest(A), word(scene, "b"))
     progress = decision.replies[0]
@@ -130,7 +125,6 @@ def test_what_a_drain_has_left_is_told_by_the_whole_decision() -> None:
 
 
 def test_a_stale_epoch_is_refused_with_the_assignment_as_it_is_in_the_end() -> None:
-    """The assignment that it is to take is the one that the others of its batch have led to."""
     scene = at_rest("a", "b", tasks=4)
     scene.ok(word(scene, "a"), Answer)
     stale = word(scene, "a", seq=50_001, member_epoch=scene.member("a").epoch - 1)
@@ -143,7 +137,7 @@ def test_a_stale_epoch_is_refused_with_the_assignment_as_it_is_in_the_end() -> N
 
 
 def test_a_heartbeat_that_arrives_with_the_look_at_its_lease_counts() -> None:
-    """Whoever is heard first is not expired; whoever speaks behind the look was late."""
+    """A heartbeat before the look counts; one behind the look is late."""
     scene = at_rest("a", "b")
     words = word(scene, "a"), word(scene, "b")
     scene.now_ms += 46_000
@@ -154,7 +148,6 @@ def test_a_heartbeat_that_arrives_with_the_look_at_its_lease_counts() -> None:
 
 
 def test_the_same_member_may_speak_twice() -> None:
-    """Both words are taken in their order, and both are answered what is so in the end."""
     scene = at_rest("a", "b", tasks=2)
     scene.join("c")
     decision = together(scene, word(scene, "a", seq=60_000), word(scene, "a", seq=60_001), ProbeRequest())
@@ -168,11 +161,7 @@ def shaped(group: Group) -> object:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_concerns_different_members_comes_to_the_same_one_after_another(seed: int) -> None:
-    """Where no two words are about the same move, a batch leads to the group that its inputs lead to one by one.
-
-    First words, and copies that fall behind and catch up: each concerns its own member alone. Words about the same
-    move, or about slots, make one assignment together where they would make several.
-    """
+    """Words about the same move, or about slots, are left out: together they make one assignment instead of several."""
     chance = Random(seed)
     names = [f"m{number}" for number in range(chance.choice([3, 5, 8]))]
     scene = Scene()
@@ -203,8 +192,7 @@ def replace_scene(scene: Scene) -> Scene:
     return other
 
 
-def test_the_order_of_the_inputs_decides_about_nothing_that_they_share() -> None:
-    """Two copies that are caught up by words of one batch are both handed over by its one step."""
+def test_copies_that_catch_up_in_one_batch_are_handed_over_by_its_one_step() -> None:
     scene = Scene()
     scene.declare(topology(4), acceptable_recovery_lag=10, max_warmup_replicas=4, max_warmups_per_member=2)
     scene.join("a")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, restoring, running, topology
+from tests.core.scenes import held_back
 
 from batonpass.core.budget import HeldBack, give_slots
 from batonpass.core.copies import TaskPlan, plan_task
@@ -15,12 +16,6 @@ from batonpass.core.inputs import DrainRequest, Eviction, PauseRequest, PinReque
 from batonpass.core.model import PauseScope, Role, Subtopology
 from batonpass.core.reasons import Held, Why
 from batonpass.core.view import View
-
-
-def held(scene: Scene) -> list[tuple[str, str | None, str]]:
-    """Return what the group says of the moves that are held back."""
-    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
-    return [(entry.task, entry.to, entry.reason) for entry in status.held_back]
 
 
 def slow(tasks: int = 12, **config: object) -> Relay:
@@ -39,7 +34,7 @@ def warming(relay: Relay) -> dict[str, int]:
 
 @pytest.mark.parametrize(("budget", "slots"), [(1, 1), (2, 2), (3, 3), ("10%", 2), ("1%", 1), ("50%", 6)])
 def test_the_group_has_as_many_extra_copies_as_its_budget_and_no_more(budget: int | str, slots: int) -> None:
-    """A number, or a share of the stateful tasks, rounded up, at least one; a slot that comes free is used at once."""
+    """The budget is a number, or a share of the stateful tasks, rounded up, at least one."""
     relay = slow(max_warmup_replicas=budget, max_warmups_per_member=100)
     relay.join("b")
     relay.round()
@@ -50,30 +45,28 @@ def test_the_group_has_as_many_extra_copies_as_its_budget_and_no_more(budget: in
 
 
 def test_each_member_has_its_own_limit() -> None:
-    """``max_warmups_per_member`` spares the member that restores; the reason says that it was this limit."""
+    """The limit spares the member that restores."""
     relay = slow(max_warmup_replicas=6, max_warmups_per_member=1)
     relay.join("b")
     relay.round()
     assert warming(relay)["b"] == 1
-    assert {reason for _, _, reason in held(relay.scene)} == {Held.MEMBER_WARMUP_BUDGET}
+    assert {reason for _, _, reason in held_back(relay.scene)} == {Held.MEMBER_WARMUP_BUDGET}
     relay.join("c")
     relay.round()
     assert warming(relay) == {"a": 0, "b": 1, "c": 1}
 
 
 def test_what_gets_no_slot_says_that_the_groups_budget_is_used_up() -> None:
-    """Held back: the task, where it is to go, and ``warmup-budget``; one entry a task, in the order of tasks."""
     relay = slow(6, max_warmup_replicas=1)
     relay.join("b")
     relay.round()
     (begun,) = relay.scene.held("b", Role.WARMUP)
     going = [task for task in relay.owners() if relay.group.tasks[task].target == "b" and task != begun]
-    assert held(relay.scene) == [(task, "b", Held.WARMUP_BUDGET) for task in going]
+    assert held_back(relay.scene) == [(task, "b", Held.WARMUP_BUDGET) for task in going]
     assert len(going) == 2
 
 
 def test_drains_have_a_budget_of_their_own_and_go_first() -> None:
-    """With the group's only slot taken for balance, a drain begins at once, within its own limit."""
     relay = slow(12, max_warmup_replicas=1, max_drain_warmups=2, max_warmups_per_member=10)
     relay.join("b")
     relay.round()
@@ -82,11 +75,10 @@ def test_drains_have_a_budget_of_their_own_and_go_first() -> None:
     relay.count()
     relay.beats()
     assert sum(warming(relay).values()) == 2
-    assert {reason for _, _, reason in held(relay.scene)} == {Held.DRAIN_BUDGET}
+    assert {reason for _, _, reason in held_back(relay.scene)} == {Held.DRAIN_BUDGET}
 
 
 def test_a_drain_does_not_spend_what_balance_needs() -> None:
-    """A drain under way and a join: both go on side by side, each within its own budget."""
     relay = Relay(topology(12), max_warmup_replicas=1, max_drain_warmups=1, initial_rebalance_delay_ms=3_000)
     relay.join("a", "b")
     relay.play()
@@ -102,7 +94,7 @@ def test_a_drain_does_not_spend_what_balance_needs() -> None:
 
 
 def test_what_a_draining_member_has_given_up_is_no_longer_paid_for_by_its_drain() -> None:
-    """Its task goes to a copy that is ready; from there it moves for balance, and waits for a slot of balance."""
+    """From the ready copy that took over, the task moves for balance."""
     scene = Scene()
     scene.declare(topology(5), max_warmup_replicas=1, max_drain_warmups=1)
     scene.join("a", capacity=2.0)
@@ -115,7 +107,7 @@ def test_what_a_draining_member_has_given_up_is_no_longer_paid_for_by_its_drain(
         scene.do(PinRequest(TaskId(task), MemberId(pin)))
     scene.do(DrainRequest(MemberId("a")))
     assert scene.held("d", Role.WARMUP) == sorted([of_c, first])
-    assert (given_up, "c", Held.DRAIN_BUDGET) in held(scene)
+    assert (given_up, "c", Held.DRAIN_BUDGET) in held_back(scene)
     # The task is found on the disk of b, which takes over; a is slow to stop it, and goes on with its drain.
     scene.beat("b", {of_b: running(), given_up: copy("none")})
     scene.beat("a", {first: running(), given_up: restoring(50_000)})
@@ -126,11 +118,10 @@ def test_what_a_draining_member_has_given_up_is_no_longer_paid_for_by_its_drain(
     assert scene.owners()[first] == "d"
     assert [one.member_id for one in scene.task(given_up).unreleased] == ["a"]
     assert scene.held("c", Role.WARMUP) == []
-    assert (given_up, "c", Held.WARMUP_BUDGET) in held(scene)
+    assert (given_up, "c", Held.WARMUP_BUDGET) in held_back(scene)
 
 
 def test_the_most_overloaded_owner_is_relieved_first() -> None:
-    """Between moves of equal kind the one that leaves the heaviest load goes first."""
     scene = Scene()
     scene.declare(topology(6, more=(Subtopology("1", 2),)), max_warmup_replicas=1, initial_rebalance_delay_ms=0)
     scene.join("a", capacity=6.0)
@@ -146,12 +137,11 @@ def test_the_most_overloaded_owner_is_relieved_first() -> None:
     for task in heavy:
         scene.do(PinRequest(TaskId(task), MemberId("c")))
     scene.tick()
-    assert {entry[0] for entry in held(scene)} == set(heavy)
-    assert {entry[2] for entry in held(scene)} == {Held.PAUSED}
+    assert {entry[0] for entry in held_back(scene)} == set(heavy)
+    assert {entry[2] for entry in held_back(scene)} == {Held.PAUSED}
 
 
 def test_the_shortest_estimated_catch_up_goes_first() -> None:
-    """Of a member's moves the one whose copy will be ready soonest gets the slot: state on disk counts."""
     scene = Scene()
     scene.declare(topology(4), max_warmup_replicas=1, acceptable_recovery_lag=10)
     scene.join("a")
@@ -161,7 +151,6 @@ def test_the_shortest_estimated_catch_up_goes_first() -> None:
 
 
 def test_a_pause_gives_no_slot_and_says_so() -> None:
-    """Moves held by an operator: no warmup begins, and the reason is ``paused``."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("a")
@@ -171,11 +160,10 @@ def test_a_pause_gives_no_slot_and_says_so() -> None:
     scene.do(PinRequest(TaskId("0_1"), MemberId("b")))
     scene.tick()
     assert scene.held("b", Role.WARMUP) == []
-    assert ("0_1", "b", Held.PAUSED) in held(scene)
+    assert ("0_1", "b", Held.PAUSED) in held_back(scene)
 
 
 def test_a_takeover_is_never_queued() -> None:
-    """A task without an owner is outside every budget: all of a dead member's tasks are served in one decision."""
     relay = Relay(topology(20), num_standby_replicas=1, max_warmup_replicas=1, initial_rebalance_delay_ms=3_000)
     relay.join("a", "b", "c")
     relay.play()
@@ -184,7 +172,6 @@ def test_a_takeover_is_never_queued() -> None:
 
 
 def test_a_full_member_gets_no_copy_and_says_no_capacity() -> None:
-    """``max_tasks`` counts every copy: what is pinned where there is no room for it stays, with the reason."""
     scene = Scene()
     scene.declare(topology(4), max_warmup_replicas=4, max_warmups_per_member=4)
     scene.join("a")
@@ -201,16 +188,14 @@ def test_a_full_member_gets_no_copy_and_says_no_capacity() -> None:
 
 
 def test_a_task_that_fits_nowhere_is_held_back_for_want_of_capacity() -> None:
-    """With every member full a task without an owner waits: ``no-capacity``, and nobody to name."""
     scene = Scene()
     scene.declare(topology(3))
     scene.join("a", max_tasks=2)
     scene.obey()
-    assert held(scene) == [("0_2", None, Held.NO_CAPACITY)]
+    assert held_back(scene) == [("0_2", None, Held.NO_CAPACITY)]
 
 
 def test_a_task_that_runs_on_a_draining_member_and_fits_nowhere_else_says_so() -> None:
-    """A drain with nowhere to go: the task goes on where it is, held back with the reason."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("a")
@@ -219,7 +204,7 @@ def test_a_task_that_runs_on_a_draining_member_and_fits_nowhere_else_says_so() -
     scene.do(DrainRequest(MemberId("a")))
     for _ in range(4):
         scene.obey()
-    waiting = [entry for entry in held(scene) if entry[2] == Held.NO_CAPACITY]
+    waiting = [entry for entry in held_back(scene) if entry[2] == Held.NO_CAPACITY]
     assert len(waiting) == 1
     assert scene.owners()[TaskId(waiting[0][0])] == "a"
     assert (
@@ -253,7 +238,6 @@ def one_warmup_at_the_limit() -> tuple[Scene, str, str]:
 
 
 def test_a_warmup_that_is_to_take_over_keeps_its_slot_until_it_is_granted() -> None:
-    """The owner is replaced by a run, and its task goes to a warmup whose member must give something up first."""
     scene, old, new = one_warmup_at_the_limit()
     scene.join("e", replaces=MemberId(old))
     assert scene.owners()["0_0"] is None
@@ -264,7 +248,6 @@ def test_a_warmup_that_is_to_take_over_keeps_its_slot_until_it_is_granted() -> N
 
 
 def test_a_warmup_that_is_granted_at_once_makes_room_in_the_same_step() -> None:
-    """Where nothing has to be confirmed first, the slot of the warmup that takes over is used by the next move."""
     scene, old, new = one_warmup_at_the_limit()
     scene.beat(new, {"0_2": running(), "0_0": copy(Role.WARMUP, 5_000)})
     scene.join("e", replaces=MemberId(old))

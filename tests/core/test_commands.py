@@ -1,6 +1,7 @@
 """Declaring, changing and deleting a group."""
 
 from tests.core.scene import Scene, copy, topology
+from tests.core.scenes import settled
 
 from batonpass.core.errors import (
     Fenced,
@@ -34,24 +35,7 @@ M1, M2 = MemberId("m1"), MemberId("m2")
 SESSION_MS = 45_000
 
 
-def settled(members: int = 2, partitions: int = 4, **config: object) -> Scene:
-    """Return a settled scene."""
-    scene = Scene()
-    scene.declare(topology(partitions), **config)
-    for number in range(1, members + 1):
-        scene.join(f"m{number}")
-    scene.settle(60)
-    return scene
-
-
-def reasons(scene: Scene) -> set[str]:
-    """Return the reasons of the last decision."""
-    assert scene.last is not None
-    return {str(reason.code) for reason in scene.last.reasons}
-
-
 def test_a_declaration_creates_a_group_and_a_second_needs_its_revision() -> None:
-    """The first PUT creates; a change needs the present revision: none is 428, another one 412, and nothing changes."""
     scene = Scene()
     created = scene.ok(GroupDeclaration(G, topology(), None), Declared)
     assert created == Declared(created=True, revision=1)
@@ -65,15 +49,14 @@ def test_a_declaration_creates_a_group_and_a_second_needs_its_revision() -> None
 
 
 def test_a_revision_of_a_group_that_is_not_there_matches_nothing() -> None:
-    """Whoever means to change a group that was deleted meanwhile does not create it by accident (RFC 9110, 13.1.1)."""
+    """A change to a group that was deleted meanwhile must not create it (RFC 9110, 13.1.1)."""
     scene = Scene()
     scene.refused(GroupDeclaration(G, topology(), None, if_match=1), PreconditionFailed)
     assert not scene.group.declared
 
 
 def test_a_change_that_changes_nothing_records_nothing() -> None:
-    """The same declaration again is answered with the same revision, and leaves the group as it is."""
-    scene = settled()
+    scene = settled(2, 4)
     group = scene.group
     reply = scene.ok(GroupDeclaration(G, topology(4), {"num_standby_replicas": 0}, group.revision), Declared)
     assert scene.group is group
@@ -81,7 +64,6 @@ def test_a_change_that_changes_nothing_records_nothing() -> None:
 
 
 def test_a_new_group_needs_a_topology() -> None:
-    """A group cannot be created by its config alone; a faulty config or topology creates nothing either."""
     scene = Scene()
     assert [path for path, _ in scene.refused(GroupDeclaration(G, None, {}), InvalidTopology).errors] == ["topology"]
     scene.refused(GroupDeclaration(G, topology(), {"session_timeout_ms": 1}), InvalidConfig)
@@ -90,8 +72,7 @@ def test_a_new_group_needs_a_topology() -> None:
 
 
 def test_a_refused_change_changes_nothing() -> None:
-    """Fewer partitions, an epoch that goes back and a contradictory config are refused; the group stays as it is."""
-    scene = settled()
+    scene = settled(2, 4)
     group, revision = scene.group, scene.group.revision
     scene.refused(GroupDeclaration(G, topology(3, epoch=2), None, revision), InvalidTopology)
     scene.refused(GroupDeclaration(G, topology(4, epoch=0), None, revision), InvalidTopology)
@@ -101,7 +82,6 @@ def test_a_refused_change_changes_nothing() -> None:
 
 
 def test_a_group_has_a_documented_most_of_tasks() -> None:
-    """More tasks than the coordinator takes are refused, on creation and on a change alike."""
     scene = Scene(policy=Policy(max_tasks=4))
     scene.refused(GroupDeclaration(G, topology(5), None), TooLarge)
     scene.declare(topology(4))
@@ -109,7 +89,6 @@ def test_a_group_has_a_documented_most_of_tasks() -> None:
 
 
 def test_a_session_shorter_than_two_coordinator_leases_is_warned_of() -> None:
-    """A short session timeout is accepted with a warning, on creation and on every change after it."""
     scene = Scene()
     config = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_500}
     assert "6000" in scene.ok(GroupDeclaration(G, topology(), config), Declared).warnings[0]
@@ -117,7 +96,6 @@ def test_a_session_shorter_than_two_coordinator_leases_is_warned_of() -> None:
 
 
 def test_more_partitions_are_more_tasks() -> None:
-    """A partition that Kafka has gained becomes a task, which goes to whoever has the least; nothing else moves."""
     scene = Scene()
     scene.declare(Topology(1, (Subtopology("0", None, source_topics=("a", "b")),)))
     scene.join("m1")
@@ -136,7 +114,6 @@ def test_more_partitions_are_more_tasks() -> None:
 
 
 def test_fewer_partitions_in_kafka_change_nothing() -> None:
-    """A topic that is read shorter, or a topic of nobody, takes no task away; an undeclared group has none."""
     scene = Scene()
     scene.do(PartitionCounts({"a": 4}))
     scene.declare(Topology(1, (Subtopology("0", 3, source_topics=("a",)),)))
@@ -146,7 +123,6 @@ def test_fewer_partitions_in_kafka_change_nothing() -> None:
 
 
 def test_new_parts_wait_for_members_that_know_them() -> None:
-    """Tasks of a part that is newer than every member wait (``stale-topology``); a member of that epoch gets them."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("m1", topology_epoch=1)
@@ -165,7 +141,6 @@ def test_new_parts_wait_for_members_that_know_them() -> None:
 
 
 def test_what_gives_way_to_newer_tasks_says_why() -> None:
-    """The one member that knows new tasks hands over older ones, and the reason is one that events give too."""
     scene = Scene()
     scene.declare(topology(3))
     for name, epoch in (("a", 1), ("b", 1), ("c", 2)):
@@ -178,7 +153,7 @@ def test_what_gives_way_to_newer_tasks_says_why() -> None:
 
 
 def test_a_changed_part_does_not_stop_who_runs_it() -> None:
-    """A part that changed stays where it runs (L6); what has to move goes only to members that know the change."""
+    """What runs goes on (L6); what has to move goes only to members that know the change."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("m1", topology_epoch=1)
@@ -201,7 +176,7 @@ def test_a_changed_part_does_not_stop_who_runs_it() -> None:
 
 
 def test_a_program_that_does_not_know_a_part_takes_none_of_its_tasks_over() -> None:
-    """A deploy is rolled back on one member, which finds the newer program's state: that is no copy to run the task."""
+    """A deploy is rolled back on one member, which finds the newer program's state on its disk."""
     scene = Scene()
     scene.declare(topology(1))
     scene.join("m1", topology_epoch=1)
@@ -220,7 +195,6 @@ def test_a_program_that_does_not_know_a_part_takes_none_of_its_tasks_over() -> N
 
 
 def test_a_part_taken_out_is_given_up() -> None:
-    """Tasks of a part that is no longer declared are revoked from whoever has them."""
     scene = Scene()
     scene.declare(topology(2, more=(Subtopology("n", 1),)))
     scene.join("m1")
@@ -234,8 +208,7 @@ def test_a_part_taken_out_is_given_up() -> None:
 
 
 def test_a_config_change_is_looked_at_as_one_change() -> None:
-    """A change of settings is recorded once and placed anew, with its own trigger."""
-    scene = settled(rebalance_batch_ms=50)
+    scene = settled(2, 4, rebalance_batch_ms=50)
     scene.change(num_standby_replicas=1)
     assert len(scene.of(ConfigChanged)) == 1
     assert [record.trigger for record in scene.of(RebalanceScheduled)] == ["config"]
@@ -244,8 +217,7 @@ def test_a_config_change_is_looked_at_as_one_change() -> None:
 
 
 def test_only_an_empty_group_is_deleted_without_force() -> None:
-    """A group with members is deleted by force alone; the refusal names them."""
-    scene = settled()
+    scene = settled(2, 4)
     assert "m1, m2" in scene.refused(GroupDeletion(), GroupNotEmpty).detail
     scene.do(Leave(M1))
     scene.do(Leave(M2))
@@ -255,8 +227,8 @@ def test_only_an_empty_group_is_deleted_without_force() -> None:
 
 
 def test_an_empty_group_created_again_grants_at_once() -> None:
-    """Nobody can be running anything of a group that everybody has left: nothing is held back."""
-    scene = settled(1)
+    """Every member has left, so that none can be running anything."""
+    scene = settled(1, 4)
     scene.do(Leave(M1))
     scene.do(GroupDeletion())
     scene.declare()
@@ -265,8 +237,7 @@ def test_an_empty_group_created_again_grants_at_once() -> None:
 
 
 def test_a_group_created_again_goes_on_from_its_tombstone() -> None:
-    """Generation, group epoch, revision and tokens go on; ids of before stay refused; nothing is granted too early."""
-    scene = settled()
+    scene = settled(2, 4)
     scene.change(session_timeout_ms=60_000)
     scene.change(session_timeout_ms=10_000)
     before = scene.group
@@ -294,15 +265,13 @@ def test_a_group_created_again_goes_on_from_its_tombstone() -> None:
 
 
 def test_a_deletion_waits_for_the_lease_of_somebody_evicted_before() -> None:
-    """A group without members may still have somebody whose lease runs: its tasks stay held back over the deletion."""
-    scene = settled(1)
+    scene = settled(1, 4)
     scene.do(Eviction(M1))
     scene.do(GroupDeletion())
     assert scene.group.grants_from_ms == scene.now_ms + SESSION_MS
 
 
 def test_a_deleted_group_may_come_back_smaller() -> None:
-    """A group created anew is not bound by the partitions of before; a task that returns goes on with its token."""
     scene = settled(1, 4)
     scene.do(Leave(M1))
     scene.do(GroupDeletion())

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.core.scene import START_MS, Scene, copy, running, topology
+from tests.core.scenes import reasons, settled
 
 from batonpass.core.errors import (
     InvalidRequest,
@@ -33,24 +34,7 @@ M1, M2 = MemberId("m1"), MemberId("m2")
 T0 = TaskId("0_0")
 
 
-def settled(members: int = 2, partitions: int = 4, **config: object) -> Scene:
-    """Return a settled scene."""
-    scene = Scene()
-    scene.declare(topology(partitions), **config)
-    for number in range(1, members + 1):
-        scene.join(f"m{number}")
-    scene.settle(60)
-    return scene
-
-
-def reasons(scene: Scene) -> set[str]:
-    """Return the reasons of the last decision."""
-    assert scene.last is not None
-    return {str(reason.code) for reason in scene.last.reasons}
-
-
 def test_a_pause_of_balance_holds_moves_made_for_balance_only() -> None:
-    """While balance is paused a newcomer gets nothing from the others, and what has no owner is still taken over."""
     scene = settled(2, 4)
     scene.ok(PauseRequest(reason="release day"), Done)
     assert scene.group.pause == Pause(PauseScope.BALANCE, "release day", scene.now_ms, None)
@@ -70,7 +54,7 @@ def test_a_pause_of_balance_holds_moves_made_for_balance_only() -> None:
 
 
 def test_a_pause_of_balance_lets_drains_go_on() -> None:
-    """A drain is an operator's wish of its own: a pause of balance does not hold it."""
+    """A drain is an operator's wish of its own."""
     scene = settled(2, 4)
     scene.do(PauseRequest())
     scene.do(DrainRequest(M2))
@@ -79,7 +63,6 @@ def test_a_pause_of_balance_lets_drains_go_on() -> None:
 
 
 def test_a_pause_of_all_holds_drains_too() -> None:
-    """While everything is paused not even a drain moves tasks; it goes on when the pause ends."""
     scene = settled(2, 4)
     owners = scene.owners()
     scene.do(PauseRequest(PauseScope.ALL))
@@ -123,7 +106,6 @@ def test_what_was_held_is_placed_anew_before_slots_are_given(*, ends_by_itself: 
 
 
 def test_a_pause_ends_by_itself() -> None:
-    """A pause with an end is over at that instant, to which the group is woken; then what was held goes on."""
     scene = settled(1, 4)
     scene.do(PauseRequest(expires_ms=scene.now_ms + 60_000))
     scene.join("m2")
@@ -139,31 +121,27 @@ def test_a_pause_ends_by_itself() -> None:
 
 
 def test_a_pause_cannot_end_in_the_past() -> None:
-    """An end that has passed is refused by path, and nothing is paused."""
-    scene = settled()
+    scene = settled(2, 4)
     refused = scene.refused(PauseRequest(expires_ms=scene.now_ms), InvalidRequest)
     assert [path for path, _ in refused.errors] == ["expires_at"]
     assert scene.group.pause is None
 
 
 def test_resuming_what_is_not_paused_is_nothing() -> None:
-    """A resume without a pause or a storm changes nothing."""
-    scene = settled()
+    scene = settled(2, 4)
     group = scene.group
     scene.ok(ResumeRequest(), Done)
     assert scene.group is group
 
 
 def test_a_second_pause_replaces_the_first() -> None:
-    """The last word on a pause counts."""
-    scene = settled()
+    scene = settled(2, 4)
     scene.do(PauseRequest(PauseScope.ALL, "a", scene.now_ms + 5_000))
     scene.do(PauseRequest(PauseScope.BALANCE, "b"))
     assert scene.group.pause == Pause(PauseScope.BALANCE, "b", scene.now_ms, None)
 
 
 def test_a_pinned_task_moves_warm_to_its_member_and_stays() -> None:
-    """A pin moves its task as any other move does, warm, and holds it there against balance."""
     scene = settled(2, 4)
     task = TaskId(scene.held("m1", Role.ACTIVE)[0])
     scene.ok(PinRequest(task, M2), Done)
@@ -179,7 +157,6 @@ def test_a_pinned_task_moves_warm_to_its_member_and_stays() -> None:
 
 
 def test_the_same_pin_again_is_nothing() -> None:
-    """A pin that stands already, and taking off none, records nothing."""
     scene = settled(2, 4)
     scene.do(PinRequest(T0, M1))
     scene.settle(60)
@@ -190,7 +167,6 @@ def test_the_same_pin_again_is_nothing() -> None:
 
 
 def test_a_pin_goes_with_its_member() -> None:
-    """A pin to a member that leaves is taken off; one to a run that is replaced is the new run's."""
     scene = settled(2, 4)
     scene.do(PinRequest(T0, M2))
     scene.settle(60)
@@ -201,8 +177,7 @@ def test_a_pin_goes_with_its_member() -> None:
 
 
 def test_pins_and_releases_name_what_exists() -> None:
-    """A task that the group does not have is an invalid request; a member that is not there is unknown."""
-    scene = settled()
+    scene = settled(2, 4)
     for asked in (PinRequest(TaskId("9_9"), M1), ReleaseRequest(TaskId("9_9"))):
         refused = scene.refused(asked, InvalidRequest)
         assert (refused.status, [path for path, _ in refused.errors]) == (422, ["task"])
@@ -210,16 +185,14 @@ def test_pins_and_releases_name_what_exists() -> None:
 
 
 def test_releasing_a_task_that_is_not_parked_is_nothing() -> None:
-    """A release of a task that is not parked records nothing."""
-    scene = settled()
+    scene = settled(2, 4)
     group = scene.group
     scene.ok(ReleaseRequest(T0), Done)
     assert scene.group is group
 
 
 def test_a_probe_of_a_group_at_rest_makes_no_generation() -> None:
-    """An operator's look at a stable group finds the same target and records nothing."""
-    scene = settled()
+    scene = settled(2, 4)
     group = scene.group
     scene.ok(ProbeRequest(), Done)
     assert scene.group is group
@@ -228,7 +201,6 @@ def test_a_probe_of_a_group_at_rest_makes_no_generation() -> None:
 
 
 def test_a_probe_looks_at_once() -> None:
-    """An operator's probe places what is due without waiting for the batch."""
     scene = settled(1, 4, rebalance_batch_ms=10_000)
     scene.join("m2")
     assert not scene.of(TargetPlaced)
@@ -250,14 +222,12 @@ ASKED: list[Input] = [
 
 @pytest.mark.parametrize("asked", ASKED, ids=lambda one: type(one).__name__)
 def test_a_group_that_is_not_declared_is_unknown(asked: Input) -> None:
-    """Whatever is asked of a group that nobody declared, the answer is that it is unknown, and nothing is recorded."""
     scene = Scene()
     scene.refused(asked, UnknownGroup)
     assert scene.log == []
 
 
 def test_a_group_that_is_not_declared_may_be_started_and_told_of_kafka() -> None:
-    """A coordinator that takes over the name of an undeclared group, or reads Kafka, writes nothing for it."""
     scene = Scene()
     for item in (Started(), PartitionCounts({"a": 1}), EndOffsets({("a", 0): 5}, START_MS)):
         scene.do(item)
@@ -266,7 +236,6 @@ def test_a_group_that_is_not_declared_may_be_started_and_told_of_kafka() -> None
 
 
 def test_a_group_without_members_places_nothing_and_waits_for_one() -> None:
-    """What is changed in a group without members is placed when there is one."""
     scene = Scene()
     scene.declare()
     scene.change(num_standby_replicas=1)

@@ -38,7 +38,6 @@ def trio(standbys: int = 1, **config: object) -> Scene:
 
 
 def test_wanted_standbys_are_granted_at_once_and_outside_the_budget() -> None:
-    """Copies up to 1 + ``num_standby_replicas`` are standbys, never queued, however small the budget."""
     scene = Scene()
     scene.declare(topology(20), num_standby_replicas=1, max_warmup_replicas=1, max_warmups_per_member=1)
     scene.join("a")
@@ -49,7 +48,6 @@ def test_wanted_standbys_are_granted_at_once_and_outside_the_budget() -> None:
 
 
 def test_a_standby_that_moves_is_a_warmup_until_it_is_caught_up_and_the_old_one_stays_till_then() -> None:
-    """A standby moves as an active does: the new copy within the budget, the old one kept till then."""
     scene = trio()
     owner = scene.task(TASK).owner
     (old,) = scene.task(TASK).standbys
@@ -66,7 +64,6 @@ def test_a_standby_that_moves_is_a_warmup_until_it_is_caught_up_and_the_old_one_
 
 
 def test_a_standby_that_nobody_else_can_take_goes_with_its_draining_member_and_not_before() -> None:
-    """Until the member leaves, or somebody else is caught up, the last redundancy stays where it is."""
     scene = trio(2)
     owner = scene.task(TASK).owner
     first, second = scene.task(TASK).standbys
@@ -86,7 +83,6 @@ def test_a_standby_that_nobody_else_can_take_goes_with_its_draining_member_and_n
 
 
 def test_what_a_drained_owner_ran_stands_by_there_as_long_as_nobody_else_can() -> None:
-    """Of two members one drains: it hands its task over, and is its standby until it goes."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1)
     for name in ("a", "b"):
@@ -101,7 +97,6 @@ def test_what_a_drained_owner_ran_stands_by_there_as_long_as_nobody_else_can() -
 
 
 def test_when_all_drain_a_ready_warmup_stays_ready() -> None:
-    """With nowhere to go nothing moves, and what has caught up is there when one of them stays after all."""
     scene = Scene()
     scene.declare(topology(2), acceptable_recovery_lag=100)
     scene.join("a")
@@ -121,7 +116,6 @@ def test_when_all_drain_a_ready_warmup_stays_ready() -> None:
 
 
 def test_the_owner_that_gives_a_task_up_is_its_standby_at_no_cost() -> None:
-    """An active that leaves its owner leaves a candidate for standby there: nothing is restored for the new standby."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
     for name in ("a", "b"):
@@ -135,7 +129,6 @@ def test_the_owner_that_gives_a_task_up_is_its_standby_at_no_cost() -> None:
 
 
 def test_the_last_owner_keeps_its_copy_until_the_new_one_runs_and_no_longer() -> None:
-    """P's copy stands by until T runs; then it goes, where no standby is wanted."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=100)
     scene.join("a")
@@ -152,7 +145,6 @@ def test_the_last_owner_keeps_its_copy_until_the_new_one_runs_and_no_longer() ->
 
 
 def test_while_nobody_is_ready_every_copy_with_any_state_stays() -> None:
-    """The owner died, the best copy is far behind: what no target wants is kept too, until somebody runs."""
     scene = trio(standbys=2, rebalance_batch_ms=1_000)
     owner = scene.task(TASK).owner
     first, second = scene.task(TASK).standbys
@@ -171,7 +163,6 @@ def test_while_nobody_is_ready_every_copy_with_any_state_stays() -> None:
 
 
 def test_a_copy_that_lost_its_state_is_no_asset() -> None:
-    """While nobody is ready, an unwanted copy stays for the state that it has, and not without."""
     scene = trio(standbys=2, rebalance_batch_ms=1_000)
     owner = scene.task(TASK).owner
     first, second = scene.task(TASK).standbys
@@ -186,7 +177,6 @@ def test_a_copy_that_lost_its_state_is_no_asset() -> None:
 
 
 def test_the_target_behind_an_interim_owner_warms_up_within_the_budget() -> None:
-    """P gone: an interim owner serves at once, the target warms up behind it, and the task moves on once."""
     relay = Relay(topology(12), num_standby_replicas=1, initial_rebalance_delay_ms=3_000)
     relay.join("a", "b", "c", "d")
     relay.play()
@@ -205,7 +195,6 @@ def test_the_target_behind_an_interim_owner_warms_up_within_the_budget() -> None
 
 
 def test_a_stateless_task_has_no_copies() -> None:
-    """Standbys and warmups are for state."""
     scene = Scene()
     scene.declare(topology(0, stateless=3), num_standby_replicas=2)
     for name in ("a", "b", "c"):
@@ -216,7 +205,6 @@ def test_a_stateless_task_has_no_copies() -> None:
 
 
 def test_a_warmup_whose_move_is_no_longer_needed_is_dropped() -> None:
-    """The member that made the move necessary is gone: its warmup elsewhere goes too, and the owner never stops."""
     relay = Relay(topology(4))
     relay.step = COLD_LAG // 10
     relay.join("a")
@@ -234,7 +222,6 @@ def test_a_warmup_whose_move_is_no_longer_needed_is_dropped() -> None:
 
 
 def test_a_standby_on_the_member_that_becomes_the_target_warms_for_nothing_extra() -> None:
-    """A move to a standby needs no warmup: it is handed over as it stands."""
     scene = trio()
     (standby,) = scene.task(TASK).standbys
     warmups = [grant for one in scene.group.members.values() for grant in one.assignment.values()]
@@ -245,7 +232,6 @@ def test_a_standby_on_the_member_that_becomes_the_target_warms_for_nothing_extra
 
 
 def test_the_place_of_an_instance_that_restarts_is_not_filled_by_another_standby() -> None:
-    """A standby whose instance restarts is waited for: no new copy is begun elsewhere meanwhile."""
     relay = Relay(topology(3), num_standby_replicas=1, initial_rebalance_delay_ms=3_000)
     for name in ("a", "b", "c"):
         relay.join(name, instance_id=f"i-{name}")
@@ -259,7 +245,7 @@ def test_the_place_of_an_instance_that_restarts_is_not_filled_by_another_standby
 
 
 def test_an_owner_that_was_still_restoring_is_as_good_as_its_lag() -> None:
-    """A ready copy takes over from an owner far behind: that owner's copy does not stand in for a ready standby."""
+    """After a takeover from such an owner, its copy does not stand in for a ready standby."""
     scene = trio(standbys=1, rebalance_batch_ms=1_000)
     first = scene.task(TASK).owner
     (guard,) = scene.task(TASK).standbys
@@ -283,7 +269,7 @@ def test_an_owner_that_was_still_restoring_is_as_good_as_its_lag() -> None:
 
 
 def test_an_owner_that_ran_stands_by_as_ready_until_it_says_otherwise() -> None:
-    """The last owner's copy is as good as it gets: beside it no other copy is kept beyond the wanted number."""
+    """No other copy is kept beside the last owner's beyond the wanted number."""
     scene = trio(standbys=1)
     owner = str(scene.task(TASK).owner)
     (guard,) = scene.task(TASK).standbys
@@ -295,7 +281,7 @@ def test_an_owner_that_ran_stands_by_as_ready_until_it_says_otherwise() -> None:
 
 
 def test_a_copy_that_nobody_can_read_stays_while_the_owner_has_lost_its_state() -> None:
-    """Fewer standbys are wanted; but this copy may yet turn out to be all that is left of the task."""
+    """The copy may turn out to be all that is left of the task."""
     scene = trio(1)
     owner = scene.task(TASK).owner
     (standby,) = scene.task(TASK).standbys

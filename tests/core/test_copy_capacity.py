@@ -16,7 +16,6 @@ M1, M2 = MemberId("m1"), MemberId("m2")
 
 
 def test_a_full_member_keeps_what_is_wanted_of_it_and_gives_up_the_rest() -> None:
-    """Over its limit a member loses the copy that no target wants there, wherever in the order of tasks it stands."""
     copies = {"0_0": SnapshotCopy("standby", lag=0), "0_1": SnapshotCopy("standby", lag=0)}
     members = (member("m1", copies, max_tasks=1), member("m2", runs("0_0", "0_1")))
     group, soft = to_group(Snapshot(tasks=tasks(2), members=members))
@@ -33,7 +32,6 @@ def test_a_full_member_keeps_what_is_wanted_of_it_and_gives_up_the_rest() -> Non
 
 
 def test_what_cannot_go_takes_up_room_where_it_stays() -> None:
-    """A stateless task whose taker is full leaves no room behind on its owner, which is full as well."""
     members = (member("m1", runs("0_0"), max_tasks=1), member("m2", runs("0_1"), max_tasks=1))
     group, soft = to_group(Snapshot(tasks=tasks(2), members=members))
     view = View(group, soft, 0, Policy())

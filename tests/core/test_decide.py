@@ -69,7 +69,6 @@ def running_group() -> Scene:
     ids=lambda item: type(item).__name__,
 )
 def test_what_names_a_group_that_is_not_there_is_refused_and_leaves_nothing(item: Input) -> None:
-    """A group that was never declared: a request about it is answered ``unknown-group``, nothing is recorded."""
     group = Group(GroupId("nowhere"))
     decision = decide(group, Soft(), (item,), 1_000, Policy())
     assert isinstance(decision.replies[0], UnknownGroup)
@@ -83,7 +82,6 @@ def test_what_names_a_group_that_is_not_there_is_refused_and_leaves_nothing(item
     ids=lambda item: type(item).__name__,
 )
 def test_what_merely_happens_to_a_group_that_is_not_there_leaves_nothing(item: Input) -> None:
-    """Time, ends and polls may outlive a group: they are taken, and change nothing."""
     group = Group(GroupId("nowhere"))
     decision = decide(group, Soft(), (item,), 1_000, Policy())
     assert decision.records == ()
@@ -91,7 +89,7 @@ def test_what_merely_happens_to_a_group_that_is_not_there_leaves_nothing(item: I
 
 
 def test_a_deleted_group_takes_members_no_more() -> None:
-    """Deleted by force: the group is gone for its members, and a tombstone keeps what must never repeat."""
+    """A tombstone keeps the tokens, which must never repeat."""
     scene = running_group()
     token = scene.task(TASK).token
     scene.do(GroupDeletion(force=True))
@@ -104,7 +102,6 @@ def test_a_deleted_group_takes_members_no_more() -> None:
 
 
 def test_without_records_the_group_is_the_very_one_that_came_in() -> None:
-    """A heartbeat that says nothing new leads to no record, and to the same object."""
     scene = running_group()
     before = scene.group
     scene.beat("a", {"0_0": running(), "0_1": running()})
@@ -114,7 +111,6 @@ def test_without_records_the_group_is_the_very_one_that_came_in() -> None:
 
 
 def test_none_of_the_arguments_is_changed() -> None:
-    """The same arguments, used again after a decision, lead to it again: nothing in them was touched."""
     scene = running_group()
     group, soft = scene.group, scene.soft
     first = decide(group, soft, (Join(MemberId("b")),), scene.now_ms, scene.policy)
@@ -123,7 +119,6 @@ def test_none_of_the_arguments_is_changed() -> None:
 
 
 def test_a_join_is_answered_with_the_assignment_that_the_whole_decision_led_to() -> None:
-    """What the placement of the same decision granted stands in the answer, and that the member is new."""
     scene = Scene()
     scene.declare(topology(2))
     answer = scene.join("a")
@@ -135,7 +130,6 @@ def test_a_join_is_answered_with_the_assignment_that_the_whole_decision_led_to()
 
 
 def test_a_current_epoch_needs_no_assignment() -> None:
-    """``assignment`` is None where the caller's epoch is the current one, and the whole assignment where it is not."""
     scene = running_group()
     reply = scene.beat("a", {"0_0": running(), "0_1": running()})
     assert isinstance(reply, Answer)
@@ -150,7 +144,6 @@ def test_a_current_epoch_needs_no_assignment() -> None:
 
 
 def test_who_runs_what_is_not_in_its_assignment_is_shown_it_again() -> None:
-    """A member at the current epoch that reports an active which is not its own had better look again."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("a")
@@ -164,7 +157,7 @@ def test_who_runs_what_is_not_in_its_assignment_is_shown_it_again() -> None:
 
 
 def test_unknown_tasks_and_fields_are_named_and_otherwise_ignored() -> None:
-    """A newer client talks to an older coordinator: what is not known is named in ``status``."""
+    """A newer client talks to an older coordinator."""
     scene = Scene()
     scene.declare(topology(1))
     reply = scene.ok(Join(A, tasks={TaskId("9_9"): copy("none", 0)}, unknown_fields=("mood",)), Answer)
@@ -176,7 +169,6 @@ def test_unknown_tasks_and_fields_are_named_and_otherwise_ignored() -> None:
 
 
 def test_a_drain_is_answered_with_what_is_left_after_the_decision() -> None:
-    """A member with nothing to run is empty at once; one with tasks is told which."""
     scene = running_group()
     scene.join("b")
     assert scene.ok(DrainRequest(A), DrainProgress).remaining == ("0_0", "0_1")
@@ -184,7 +176,6 @@ def test_a_drain_is_answered_with_what_is_left_after_the_decision() -> None:
 
 
 def test_the_wake_up_is_the_first_instant_at_which_anything_is_due() -> None:
-    """After a tick the wake-up is the first lease, deadline or look, and never in the past."""
     scene = running_group()
     decision = scene.tick(1_000)
     assert decision.wake_at_ms is not None
@@ -197,14 +188,12 @@ def test_the_wake_up_is_the_first_instant_at_which_anything_is_due() -> None:
 
 
 def test_an_empty_group_needs_no_wake_up() -> None:
-    """Nobody is there, so nothing is due."""
     scene = Scene()
     scene.declare(topology(1))
     assert scene.tick(1_000).wake_at_ms is None
 
 
 def test_a_tick_too_early_or_too_often_changes_nothing() -> None:
-    """A tick is a question: asked again at once it finds nothing."""
     scene = running_group()
     version = scene.group.version
     for _ in range(5):
@@ -213,7 +202,6 @@ def test_a_tick_too_early_or_too_often_changes_nothing() -> None:
 
 
 def test_tasks_that_stay_share_one_reason() -> None:
-    """Thousands of tasks that stay where they are cost one reason with their number."""
     scene = Scene()
     scene.declare(topology(50), max_warmup_replicas=1)
     scene.join("a")
@@ -226,15 +214,13 @@ def test_tasks_that_stay_share_one_reason() -> None:
 
 
 def test_what_was_heard_is_explained_when_it_changes_nothing() -> None:
-    """A late or doubled heartbeat, and a look at rest, each say why nothing came of them."""
     scene = running_group()
     scene.do(Heartbeat(A, 1, 2))
     assert scene.last is not None
     assert [reason.code for reason in scene.last.reasons] == [NoChange.DUPLICATE]
 
 
-def test_recovery_commands_are_taken() -> None:
-    """An operator says that the store lost commits: it is done, grants are held, and an alarm is raised."""
+def test_a_store_that_lost_commits_holds_grants_and_raises_an_alarm() -> None:
     scene = running_group()
     scene.ok(StoreRecovered(), Done)
     assert scene.group.grants_from_ms > scene.now_ms
@@ -243,7 +229,6 @@ def test_recovery_commands_are_taken() -> None:
 
 
 def test_a_protocol_error_is_a_reply_and_never_raised() -> None:
-    """Whatever a caller gets wrong, the decision stands and carries the refusal."""
     scene = Scene()
     reply = scene.do(GroupDeclaration(GroupId("g"), None, {"max_warmup_replicas": -1}))
     assert isinstance(reply, ProtocolError)

@@ -36,7 +36,6 @@ def moving() -> Scene:
 
 
 def test_a_group_is_empty_not_ready_balancing_or_at_rest() -> None:
-    """The state is one word; a group that waits for something says for what."""
     scene = Scene()
     scene.declare(Topology(1, (Subtopology("0", source_topics=("in",)),)))
     found = status(scene)
@@ -57,14 +56,12 @@ def test_a_group_is_empty_not_ready_balancing_or_at_rest() -> None:
 
 
 def test_a_paused_group_says_why() -> None:
-    """The reason of the pause is shown."""
     scene = moving()
     scene.do(PauseRequest(PauseScope.BALANCE, "the disks are full"))
     assert (status(scene).state, status(scene).detail) == (GroupState.PAUSED, "the disks are full")
 
 
 def test_warmups_have_an_eta_once_their_rate_is_known() -> None:
-    """The longest estimated time until a warmup counts as caught up is shown; None while one of them is unknown."""
     scene = moving()
     tasks = sorted(scene.member("m2").assignment)
     scene.beat("m2", {task: copy("warmup", 9_000) for task in tasks})
@@ -77,7 +74,6 @@ def test_warmups_have_an_eta_once_their_rate_is_known() -> None:
 
 
 def test_an_eta_ends_where_the_catch_up_time_is_acceptable() -> None:
-    """A copy that may be some time behind counts as caught up that much sooner, whichever limit it meets first."""
     scene = moving()
     scene.change(acceptable_catchup_ms=5_000)
     tasks = sorted(scene.member("m2").assignment)
@@ -90,7 +86,6 @@ def test_an_eta_ends_where_the_catch_up_time_is_acceptable() -> None:
 
 
 def test_what_is_held_back_says_why() -> None:
-    """A move beyond the budget is listed with its destination and the reason."""
     scene = Scene()
     scene.declare(topology(4), max_warmup_replicas=1)
     scene.join("m1")
@@ -100,7 +95,6 @@ def test_what_is_held_back_says_why() -> None:
 
 
 def test_the_three_assignments_tell_a_handover() -> None:
-    """Target, this step and what is held now differ while a task changes hands, and agree at rest."""
     scene = moving()
     tasks = tuple(sorted(scene.member("m2").assignment))
     scene.beat("m2", {task: copy("warmup", 0) for task in tasks})
@@ -116,7 +110,6 @@ def test_the_three_assignments_tell_a_handover() -> None:
 
 
 def test_a_departed_member_stands_in_no_assignment() -> None:
-    """Tasks meant for a member that is gone are shown with nobody until they are placed anew."""
     scene = Scene()
     scene.declare(topology(2), num_standby_replicas=1, rebalance_batch_ms=5_000)
     scene.wait(5_000)
@@ -130,7 +123,6 @@ def test_a_departed_member_stands_in_no_assignment() -> None:
 
 
 def test_a_snapshot_plans_as_the_group_would() -> None:
-    """A capture of a group, planned from a file, comes to what the group does: same target, same holdings."""
     scene = moving()
     scene.do(PinRequest(TaskId("0_3"), M1))
     tasks = sorted(scene.member("m2").assignment)
@@ -146,7 +138,6 @@ def test_a_snapshot_plans_as_the_group_would() -> None:
 
 
 def test_a_snapshot_keeps_lost_states_drains_pauses_and_what_restores() -> None:
-    """What decides is in the file: draining, paused, lost, restoring, and copies of which nothing is known."""
     scene = Scene()
     scene.declare(topology(2), num_standby_replicas=1)
     scene.join("m1")
@@ -172,7 +163,7 @@ def test_a_snapshot_keeps_lost_states_drains_pauses_and_what_restores() -> None:
 
 
 def test_a_snapshot_names_one_holder_of_a_task_that_was_taken_from_a_suspected_member() -> None:
-    """Its next owner runs the task while it has yet to confirm: it is no second active, and the file can be read."""
+    """The suspected member has yet to confirm, but is no second active: such a file could not be read."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1)
     for name in ("m1", "m2"):
@@ -192,7 +183,6 @@ def test_a_snapshot_names_one_holder_of_a_task_that_was_taken_from_a_suspected_m
 
 
 def test_what_a_topology_has_dropped_is_shown_until_it_is_given_up() -> None:
-    """Members are listed with what they have been told to give up, in the order of tasks, dropped ones among them."""
     scene = Scene()
     scene.declare(topology(2, more=(Subtopology("2", 1),)))
     scene.join("m1")
@@ -204,7 +194,6 @@ def test_what_a_topology_has_dropped_is_shown_until_it_is_given_up() -> None:
 
 
 def test_what_a_topology_has_dropped_is_in_no_snapshot() -> None:
-    """Tasks that are no more are not described, though somebody still has to give them up; their pins end."""
     scene = Scene()
     scene.declare(topology(1, more=(Subtopology("9", 1),)))
     scene.join("m1")
@@ -219,7 +208,6 @@ def test_what_a_topology_has_dropped_is_in_no_snapshot() -> None:
 
 
 def test_what_waits_for_room_stands_in_no_assignment() -> None:
-    """A task that fits nowhere is nobody's target and nobody's next task."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("m1", max_tasks=1)

@@ -1,10 +1,10 @@
-"""Durations are told in one form everywhere."""
+"""Durations are told in one form everywhere, and spans of time are typed in one."""
 
 from __future__ import annotations
 
 import pytest
 
-from batonpass.core.durations import duration
+from batonpass.core.durations import duration, parse_span
 
 LENGTHS = {
     -5: "0 ms",
@@ -26,3 +26,13 @@ LENGTHS = {
 @pytest.mark.parametrize("milliseconds", LENGTHS)
 def test_durations_are_told_in_two_units_at_most(milliseconds: float) -> None:
     assert duration(milliseconds) == LENGTHS[milliseconds]
+
+
+def test_spans_add_up() -> None:
+    assert [parse_span(text) for text in ("500ms", "1h30m", "1.5s", "1d")] == [500, 5_400_000, 1_500, 86_400_000]
+
+
+@pytest.mark.parametrize("text", ["", "7", "s", "-3s", "1h 5m", "5 apples", "3x"])
+def test_what_is_no_span_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no span of time"):
+        parse_span(text)

@@ -27,7 +27,6 @@ TABLE: list[tuple[type[e.ProtocolError], str, int, str]] = [
 
 @pytest.mark.parametrize(("kind", "name", "status", "action"), TABLE, ids=[row[1] for row in TABLE])
 def test_each_error_is_the_row_of_the_table(kind: type[e.ProtocolError], name: str, status: int, action: str) -> None:
-    """Type, status and action of an error are those of its row, and it has a title of its own."""
     error = kind("why")
     assert (error.type, error.status, error.action) == (name, status, action)
     assert error.title
@@ -36,14 +35,12 @@ def test_each_error_is_the_row_of_the_table(kind: type[e.ProtocolError], name: s
 
 
 def test_no_error_is_missing_from_the_table() -> None:
-    """Every error that the core can answer stands in the table, under a type and status of its own."""
     own = {kind for kind in vars(e).values() if isinstance(kind, type) and issubclass(kind, e.ProtocolError)}
     assert own - {e.ProtocolError} == {row[0] for row in TABLE}
     assert len({(row[1], row[2]) for row in TABLE}) == len(TABLE)
 
 
 def test_errors_are_equal_by_kind_and_content() -> None:
-    """Two errors of one kind that say the same are one value; another kind or another word makes another."""
     error = e.Gone("it left", errors=[("a", "b")], retry_after_ms=5, answer="x")
     same = e.Gone("it left", errors=[("a", "b")], retry_after_ms=5, answer="x")
     assert error == same
@@ -56,6 +53,5 @@ def test_errors_are_equal_by_kind_and_content() -> None:
 
 
 def test_an_error_can_be_raised_and_caught_as_one() -> None:
-    """An error is an exception too: whoever catches the protocol's errors catches each of them."""
     with pytest.raises(e.ProtocolError, match="has changed"):
         raise e.PreconditionFailed("the group has changed")

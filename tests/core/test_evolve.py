@@ -96,7 +96,7 @@ STORY = story()
 
 
 def test_the_story_tells_of_most_records() -> None:
-    """The story that the laws below are held to is eventful: most kinds of records occur in it."""
+    """The laws below are held to this story."""
     kinds = {type(record) for record in STORY.log}
     assert len(kinds) >= 24, sorted(kind.__name__ for kind in set(get_args(r.Record)) - kinds)
 
@@ -104,7 +104,7 @@ def test_the_story_tells_of_most_records() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(min_value=1, max_value=len(STORY.log) - 1), max_size=12))
 def test_it_does_not_matter_how_records_are_batched(cuts: list[int]) -> None:
-    """However a log is cut into batches, it folds to the same group: a load ends where the living group stood (L3)."""
+    """A load ends where the living group stood (L3)."""
     group = Group(GroupId("g"))
     edges = [0, *sorted(set(cuts)), len(STORY.log)]
     for start, end in pairwise(edges):
@@ -113,7 +113,6 @@ def test_it_does_not_matter_how_records_are_batched(cuts: list[int]) -> None:
 
 
 def test_one_record_at_a_time_is_no_different() -> None:
-    """Folded one by one, every record of a log adds one to the version, and the group is the same in the end."""
     group = Group(GroupId("g"))
     for version, record in enumerate(STORY.log):
         assert group.version == version
@@ -122,13 +121,11 @@ def test_one_record_at_a_time_is_no_different() -> None:
 
 
 def test_no_records_is_the_very_same_group() -> None:
-    """Folding nothing makes nothing."""
     group = STORY.group
     assert evolve(group, []) is group
 
 
 def test_every_record_has_its_meaning() -> None:
-    """There is no record that cannot be folded, and no folding for what is no record."""
     assert set(_FOLD) == set(get_args(r.Record))
 
 
@@ -150,7 +147,6 @@ ABOUT_A_MEMBER: list[r.Record] = [
 
 @pytest.mark.parametrize("record", ABOUT_A_MEMBER, ids=lambda record: type(record).__name__)
 def test_a_record_about_nobody_changes_nothing_but_the_version(record: r.Record) -> None:
-    """Folding never fails: what is said of a member that is not there changes no task and no member."""
     group = evolve(Group(GroupId("g")), [r.GroupDeclared(topology(), GroupConfig(), 1), r.MemberJoined(Member(M1, 1))])
     assert evolve(group, [record]) == replace(group, version=group.version + 1)
 

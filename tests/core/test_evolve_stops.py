@@ -17,7 +17,7 @@ def stop_of(group: Group) -> Stop | None:
 
 
 def test_a_handover_counts_from_the_confirmation_to_the_first_run() -> None:
-    """A revoked owner may still run the task; from its confirmation on nobody does, until the next owner says so."""
+    """Until it confirms, a revoked owner may still run the task."""
     group = small(active(M1), RUNS, REVOKED)
     assert stop_of(group) == Stop(M1, None, "revoked")
     group = evolve(group, [r.TaskReleased(T0, M1, at_ms=30)])
@@ -28,7 +28,6 @@ def test_a_handover_counts_from_the_confirmation_to_the_first_run() -> None:
 
 
 def test_a_task_that_never_ran_has_not_stopped() -> None:
-    """An owner that was granted the task and never reported that it runs leaves nothing to measure."""
     assert stop_of(small(active(M1))) is None
     assert stop_of(small(active(M1), REVOKED, r.TaskReleased(T0, M1, at_ms=30))) is None
     assert stop_of(small(active(M1), r.MemberGone(M1, Cause.EXPIRED, 20, 20))) is None
@@ -36,27 +35,24 @@ def test_a_task_that_never_ran_has_not_stopped() -> None:
 
 @pytest.mark.parametrize(("lease_end_ms", "since_ms"), [(20, 20), (50, None)])
 def test_an_owner_that_goes_stops_when_its_lease_is_over(lease_end_ms: int, since_ms: int | None) -> None:
-    """While the lease of a departed owner runs, it may be running the task; the cause is why it went."""
     group = small(active(M1), RUNS, r.MemberGone(M1, Cause.EVICTED, 20, lease_end_ms))
     assert stop_of(group) == Stop(M1, since_ms, "evicted")
     assert stop_of(evolve(group, [r.TaskReleased(T0, M1, at_ms=55)])) == Stop(M1, since_ms or 55, "evicted")
 
 
 def test_an_owner_that_goes_before_it_confirms_is_why_the_task_stopped() -> None:
-    """A revocation that was never confirmed ends with its member: that is the cause; the end of its lease counts."""
     group = small(active(M1), RUNS, REVOKED, r.MemberGone(M1, Cause.FENCED, 25, 40))
     assert stop_of(group) == Stop(M1, None, "fenced")
     assert stop_of(evolve(group, [r.TaskReleased(T0, M1, at_ms=41)])) == Stop(M1, 41, "fenced")
 
 
 def test_a_member_that_restarts_has_stopped() -> None:
-    """A member goes away to restart after it stopped its actives."""
+    """A member stops its actives before it goes away to restart."""
     assert stop_of(small(active(M1), RUNS, r.MemberAway(M1, 90, 40))) == Stop(M1, 40, "restarted")
 
 
 @pytest.mark.parametrize("state", [ActiveState.FAILED, ActiveState.LOST, ActiveState.RESTORING])
 def test_an_owner_that_fell_back_is_not_running(state: ActiveState) -> None:
-    """A task whose owner failed, lost its state or restores again stands still, whoever goes on with it."""
     group = small(active(M1), RUNS, r.ActiveReported(T0, M1, state, 20))
     assert stop_of(group) == Stop(M1, 20, state.value)
     # What happens to an owner that does not run the task does not begin the stop anew.
@@ -66,7 +62,7 @@ def test_an_owner_that_fell_back_is_not_running(state: ActiveState) -> None:
 
 
 def test_a_suspected_owner_whose_claim_is_waived_stopped_when_it_was_revoked() -> None:
-    """Nobody waits for the word of a member whose outputs are fenced: the task stopped at the revocation."""
+    """The outputs of such a member are fenced, so that its word is not waited for."""
     group = small(active(M1), RUNS, r.MemberSuspected(M1), REVOKED, r.ReleaseWaived(T0, M1))
     assert stop_of(group) == Stop(M1, 20, "suspected")
 
@@ -77,7 +73,6 @@ def test_a_release_whose_instant_was_not_recorded_measures_nothing() -> None:
 
 
 def test_what_is_adopted_after_lost_commits_runs_and_what_is_dropped_does_not() -> None:
-    """A member's own word says what it runs; what the log gives it and it does not run stands still since then."""
     group = small(active(M1), RUNS, REVOKED, r.TaskReleased(T0, M1, at_ms=30))
     assert stop_of(evolve(group, [r.TasksAdopted(M2, {T0: 9}, (), 40)])) is None
     group = small(active(M1), RUNS)

@@ -45,7 +45,6 @@ def active(member: MemberId, epoch: int = 2, token: int = 1) -> r.AssignmentChan
 
 
 def test_an_active_taken_away_is_claimed_until_it_is_confirmed() -> None:
-    """A revoked active has no owner, and its last owner claims it without an end until it confirms."""
     group = small(active(M1), r.AssignmentChanged(M1, 3, 20, revoked=(T0,)))
     assert group.tasks[T0] == Task(T0, unreleased=(Unreleased(M1, None),), since_ms=20, token=1)
     assert group.members[M1].revoking == {T0: Revocation(3, 20, active=True)}
@@ -56,7 +55,6 @@ def test_an_active_taken_away_is_claimed_until_it_is_confirmed() -> None:
 
 
 def test_a_demoted_active_keeps_its_copy_and_is_claimed() -> None:
-    """An active demoted in place is a standby of its previous owner, which has yet to release it."""
     group = small(
         active(M1),
         r.ActiveReported(T0, M1, ActiveState.RUNNING, 12),
@@ -78,7 +76,6 @@ def test_a_demoted_active_keeps_its_copy_and_is_claimed() -> None:
 
 
 def test_a_member_gone_with_a_running_lease_claims_what_it_ran() -> None:
-    """What a fenced member ran, or had not confirmed, is claimed until the end of its lease; targets forget it."""
     group = small(
         active(M1),
         r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), ""), T1: (M2, (M1,), "")}),
@@ -93,7 +90,6 @@ def test_a_member_gone_with_a_running_lease_claims_what_it_ran() -> None:
 
 
 def test_a_member_gone_without_a_lease_claims_nothing() -> None:
-    """What a member ran that left, or was vouched for as dead, is free at once."""
     group = small(active(M1), r.MemberGone(M1, Cause.LEFT, 20, 20))
     assert group.tasks[T0] == Task(T0, since_ms=20, token=1)
 
@@ -112,7 +108,6 @@ def test_what_the_last_owner_wrote_is_unknown_once_it_dies_holding_the_task() ->
 
 
 def test_only_a_running_active_at_an_expired_lease_is_a_failure() -> None:
-    """A task counts a failure where its member expired while running it, and for no other way of going."""
     run = r.ActiveReported(T0, M1, ActiveState.RUNNING, 12)
     expired = small(active(M1), run, r.MemberGone(M1, Cause.EXPIRED, 20, 20))
     assert [(one.member_id, one.at_ms) for one in expired.tasks[T0].failures] == [(M1, 20)]
@@ -122,7 +117,6 @@ def test_only_a_running_active_at_an_expired_lease_is_a_failure() -> None:
 
 
 def test_a_member_away_keeps_its_place_and_nothing_else() -> None:
-    """A member that restarts holds nothing, drains no more, and stays what the targets name."""
     group = small(
         active(M1),
         r.DrainStarted(M1, 11, None, 99),
@@ -137,7 +131,6 @@ def test_a_member_away_keeps_its_place_and_nothing_else() -> None:
 
 
 def test_an_heir_has_every_target_and_pin_of_the_one_before() -> None:
-    """Whoever stands in another's place is the target of all that the other was, standbys and pins included."""
     placed = r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), ""), T1: (M2, (M1,), "")})
     next_owner = MemberId("m3")
     group = small(
@@ -152,7 +145,6 @@ def test_an_heir_has_every_target_and_pin_of_the_one_before() -> None:
 
 
 def test_an_heir_of_two_members_has_one_place_in_each_target() -> None:
-    """Whoever stands in the place of an owner and of its standby is the owner, and no standby of its own."""
     next_owner = MemberId("m3")
     for first, second in ((M1, M2), (M2, M1)):
         group = small(
@@ -165,7 +157,6 @@ def test_an_heir_of_two_members_has_one_place_in_each_target() -> None:
 
 
 def test_a_deleted_group_leaves_epochs_tokens_and_ids() -> None:
-    """A tombstone keeps group epoch, generation, tokens, and the ids of its members; tasks are free but held back."""
     group = small(
         active(M1),
         r.RebalanceScheduled(9, "join"),
@@ -187,7 +178,6 @@ def test_a_deleted_group_leaves_epochs_tokens_and_ids() -> None:
 
 
 def test_a_task_dropped_from_the_topology_is_meant_for_nobody() -> None:
-    """A task that the topology no longer has keeps its holder until told, its token for ever, and no target."""
     group = small(
         active(M1),
         r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), "")}),
@@ -199,13 +189,11 @@ def test_a_task_dropped_from_the_topology_is_meant_for_nobody() -> None:
 
 
 def test_the_earliest_due_time_counts() -> None:
-    """Of several reasons to place anew the earliest due time stands; each is a group epoch, and is named once."""
     group = small(r.RebalanceScheduled(50, "join"), r.RebalanceScheduled(40, "leave"), r.RebalanceScheduled(60, "join"))
     assert (group.placement_due_ms, group.triggers, group.group_epoch) == (40, ("join", "leave"), 3)
 
 
 def test_a_hold_on_grants_never_gets_shorter() -> None:
-    """Neither a shorter hold nor a lower floor of tokens takes back what was promised before."""
     group = small(
         r.GrantsHeld(90, "a", adopting=True),
         r.GrantsHeld(50, "b"),
@@ -217,13 +205,11 @@ def test_a_hold_on_grants_never_gets_shorter() -> None:
 
 
 def test_a_report_of_somebody_else_says_nothing_of_the_owner() -> None:
-    """Only its present owner's word changes the state of a task."""
     group = small(active(M1))
     assert evolve(group, [r.ActiveReported(T0, M2, ActiveState.RUNNING, 12)]).tasks == group.tasks
 
 
 def test_a_settled_task_is_where_it_belongs_and_nobody_else_is_involved() -> None:
-    """A task is settled when its owner is its target and runs, its standbys are as planned, and no one else has it."""
     task = Task(T0, owner=M1, state=ActiveState.RUNNING, target=M1, standbys=(M2,), target_standbys=(M2,))
     assert pending(task, replicas=1) is None
     for change in (
@@ -239,13 +225,11 @@ def test_a_settled_task_is_where_it_belongs_and_nobody_else_is_involved() -> Non
 
 
 def test_a_stall_replaces_an_older_one_of_the_same_member() -> None:
-    """A task remembers one stall a member, the newest."""
     group = small(r.WarmupStalled(T0, M1, 50), r.WarmupStalled(T0, M2, 60), r.WarmupStalled(T0, M1, 70))
     assert [(one.member_id, one.until_ms) for one in group.tasks[T0].stalls] == [(M2, 60), (M1, 70)]
 
 
 def test_losses_count_for_one_session_timeout_and_for_a_whole_storm() -> None:
-    """Losses older than a session timeout are forgotten with the next loss, unless a storm is counting them."""
     names = [MemberId(f"x{n}") for n in range(4)]
     join = [r.MemberJoined(Member(name, 1)) for name in names]
     gone = [r.MemberGone(name, Cause.EXPIRED, 1 + n * 40_000, 1 + n * 40_000) for n, name in enumerate(names)]
@@ -256,7 +240,6 @@ def test_losses_count_for_one_session_timeout_and_for_a_whole_storm() -> None:
 
 
 def test_adopted_tasks_are_taken_from_whoever_the_log_gives_them() -> None:
-    """What a member runs after lost commits is its own; the holder of the log must confirm, under a new epoch."""
     group = small(active(M1), r.TasksAdopted(M2, {T0: 9}, (), 40))
     assert group.tasks[T0].owner == M2
     assert group.tasks[T0].token == 9
@@ -267,14 +250,12 @@ def test_adopted_tasks_are_taken_from_whoever_the_log_gives_them() -> None:
 
 
 def test_adopting_a_task_of_somebody_who_is_not_there_takes_it_from_nobody() -> None:
-    """Folding never fails: an owner that is no member has nothing to give up and confirms nothing."""
     group = replace(small(), tasks=small().tasks.having(T0, Task(T0, owner=MemberId("ghost"))))
     after = evolve(group, [r.TasksAdopted(M2, {T0: 9}, (), 40)])
     assert (after.tasks[T0].owner, after.tasks[T0].unreleased) == (M2, ())
 
 
 def test_an_adopted_task_that_a_member_has_given_up_is_claimed_until_confirmed() -> None:
-    """An active of the log that its holder does not run is taken out of its assignment, to be confirmed."""
     group = small(active(M1), r.TasksAdopted(M1, {}, (T0,), 40))
     assert group.tasks[T0].owner is None
     assert group.tasks[T0].unreleased == (Unreleased(M1, None),)
@@ -283,7 +264,6 @@ def test_an_adopted_task_that_a_member_has_given_up_is_claimed_until_confirmed()
 
 
 def test_waived_claims_hold_nobody_back() -> None:
-    """A claim that is waived no longer stands, and what its holder wrote last is not known."""
     group = small(
         active(M1), r.AssignmentChanged(M1, 3, 20, revoked=(T0,)), r.NextOwnerChosen(T0, M2), r.ReleaseWaived(T0, M1)
     )
@@ -292,7 +272,6 @@ def test_waived_claims_hold_nobody_back() -> None:
 
 
 def test_a_released_task_starts_with_a_clean_slate() -> None:
-    """A parked task is tried again with a clean slate once it is released."""
     group = small(active(M1), r.ActiveReported(T0, M1, ActiveState.FAILED, 12), r.TaskParked(T0, (M1,)))
     assert group.tasks[T0].parked
     assert group.tasks[T0].failures
@@ -301,7 +280,6 @@ def test_a_released_task_starts_with_a_clean_slate() -> None:
 
 
 def test_used_ids_are_forgotten_by_record_only() -> None:
-    """An id stays refused until a record says that it may be forgotten."""
     group = small(r.MemberGone(M1, Cause.LEFT, 5, 5))
     assert M1 in group.gone
     assert M1 not in evolve(group, [r.GoneForgotten((M1,))]).gone

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.core.pairs import TASK, guarded, pair
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
+from tests.core.scenes import TASK, guarded, pair
 
 from batonpass.core.budget import HeldBack
 from batonpass.core.explain.group import Budget, GroupExplanation, explain_group
@@ -50,7 +50,6 @@ def warming(tasks: int = 2, **config: object) -> tuple[Scene, str]:
 
 
 def test_a_task_at_rest_waits_for_nothing() -> None:
-    """It runs where it belongs; its copies and their readiness are listed."""
     found = of_task(guarded())
     assert (found.state, found.held, found.waits) == (TaskState.RUNNING, None, ())
     assert [(one.member_id, one.role, one.readiness, one.lag) for one in found.copies] == [
@@ -78,7 +77,6 @@ def test_a_warming_task_says_how_far_and_how_long() -> None:
 
 
 def test_a_move_without_a_slot_says_so() -> None:
-    """The budgets say how many slots are taken, and the tasks held back what for."""
     scene, _ = warming(8, max_warmup_replicas=1)
     group = of_group(scene)
     assert (group.warmups, group.per_member_limit, group.full_members) == (Budget(1, 1), 2, ())
@@ -94,7 +92,6 @@ def test_a_move_without_a_slot_says_so() -> None:
 
 
 def test_a_handover_waits_for_the_confirmation_of_its_owner() -> None:
-    """The one who has to confirm is named, with when it is fenced for not doing so."""
     scene = guarded(rebalance_timeout_ms=60_000)
     scene.do(PinRequest(TASK, B))
     scene.tick()
@@ -115,7 +112,6 @@ def test_a_handover_waits_for_the_confirmation_of_its_owner() -> None:
 
 
 def test_a_pin_on_a_member_without_room_is_said_to_be_in_vain() -> None:
-    """It stays where it is, and that is not what was asked for."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("a")
@@ -128,7 +124,6 @@ def test_a_pin_on_a_member_without_room_is_said_to_be_in_vain() -> None:
 
 
 def test_a_standby_that_has_not_begun_is_waited_for() -> None:
-    """A slot is missing, or an operator holds it back; every task that is listed says what it waits for."""
     scene = Scene()
     scene.declare(topology(12), num_standby_replicas=1, max_warmup_replicas=1)
     for name in ("a", "b", "c"):
@@ -148,7 +143,6 @@ def test_a_standby_that_has_not_begun_is_waited_for() -> None:
 
 
 def test_a_pause_says_until_when() -> None:
-    """What is held by a pause waits for an operator, or for its end."""
     scene = pair(2)
     scene.tick(1_000)
     task = next(iter(scene.member("b").assignment))
@@ -161,7 +155,6 @@ def test_a_pause_says_until_when() -> None:
 
 
 def test_a_lease_that_still_runs_is_waited_for() -> None:
-    """What an evicted member may be running is free when its lease is over, and not before."""
     scene = guarded(session_timeout_ms=30_000)
     scene.do(Eviction(A))
     found = of_task(scene)
@@ -172,7 +165,6 @@ def test_a_lease_that_still_runs_is_waited_for() -> None:
 
 
 def test_what_is_not_granted_after_lost_commits_says_so() -> None:
-    """Nobody runs it, a copy is ready, and nothing is granted for a session timeout."""
     scene = guarded()
     scene.do(StoreRecovered())
     scene.obey("b")
@@ -183,7 +175,6 @@ def test_what_is_not_granted_after_lost_commits_says_so() -> None:
 
 
 def test_the_first_members_of_a_group_are_waited_for() -> None:
-    """Until the first placement nobody has a target; what is waited for is when it is due."""
     scene = Scene()
     scene.declare(topology(1), initial_rebalance_delay_ms=3_000)
     scene.join("a")
@@ -195,7 +186,6 @@ def test_the_first_members_of_a_group_are_waited_for() -> None:
 
 
 def test_a_task_that_fits_nowhere_says_so() -> None:
-    """A hard limit on copies leaves a task without a target: it waits for room."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("a", max_tasks=1)
@@ -207,7 +197,7 @@ def test_a_task_that_fits_nowhere_says_so() -> None:
 
 
 def test_a_warmup_that_stalled_is_not_tried_again_for_a_while() -> None:
-    """Where the task is pinned there, nobody else is to be tried: it is said until when it rests."""
+    """The pin leaves no other member to try."""
     scene, task = warming(warmup_stall_timeout_ms=10_000)
     scene.do(PinRequest(TaskId(task), B))
     for _ in range(5):
@@ -222,7 +212,6 @@ def test_a_warmup_that_stalled_is_not_tried_again_for_a_while() -> None:
 
 
 def test_an_interim_owner_is_named_as_one() -> None:
-    """The most caught-up copy has the task until its target is ready."""
     scene = guarded(members="abc", num_standby_replicas=1)
     scene.do(PinRequest(TASK, MemberId("c")))
     scene.beat("c", {TASK: copy("warmup", 9_000)})
@@ -233,7 +222,6 @@ def test_an_interim_owner_is_named_as_one() -> None:
 
 
 def test_a_storm_and_lost_commits_are_said_of_the_group() -> None:
-    """What stops a whole group has its sentence."""
     scene = Scene()
     scene.declare(topology(4), session_timeout_ms=10_000)
     for name in "abcd":
@@ -267,7 +255,7 @@ def test_a_silent_member_that_holds_balance_up_is_named() -> None:
 
 
 def test_a_standby_that_stays_on_a_draining_member_is_waited_for() -> None:
-    """What keeps a task unsettled after its drain is the copy that its last owner keeps until it goes."""
+    """After the drain, the copy that the last owner keeps until it goes leaves the task unsettled."""
     scene = guarded()
     scene.do(DrainRequest(A))
     scene.settle()
@@ -276,7 +264,6 @@ def test_a_standby_that_stays_on_a_draining_member_is_waited_for() -> None:
 
 
 def test_a_restarting_instance_is_waited_for() -> None:
-    """The place of the instance is kept: its task waits for it until its grace is over."""
     scene = Scene()
     scene.declare(topology(2), rejoin_grace_ms=30_000)
     scene.join("a", instance_id=InstanceId("i"))
@@ -291,7 +278,6 @@ def test_a_restarting_instance_is_waited_for() -> None:
 
 
 def test_an_owner_that_has_not_spoken_restores_or_failed_says_so() -> None:
-    """Granted, restoring, failed, lost: each state is told of its owner."""
     scene = Scene()
     scene.declare(topology(1))
     scene.join("a")
@@ -311,7 +297,6 @@ def test_an_owner_that_has_not_spoken_restores_or_failed_says_so() -> None:
 
 
 def test_a_drain_with_nowhere_to_go_is_blocked() -> None:
-    """A draining member is named with what it still has, and with why that does not move."""
     scene = Scene()
     scene.declare(topology(1))
     scene.join("a")
@@ -323,7 +308,6 @@ def test_a_drain_with_nowhere_to_go_is_blocked() -> None:
 
 
 def test_groups_without_members_or_partitions_say_so() -> None:
-    """An empty group and one whose partition counts are unknown have their own first sentence."""
     scene = Scene()
     scene.declare(topology(1))
     assert of_group(scene).sentences == ("No member has joined, so no task runs.",)
@@ -332,7 +316,6 @@ def test_groups_without_members_or_partitions_say_so() -> None:
 
 
 def test_a_group_whose_copies_lag_behind_names_them() -> None:
-    """Where every task is with its owner, the copies that are not caught up are what is waited for."""
     scene = guarded(2)
     scene.beat(
         "b", {task: running() if scene.task(task).owner == "b" else copy("standby", 5_000) for task in ("0_0", "0_1")}
@@ -346,6 +329,5 @@ def test_a_group_whose_copies_lag_behind_names_them() -> None:
 
 
 def test_every_reason_is_explained() -> None:
-    """Whatever may hold a task back has its words."""
     assert set(Held) == set(MEANINGS) == set(WAITS_FOR)
     assert meaning_of("something-newer") == "something newer"

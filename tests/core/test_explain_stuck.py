@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.core.pairs import TASK, guarded
 from tests.core.scene import Scene, copy, failed, running, topology
+from tests.core.scenes import TASK, guarded
 
 from batonpass.core.explain.group import GroupExplanation, explain_group
 from batonpass.core.explain.task import TaskExplanation, TaskState, Wait, WaitsFor, explain_task
@@ -54,7 +54,7 @@ def revoking() -> tuple[Scene, int]:
 
 
 def test_a_parked_task_names_those_on_whom_it_failed_and_waits_for_an_operator_alone() -> None:
-    """Nobody is to try it again until it is released, so that no copy of it is waited for."""
+    """No member is to try it again before its release, so that no copy of it is waited for."""
     scene = Scene()
     scene.declare(topology(1), max_warmup_replicas=5)
     for name in "abcd":
@@ -75,7 +75,6 @@ def test_a_parked_task_names_those_on_whom_it_failed_and_waits_for_an_operator_a
 
 
 def test_a_warmup_waits_until_its_member_has_confirmed_what_it_gave_up() -> None:
-    """A member is granted nothing before that; who is waited for, and until when, is said of the task to come."""
     scene, told_ms = revoking()
     found = of_task(scene, "0_1")
     assert (found.task.owner, found.task.target) == (A, B)
@@ -87,7 +86,7 @@ def test_a_warmup_waits_until_its_member_has_confirmed_what_it_gave_up() -> None
 
 
 def test_a_task_that_nobody_runs_waits_once_for_a_taker_that_has_to_confirm() -> None:
-    """What keeps it from being granted is said of it once, though its taker is its target as well."""
+    """The taker is the task's target as well, which must not say the same a second time."""
     scene, told_ms = revoking()
     scene.do(Eviction(A, dead=True))
     found = of_task(scene, "0_1")
@@ -99,7 +98,6 @@ def test_a_task_that_nobody_runs_waits_once_for_a_taker_that_has_to_confirm() ->
 
 
 def test_a_task_without_state_waits_for_a_taker_that_has_to_confirm() -> None:
-    """No copy of it is waited for, and yet nobody is granted it before its taker has given up what it was told to."""
     scene = Scene()
     scene.declare(topology(0, stateless=2), rebalance_timeout_ms=TIMEOUT_MS)
     scene.join("a")
@@ -119,7 +117,6 @@ def test_a_task_without_state_waits_for_a_taker_that_has_to_confirm() -> None:
 
 
 def test_whoever_has_a_task_until_its_target_is_ready_is_named_before_it_has_it() -> None:
-    """While the lease of the last owner runs, the most caught-up copy is chosen though the task belongs elsewhere."""
     scene = guarded(members="abc")
     (other,) = scene.task(TASK).standbys
     assert (scene.task(TASK).owner, other) == (A, B)
@@ -135,7 +132,6 @@ def test_whoever_has_a_task_until_its_target_is_ready_is_named_before_it_has_it(
 
 
 def test_a_suspected_member_is_an_obstacle_with_all_that_it_holds() -> None:
-    """It broke off without a word and nobody is ready to take over: the group says whom it waits for."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("a", on_lease_lost=OnLeaseLost.CONTINUE)
@@ -150,7 +146,7 @@ def test_a_suspected_member_is_an_obstacle_with_all_that_it_holds() -> None:
 
 
 def test_a_group_that_follows_a_forced_deletion_says_until_when_nothing_is_granted() -> None:
-    """What the deleted members may still run is theirs until their leases are over; no commits were lost."""
+    """The deleted members may run tasks until their leases are over; no commits were lost."""
     scene = guarded(session_timeout_ms=30_000)
     scene.do(GroupDeletion(force=True))
     scene.declare(topology(1, epoch=2))
@@ -163,14 +159,13 @@ def test_a_group_that_follows_a_forced_deletion_says_until_when_nothing_is_grant
 
 
 def test_a_pause_without_an_end_or_a_reason_names_neither() -> None:
-    """An operator who gave no end ends it; only balance is held where only that was asked for."""
     scene = guarded()
     scene.do(PauseRequest(PauseScope.BALANCE))
     assert of_group(scene).sentences[0] == "An operator holds moves for balance."
 
 
 def test_a_silent_member_is_waited_for_until_its_lease_is_over() -> None:
-    """Who was killed before it confirmed is not fenced at last: it expires sooner, and that is what is said."""
+    """A member that was killed before it confirmed expires sooner than it would be fenced."""
     scene, told_ms = revoking()
     heard_ms = scene.soft.members[B].heard_ms
     fenced = Wait(WaitsFor.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, "it must first confirm that it gave up 1 task")
@@ -191,7 +186,6 @@ def test_a_silent_member_is_waited_for_until_its_lease_is_over() -> None:
 
 
 def test_a_task_that_its_owner_does_not_run_any_more_keeps_its_group_from_rest() -> None:
-    """An owner that ran a task and says now that it does not: nobody runs it, and the group says so."""
     scene = guarded()
     scene.join("c")
     scene.settle()

@@ -44,7 +44,6 @@ def held_back(scene: Scene) -> list[tuple[str, str | None, Held]]:
 
 
 def test_a_failed_stateless_task_moves_to_another_member_and_stays_there() -> None:
-    """Every other member is ready for it: one takes over, nothing else moves, and it does not go back for balance."""
     scene = stateless_scene(3, 4)
     before = scene.owners()
     loads = list(before.values())
@@ -64,7 +63,7 @@ def test_a_failed_stateless_task_moves_to_another_member_and_stays_there() -> No
 
 
 def test_a_stateless_task_that_fails_everywhere_is_tried_once_on_each_until_it_is_parked() -> None:
-    """Three members in ten minutes park it, shown as held back; released, it is tried again."""
+    """Three members that fail it within ten minutes park it."""
     scene = stateless_scene(5)
     tried = [fail(scene, "1_0")]
     for _ in range(2):
@@ -82,7 +81,6 @@ def test_a_stateless_task_that_fails_everywhere_is_tried_once_on_each_until_it_i
 
 
 def test_where_everybody_failed_a_stateless_task_it_stays_and_says_so() -> None:
-    """Two members never pass a task back and forth: after both failed it stays until ten minutes are over."""
     scene = stateless_scene(2)
     first = fail(scene, "1_0")
     scene.settle()
@@ -103,7 +101,6 @@ def test_where_everybody_failed_a_stateless_task_it_stays_and_says_so() -> None:
 
 
 def test_only_a_member_that_may_take_it_gets_a_failed_stateless_task() -> None:
-    """Limits, topology epochs, drains and pins hold for a failed task as for any other."""
     scene = Scene()
     scene.declare(topology(0, more=(Subtopology("1", 1, stateful=False),), epoch=2))
     scene.join("m1")
@@ -148,7 +145,7 @@ def stateful_scene(members: int, **config: object) -> Scene:
 
 
 def test_a_failed_stateful_task_without_a_ready_copy_stays_and_says_so() -> None:
-    """Its owner has what there is of its state, so it stays, held back with the reason until it runs again."""
+    """The owner has what there is of the task's state."""
     scene = stateful_scene(2)
     owner = fail(scene, "0_0")
     assert scene.last is not None
@@ -161,7 +158,7 @@ def test_a_failed_stateful_task_without_a_ready_copy_stays_and_says_so() -> None
 
 
 def test_what_failed_does_not_return_to_the_member_on_which_it_failed() -> None:
-    """A ready copy took over: the member that failed it is no destination of it for ten minutes, however warm."""
+    """The member is no destination of the task for ten minutes, however warm its copy."""
     scene = stateful_scene(2, num_standby_replicas=1)
     first = fail(scene, "0_0")
     scene.settle()
@@ -175,7 +172,6 @@ def test_what_failed_does_not_return_to_the_member_on_which_it_failed() -> None:
 
 
 def test_balance_does_not_take_a_task_back_to_the_member_on_which_it_failed() -> None:
-    """Another task goes instead; a move of it to a third member that is under way goes on."""
     scene = Scene()
     scene.declare(topology(4), num_standby_replicas=1, acceptable_recovery_lag=100)
     for name in ("m1", "m2"):
@@ -194,7 +190,7 @@ def test_balance_does_not_take_a_task_back_to_the_member_on_which_it_failed() ->
 
 
 def test_where_a_copy_that_caught_up_later_takes_over_the_task_is_to_stay() -> None:
-    """Nobody was ready when it failed, so that its owner was to keep it: the group does not wait to hand it back."""
+    """No copy was ready when the task failed, so that its owner was to keep it."""
     scene = stateful_scene(2, num_standby_replicas=1)
     first = scene.task("0_0").owner
     second = "m2" if first == "m1" else "m1"
@@ -211,7 +207,6 @@ def test_where_a_copy_that_caught_up_later_takes_over_the_task_is_to_stay() -> N
 
 
 def test_a_task_that_failed_stays_though_no_other_could_be_moved_for_balance() -> None:
-    """Taken over by a member whose own task is pinned there: the load stays uneven rather than going back."""
     scene = Scene()
     scene.declare(topology(3), num_standby_replicas=2)
     for name in ("m1", "m2", "m3"):
@@ -234,7 +229,6 @@ def test_a_task_that_failed_stays_though_no_other_could_be_moved_for_balance() -
 
 
 def test_a_pin_is_one_more_try_on_the_member_that_it_names() -> None:
-    """Pinned, the task goes back once; failing there again it is not handed back and forth."""
     scene = stateful_scene(2, num_standby_replicas=1)
     first = fail(scene, "0_0")
     scene.settle()
@@ -255,7 +249,6 @@ def test_a_pin_is_one_more_try_on_the_member_that_it_names() -> None:
 
 
 def test_two_members_do_not_pass_a_failing_stateful_task_back_and_forth() -> None:
-    """Both failed it: whoever has it keeps it, with the reason; its failure is ten minutes old before it is tried."""
     scene = stateful_scene(2, num_standby_replicas=1)
     first = fail(scene, "0_0")
     scene.settle()
@@ -276,7 +269,6 @@ def test_two_members_do_not_pass_a_failing_stateful_task_back_and_forth() -> Non
 
 
 def test_a_task_without_an_owner_prefers_a_copy_where_it_did_not_fail() -> None:
-    """Of two ready copies the one whose member failed the task comes last, and is better than none."""
     scene = stateful_scene(3, num_standby_replicas=2)
     first = fail(scene, "0_0")
     scene.settle()
@@ -293,7 +285,6 @@ def test_a_task_without_an_owner_prefers_a_copy_where_it_did_not_fail() -> None:
 
 
 def test_a_plan_moves_a_failed_stateless_task_and_gives_reasons() -> None:
-    """A snapshot decides as the service does: elsewhere if there is an elsewhere, else it stays and says why."""
     broken = SnapshotCopy("active", ActiveState.FAILED)
     one = (SnapshotTask(TaskId("0_0"), stateful=False),)
     plan = plan_of(member("a", {"0_0": broken}), member("b"), tasks=one)
@@ -308,7 +299,6 @@ def test_a_plan_moves_a_failed_stateless_task_and_gives_reasons() -> None:
 
 
 def test_a_plan_says_of_a_failed_stateful_task_that_it_failed() -> None:
-    """At its target owner it is not held back on a way; where it is to go elsewhere it warms up there first."""
     broken = SnapshotCopy("active", ActiveState.FAILED, 0)
     stays = plan_of(member("a", {"0_0": broken}), count=1)
     assert [reason.code for reason in stays.reasons] == ["failed"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.pairs import TASK, guarded, pair, why
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
+from tests.core.scenes import TASK, guarded, pair, reasons
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import (
@@ -36,7 +36,6 @@ def taken(scene: Scene, task: str = TASK) -> int:
 
 
 def test_a_running_owner_that_is_the_target_stays() -> None:
-    """P = T stays."""
     scene = guarded()
     owner = scene.task(TASK).owner
     for _ in range(3):
@@ -47,12 +46,11 @@ def test_a_running_owner_that_is_the_target_stays() -> None:
 
 
 def test_a_caught_up_target_gets_the_task() -> None:
-    """T caught up: hand over. The owner stops first, keeps a copy, and its confirmation grants the task."""
     scene = pair()
     to(scene, "b")
     assert scene.held("b", Role.WARMUP) == [TASK]
     scene.obey("b", lag=100)
-    assert why(scene) >= {Why.HANDOVER}
+    assert reasons(scene) >= {Why.HANDOVER}
     assert scene.of(NextOwnerChosen) == [NextOwnerChosen(TASK, MemberId("b"))]
     assert scene.grant("a", TASK) is not None
     assert scene.held("a", Role.STANDBY) == [TASK]
@@ -62,7 +60,6 @@ def test_a_caught_up_target_gets_the_task() -> None:
 
 
 def test_an_owner_keeps_processing_while_its_target_is_not_caught_up() -> None:
-    """T not caught up: P keeps it, T gets a warmup, and nobody else is asked however ready."""
     scene = guarded(members="abc")
     owner = scene.task(TASK).owner
     assert owner is not None
@@ -80,7 +77,6 @@ def test_an_owner_keeps_processing_while_its_target_is_not_caught_up() -> None:
 
 
 def test_state_on_disk_is_no_copy_while_the_owner_runs() -> None:
-    """State on disk that nobody tails becomes a warmup first, and is handed over with its first heartbeat as one."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=100)
     scene.join("a")
@@ -94,7 +90,7 @@ def test_state_on_disk_is_no_copy_while_the_owner_runs() -> None:
 
 
 def test_a_handover_is_not_taken_back_because_the_new_owner_is_a_little_behind() -> None:
-    """P wrote until it stopped, so T is a little behind: P's copy is not a reason to go back."""
+    """The old owner wrote until it stopped."""
     scene = pair()
     to(scene, "b")
     scene.obey("b", lag=90)
@@ -107,7 +103,6 @@ def test_a_handover_is_not_taken_back_because_the_new_owner_is_a_little_behind()
 
 
 def test_an_undrain_does_not_take_a_handover_back() -> None:
-    """A revocation was sent when the drain is reversed: the handover goes through."""
     scene = pair()
     scene.do(DrainRequest(MemberId("a")))
     scene.obey("b")
@@ -120,7 +115,7 @@ def test_an_undrain_does_not_take_a_handover_back() -> None:
 
 
 def test_after_a_start_a_handover_is_not_taken_back_before_the_new_owner_has_spoken() -> None:
-    """A coordinator that starts counts T as running, but does not give the task back to P on its own guess."""
+    """The coordinator counts the new owner as running, which is its own guess."""
     scene = pair()
     to(scene, "b")
     scene.obey("b")
@@ -139,7 +134,6 @@ def test_after_a_start_a_handover_is_not_taken_back_before_the_new_owner_has_spo
 
 @pytest.mark.parametrize("how", ["dies", "leaves", "fails"])
 def test_the_last_owner_gets_the_task_back_when_the_new_one_cannot(how: str) -> None:
-    """Until T runs, P keeps its copy, and is the first choice if T dies, leaves or reports ``failed``."""
     scene = pair()
     scene.join("c")
     to(scene, "b")
@@ -158,7 +152,6 @@ def test_the_last_owner_gets_the_task_back_when_the_new_one_cannot(how: str) -> 
 
 
 def test_the_last_owner_gets_the_task_back_when_the_heir_dies_before_the_grant() -> None:
-    """T dies while P still has to confirm: the choice is taken back, and P is granted the task anew."""
     scene = pair()
     to(scene, "b")
     scene.obey("b")
@@ -170,13 +163,12 @@ def test_the_last_owner_gets_the_task_back_when_the_heir_dies_before_the_grant()
 
 
 def test_at_a_drain_deadline_the_rest_goes_to_its_best_copy() -> None:
-    """What is ready is handed over before; at the deadline the rest goes as it is, to the best copy that there is."""
     scene = pair(2, max_warmups_per_member=5)
     scene.do(DrainRequest(MemberId("a"), 10_000))
     scene.beat("b", {"0_0": copy("warmup", 5_000), "0_1": copy("warmup", 9_000)})
     assert scene.owners() == {"0_0": "a", "0_1": "a"}
     scene.tick(10_000)
-    assert Why.DEADLINE in why(scene)
+    assert Why.DEADLINE in reasons(scene)
     assert [scene.task(task).next_owner for task in scene.owners()] == ["b", "b"]
     scene.obey("a")
     assert scene.owners() == {"0_0": "b", "0_1": "b"}
@@ -195,7 +187,6 @@ def test_at_a_drain_deadline_a_task_without_a_copy_goes_to_its_target_cold() -> 
 
 
 def test_at_a_drain_deadline_with_nowhere_to_go_the_tasks_stay() -> None:
-    """A lone member that drains keeps its tasks, with the reason."""
     scene = Scene()
     scene.declare(topology(1))
     scene.join("a")
@@ -209,7 +200,6 @@ def test_at_a_drain_deadline_with_nowhere_to_go_the_tasks_stay() -> None:
 
 
 def test_at_a_drain_deadline_a_member_that_goes_as_well_is_no_place_to_go() -> None:
-    """The target drains too by then: what has nowhere to stay is not passed from one that goes to another that goes."""
     scene = pair(rebalance_batch_ms=500)
     scene.do(DrainRequest(MemberId("a"), 2_000))
     scene.tick(500)
@@ -224,7 +214,6 @@ def test_at_a_drain_deadline_a_member_that_goes_as_well_is_no_place_to_go() -> N
 
 @pytest.mark.parametrize("scope", list(PauseScope))
 def test_a_pause_holds_a_handover_that_has_not_begun(scope: PauseScope) -> None:
-    """Caught up while paused: nothing is handed over for balance until the pause is over."""
     scene = pair(2)
     scene.do(PauseRequest(scope))
     scene.obey("b")
@@ -235,7 +224,6 @@ def test_a_pause_holds_a_handover_that_has_not_begun(scope: PauseScope) -> None:
 
 
 def test_a_pause_of_everything_holds_drains_too_and_one_of_balance_does_not() -> None:
-    """Recovery and drains go on in a pause of balance."""
     for scope, goes in ((PauseScope.BALANCE, True), (PauseScope.ALL, False)):
         scene = pair()
         scene.do(PauseRequest(scope))
@@ -246,7 +234,6 @@ def test_a_pause_of_everything_holds_drains_too_and_one_of_balance_does_not() ->
 
 
 def test_a_pause_holds_stateless_moves_for_balance() -> None:
-    """A stateless task that runs stays while moves are held, and goes at once when they are not."""
     scene = Scene()
     scene.declare(topology(0, stateless=2))
     scene.join("a")
@@ -261,7 +248,6 @@ def test_a_pause_holds_stateless_moves_for_balance() -> None:
 
 
 def test_a_task_that_is_no_longer_in_the_topology_is_given_up() -> None:
-    """A subtopology that is removed takes its tasks along: their owners and standbys give them up."""
     scene = Scene()
     scene.declare(topology(1, stateless=1), num_standby_replicas=1)
     scene.join("a")

@@ -32,7 +32,6 @@ def draining_pair() -> Scene:
 
 
 def test_a_deadline_prefers_a_cold_member_that_stays_to_a_ready_one_that_goes_too() -> None:
-    """At the deadline the task goes to a member that stays, even cold: its ready copy leaves as well."""
     scene = draining_pair()
     scene.join("m3")
     scene.tick(5_000)
@@ -44,7 +43,6 @@ def test_a_deadline_prefers_a_cold_member_that_stays_to_a_ready_one_that_goes_to
 
 
 def test_a_deadline_leaves_the_task_where_everybody_goes() -> None:
-    """With nobody who stays, the deadline takes the task from nobody."""
     scene = draining_pair()
     owner = scene.task("0_0").owner
     scene.tick(6_000)
@@ -53,7 +51,6 @@ def test_a_deadline_leaves_the_task_where_everybody_goes() -> None:
 
 
 def test_partitions_beyond_the_limit_are_not_taken() -> None:
-    """More partitions than a group may have tasks are refused, and the group goes on as it was."""
     scene = Scene(policy=Policy(max_tasks=3))
     scene.declare(Topology(1, (Subtopology("0", 2, source_topics=("in",)),)))
     scene.do(PartitionCounts({"in": 3}))
@@ -64,7 +61,7 @@ def test_partitions_beyond_the_limit_are_not_taken() -> None:
 
 
 def test_of_each_member_one_failure_of_a_task_is_remembered() -> None:
-    """A member that fails a task again and again counts once, and what is remembered does not grow."""
+    """What is remembered of a task that fails again and again must not grow."""
     scene = Scene()
     scene.declare(topology(1))
     scene.join("m1")
@@ -77,7 +74,7 @@ def test_of_each_member_one_failure_of_a_task_is_remembered() -> None:
 
 
 def test_a_placement_set_before_the_clock_went_back_is_not_waited_for() -> None:
-    """A due time beyond every delay was set by a clock that was ahead: the placement is made at the next look."""
+    """A due time beyond every delay was set by a clock that was ahead."""
     scene = Scene()
     scene.declare(topology(1), rebalance_batch_ms=1_000)
     scene.now_ms += 3_600_000
@@ -88,7 +85,6 @@ def test_a_placement_set_before_the_clock_went_back_is_not_waited_for() -> None:
 
 
 def test_a_drain_with_nowhere_to_go_says_so_of_every_task() -> None:
-    """The last member that drains keeps its tasks, and each of them is named with the reason."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("m1")
@@ -101,7 +97,6 @@ def test_a_drain_with_nowhere_to_go_says_so_of_every_task() -> None:
 
 
 def test_a_restart_in_mid_move_waits_for_the_instance_and_not_for_a_cold_copy() -> None:
-    """A task that its owner was about to hand over waits for the owner to come back, unless its target is ready."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("m1", instance_id=InstanceId("i1"))
@@ -118,7 +113,6 @@ def test_a_restart_in_mid_move_waits_for_the_instance_and_not_for_a_cold_copy() 
 
 
 def test_a_parked_task_is_held_back_with_or_without_state() -> None:
-    """What is parked is shown as held back, also when it has no state to restore."""
     scene = Scene(policy=Policy(poison_members=1))
     scene.declare(topology(0, stateless=1))
     scene.join("m1")
@@ -129,7 +123,6 @@ def test_a_parked_task_is_held_back_with_or_without_state() -> None:
 
 
 def test_a_deadline_ends_what_does_not_run_too() -> None:
-    """At the deadline a task that is still restored goes as well, and so does one without state, whatever is paused."""
     scene = Scene()
     scene.declare(topology(1, stateless=1))
     scene.join("m1")
@@ -145,7 +138,7 @@ def test_a_deadline_ends_what_does_not_run_too() -> None:
 
 
 def test_whoever_has_to_go_takes_nothing_back_from_a_member_that_stays() -> None:
-    """Past its deadline m1 is ready first with its copy: it would have to give the task up again at once."""
+    """Past its deadline m1 would have to give the task up again at once."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=100, num_standby_replicas=1)
     scene.join("m1")

@@ -7,7 +7,7 @@ from batonpass.core.inputs import PinRequest
 
 
 def test_an_owner_that_has_restored_by_its_next_heartbeat_keeps_the_task() -> None:
-    """A standby that catches up beside it may say so first; a takeover that gains less than a heartbeat is not made."""
+    """A takeover that gains less than a heartbeat is not made."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=0, heartbeat_interval_ms=3_000)
     scene.join("m1")
@@ -27,7 +27,7 @@ def test_an_owner_that_has_restored_by_its_next_heartbeat_keeps_the_task() -> No
 
 
 def test_a_new_owner_whose_first_word_is_behind_keeps_what_was_just_handed_over() -> None:
-    """It was caught up when that was decided; a second handover, to a copy that is level now, is not made at once."""
+    """The new owner was caught up when the handover was decided."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100, heartbeat_interval_ms=3_000)
     for name in ("m1", "m2", "m3"):

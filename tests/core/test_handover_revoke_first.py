@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.pairs import why
 from tests.core.scene import Scene, copy, running, topology
+from tests.core.scenes import held_back, reasons
 
-from batonpass.core.explain.status import describe_group
 from batonpass.core.explain.task import WaitsFor, explain_task
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, Eviction, Leave, PinRequest
@@ -21,12 +20,6 @@ def pin(scene: Scene, task: TaskId, member: str) -> None:
     """Make a task belong to a member."""
     scene.do(PinRequest(task, MemberId(member)))
     scene.tick(scene.group.config.rebalance_batch_ms)
-
-
-def held(scene: Scene) -> list[tuple[str, str | None, Held]]:
-    """Return what is held back, with where it is to go, and why."""
-    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
-    return [(entry.task, entry.to, entry.reason) for entry in status.held_back]
 
 
 def slow_to_stop(max_tasks: int | None = None, **config: object) -> Scene:
@@ -52,20 +45,19 @@ def stops_not(scene: Scene) -> None:
 
 
 def test_the_owner_goes_on_until_the_target_has_confirmed_what_it_gives_up() -> None:
-    """Stopped before, the task would stand still for as long as the other takes; the confirmation ends the wait."""
+    """Stopped earlier, the task would stand still for as long as the target takes to confirm."""
     scene = slow_to_stop()
     stops_not(scene)
     assert scene.task(FIRST).owner == "m1"
-    assert held(scene) == [("0_0", "m2", Held.REVOKE_FIRST)]
+    assert held_back(scene) == [("0_0", "m2", Held.REVOKE_FIRST)]
     scene.obey("m2")
     assert scene.task(FIRST).next_owner == "m2"
-    assert held(scene) == []
+    assert held_back(scene) == []
     scene.obey("m1")
     assert scene.task(FIRST).owner == "m2"
 
 
 def test_it_is_explained_who_is_waited_for_and_until_when() -> None:
-    """The target has to confirm, or is fenced; its copy is not what is waited for."""
     scene = slow_to_stop(rebalance_timeout_ms=60_000)
     stops_not(scene)
     told_ms = scene.member("m2").revoking[SECOND].since_ms
@@ -76,7 +68,7 @@ def test_it_is_explained_who_is_waited_for_and_until_when() -> None:
 
 
 def test_a_task_without_state_waits_as_well() -> None:
-    """It needs no copy, but its owner would stand still for just as long."""
+    """A stateless task needs no copy, but would stand still for just as long."""
     scene = Scene()
     scene.declare(topology(2, stateless=1), acceptable_recovery_lag=100)
     for name in ("m1", "m2", "m3"):
@@ -88,7 +80,7 @@ def test_a_task_without_state_waits_as_well() -> None:
     scene.obey("m3")
     pin(scene, TaskId("1_0"), "m2")
     assert scene.owners()["1_0"] == "m1"
-    assert held(scene) == [("1_0", "m2", Held.REVOKE_FIRST)]
+    assert held_back(scene) == [("1_0", "m2", Held.REVOKE_FIRST)]
     scene.obey("m2")
     assert scene.task("1_0").next_owner == "m2"
 
@@ -108,29 +100,28 @@ def swapping(*, together: bool) -> Scene:
     assert list(scene.member("m1").revoking) == [FIRST]
     if not together:
         scene.beat("m1", {"0_0": running(), "0_1": copy("warmup", 0)}, epoch=scene.member("m1").epoch - 1)
-        assert held(scene) == [("0_1", "m1", Held.REVOKE_FIRST)]
+        assert held_back(scene) == [("0_1", "m1", Held.REVOKE_FIRST)]
     return scene
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["m1 is caught up before", "m1 is caught up as it stops"])
 def test_two_members_that_are_to_have_a_task_of_each_other_go_one_after_the_other(*, together: bool) -> None:
-    """Nobody waits for ever, and the task that nobody runs is given away before its taker has to stop another."""
     scene = swapping(together=together)
     assert scene.task(SECOND).owner == "m2"
     scene.obey("m1")
     assert scene.owners() == {"0_0": "m2", "0_1": "m2"}, "granted at once, and nothing is taken from m2 before that"
-    assert Held.TAKE_OVER_FIRST in why(scene)
+    assert Held.TAKE_OVER_FIRST in reasons(scene)
     scene.obey("m2")
     assert scene.task(SECOND).next_owner == "m1"
     scene.obey("m2")
     scene.obey("m1")
     assert scene.owners() == {"0_0": "m2", "0_1": "m1"}
     scene.settle()
-    assert held(scene) == []
+    assert held_back(scene) == []
 
 
 def test_who_has_no_room_for_what_it_is_about_to_take_over_makes_it_by_a_handover_of_its_own() -> None:
-    """Each would wait for the other otherwise: it is granted nothing as long as it is full."""
+    """Otherwise each would wait for the other: a full member is granted nothing."""
     scene = Scene()
     scene.declare(topology(3), acceptable_recovery_lag=100)
     for name, max_tasks in (("m1", None), ("m2", 2), ("m3", None), ("m4", None)):
@@ -153,7 +144,7 @@ def test_who_has_no_room_for_what_it_is_about_to_take_over_makes_it_by_a_handove
 
 @pytest.mark.parametrize("max_tasks", [None, 5], ids=["without limit", "with a limit on copies"])
 def test_who_is_about_to_take_over_is_not_told_to_drop_a_copy_before(max_tasks: int | None) -> None:
-    """It would have to confirm that first, and nobody runs the task; only a member with a limit may need the room."""
+    """The task would stand still until that is confirmed; only a member with a limit may need the room."""
     scene = slow_to_stop(max_tasks)
     scene.obey("m2")
     scene.obey("m3")
@@ -168,7 +159,7 @@ def test_who_is_about_to_take_over_is_not_told_to_drop_a_copy_before(max_tasks: 
 
 
 def test_at_the_deadline_of_a_drain_nobody_is_waited_for() -> None:
-    """The owner goes at that instant: the task may as well be on its way."""
+    """The owner goes at that instant anyway."""
     scene = slow_to_stop()
     scene.do(DrainRequest(MemberId("m1"), 10_000))
     stops_not(scene)
@@ -179,7 +170,6 @@ def test_at_the_deadline_of_a_drain_nobody_is_waited_for() -> None:
 
 
 def test_whoever_never_confirms_is_fenced_and_another_is_tried() -> None:
-    """The wait has an end that needs nobody's word."""
     scene = slow_to_stop(rebalance_timeout_ms=30_000)
     stops_not(scene)
     for _ in range(11):
@@ -190,12 +180,12 @@ def test_whoever_never_confirms_is_fenced_and_another_is_tried() -> None:
             scene.obey(name)
     assert M2 not in scene.group.members
     assert scene.task(FIRST).owner == "m1"
-    assert FIRST not in [task for task, _, _ in held(scene)]
+    assert FIRST not in [task for task, _, _ in held_back(scene)]
     scene.settle()
 
 
 def test_what_nobody_runs_goes_to_a_ready_copy_that_can_begin_at_once() -> None:
-    """Another is closer, and would have to confirm first what it gives up."""
+    """The member of a closer copy would first have to confirm what it gives up."""
     scene = Scene()
     scene.declare(topology(2), acceptable_recovery_lag=100, num_standby_replicas=2, rebalance_batch_ms=1_000)
     for name in ("m1", "m2", "m3"):
@@ -212,7 +202,6 @@ def test_what_nobody_runs_goes_to_a_ready_copy_that_can_begin_at_once() -> None:
 
 
 def test_what_nobody_runs_waits_for_a_confirmation_rather_than_start_cold() -> None:
-    """The only ready copy is on a member that has yet to confirm: it gets the task when it has."""
     scene = slow_to_stop(rebalance_batch_ms=1_000)
     stops_not(scene)
     scene.do(Eviction(MemberId("m1"), dead=True))

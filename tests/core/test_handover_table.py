@@ -263,13 +263,12 @@ CASES = [(row, *case) for rows in (OF_AN_OWNER, OF_NOBODY) for row, cases in row
     ("row", "world", "active", "code"), CASES, ids=[f"{row}-{n}" for n, (row, *_) in enumerate(CASES)]
 )
 def test_each_row_is_what_is_decided(row: str, world: World, active: MemberId | None, code: Why | Held) -> None:
-    """Most cases fit a later row as well, which would have it otherwise."""
+    """Most cases fit a later row as well, which would decide otherwise."""
     found = choice(world)
     assert (found.active, found.held or found.why) == (active, code), row
 
 
 def test_each_row_has_a_case() -> None:
-    """The tables and the cases name the same rows, in the same order."""
     lines = [line for line in (handover.__doc__ or "").splitlines() if line.startswith("| ")]
     rows = [line.split(" | ")[0].removeprefix("| ") for line in lines]
     heads = ["the present owner", "there is no owner"]

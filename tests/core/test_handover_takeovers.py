@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.pairs import TASK, guarded, pair, why
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
+from tests.core.scenes import TASK, guarded, pair, reasons
 
 from batonpass.core.ids import InstanceId, MemberId
 from batonpass.core.inputs import (
@@ -26,7 +26,7 @@ from batonpass.core.soft import Soft
 
 @pytest.mark.parametrize(("state", "takes"), [({"0_0": 100}, "b"), ({"0_0": 5_000}, "b")], ids=["ready", "behind"])
 def test_the_most_caught_up_live_copy_takes_over_from_an_owner_that_is_gone(state: dict[str, int], takes: str) -> None:
-    """P gone: state on disk ranks by its lag, whether it is caught up or the best that there is."""
+    """State on disk ranks by its lag, whether it is caught up or the best that there is."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=100, rebalance_batch_ms=50)
     scene.join("a")
@@ -42,16 +42,14 @@ def test_the_most_caught_up_live_copy_takes_over_from_an_owner_that_is_gone(stat
 
 
 def test_with_no_copy_anywhere_the_target_restores_cold_and_it_is_counted_as_such() -> None:
-    """No copy anywhere: T restores cold, with that reason."""
     scene = Scene()
     scene.declare(topology(1))
     scene.join("a")
     assert scene.owners() == {TASK: "a"}
-    assert Why.COLD_START in why(scene)
+    assert Why.COLD_START in reasons(scene)
 
 
 def test_a_draining_copy_takes_over_only_where_no_other_is_caught_up() -> None:
-    """P gone: the ready standby on a member that stays wins over one on its way out, which is better than nobody."""
     for standbys in (2, 1):
         scene = guarded(members="abc"[: standbys + 1], num_standby_replicas=standbys, rebalance_batch_ms=1_000)
         owner, guards = scene.task(TASK).owner, scene.task(TASK).standbys
@@ -62,7 +60,6 @@ def test_a_draining_copy_takes_over_only_where_no_other_is_caught_up() -> None:
 
 
 def test_a_ready_copy_takes_over_from_an_owner_that_restores() -> None:
-    """An owner that restores is an owner, but a caught-up copy takes over at once: a failover, not a handover."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
     scene.join("a")
@@ -72,13 +69,13 @@ def test_a_ready_copy_takes_over_from_an_owner_that_restores() -> None:
     assert scene.task(TASK).owner == "a"
     scene.obey("b", lag=10)
     assert scene.task(TASK).next_owner == "b"
-    assert Why.FAILOVER in why(scene)
+    assert Why.FAILOVER in reasons(scene)
     scene.beat("a", {TASK: copy("standby", 9_000)})
     assert scene.owners() == {TASK: "b"}
 
 
 def test_an_owner_that_is_itself_ready_is_left_to_finish() -> None:
-    """An owner that restores and is within the acceptable lag runs in a moment: nobody takes over."""
+    """An owner within the acceptable lag runs in a moment."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
     scene.join("a")
@@ -90,7 +87,6 @@ def test_an_owner_that_is_itself_ready_is_left_to_finish() -> None:
 
 
 def test_a_failed_active_goes_to_a_ready_copy_and_stays_where_there_is_none() -> None:
-    """An active that reports ``failed``: a ready copy takes over; with none it stays, for its owner may recover."""
     scene = guarded()
     owner, other = ("a", "b") if scene.task(TASK).owner == "a" else ("b", "a")
     scene.beat(other, {TASK: copy("standby", 9_000)})
@@ -101,7 +97,6 @@ def test_a_failed_active_goes_to_a_ready_copy_and_stays_where_there_is_none() ->
 
 
 def test_an_active_that_restores_without_progress_goes_to_a_ready_copy() -> None:
-    """An active within the acceptable lag that gets nowhere for the stall timeout: a ready copy takes over."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100, warmup_stall_timeout_ms=5_000)
     scene.join("a")
@@ -117,7 +112,6 @@ def test_an_active_that_restores_without_progress_goes_to_a_ready_copy() -> None
 
 
 def test_a_lost_active_goes_to_the_ready_standby_once_its_holder_confirms() -> None:
-    """A member that lost its state says so, stops, and a ready standby takes over as soon as that is confirmed."""
     scene = guarded()
     owner, other = ("a", "b") if scene.task(TASK).owner == "a" else ("b", "a")
     scene.beat(owner, {TASK: restoring(lost=True)})
@@ -129,7 +123,7 @@ def test_a_lost_active_goes_to_the_ready_standby_once_its_holder_confirms() -> N
 
 
 def test_a_lost_active_goes_to_a_copy_that_is_behind_before_its_holder_starts_over() -> None:
-    """The holder of lost state is the last choice: whoever has anything is nearer."""
+    """The holder of lost state is the last choice: a member with any state is nearer."""
     scene = guarded()
     owner, other = ("a", "b") if scene.task(TASK).owner == "a" else ("b", "a")
     scene.beat(other, {TASK: copy("standby", 9_000)})
@@ -140,18 +134,16 @@ def test_a_lost_active_goes_to_a_copy_that_is_behind_before_its_holder_starts_ov
 
 
 def test_a_lost_active_without_any_copy_goes_to_its_target() -> None:
-    """With no copy anywhere the task restores where it belongs."""
     scene = pair()
     scene.do(PinRequest(TASK, MemberId("b")))
     scene.beat("b", {})
     scene.do(PauseRequest(PauseScope.ALL))
     scene.beat("a", {TASK: restoring(lost=True)})
     assert scene.task(TASK).next_owner == "b"
-    assert Why.LOST_STATE in why(scene)
+    assert Why.LOST_STATE in reasons(scene)
 
 
 def test_a_lone_member_that_lost_its_state_restores_it() -> None:
-    """Better the last choice than nobody."""
     scene = Scene()
     scene.declare(topology(1))
     scene.join("a")
@@ -172,13 +164,12 @@ def continuing(**config: object) -> Scene:
 
 
 def test_a_ready_copy_takes_over_from_a_suspected_owner_at_once() -> None:
-    """A broken long-poll and no word within the suspect timeout: the ready copy is granted in that very decision."""
     scene = continuing()
     owner, other = ("a", "b") if scene.task(TASK).owner == "a" else ("b", "a")
     scene.do(PollBroken(MemberId(owner)))
     scene.tick(2_000)
     assert scene.owners() == {TASK: other}
-    assert Why.TAKEOVER in why(scene) or Why.FAILOVER in why(scene) or Why.HANDOVER_UNDER_WAY in why(scene)
+    assert Why.TAKEOVER in reasons(scene) or Why.FAILOVER in reasons(scene) or Why.HANDOVER_UNDER_WAY in reasons(scene)
 
 
 def test_nobody_who_is_behind_takes_over_from_a_suspected_owner() -> None:
@@ -193,7 +184,6 @@ def test_nobody_who_is_behind_takes_over_from_a_suspected_owner() -> None:
 
 
 def test_a_suspected_member_takes_nothing_over() -> None:
-    """The standby of an owner that dies is not given the task while it is suspected itself."""
     scene = continuing(num_standby_replicas=1)
     owner, other = ("a", "b") if scene.task(TASK).owner == "a" else ("b", "a")
     scene.do(PollBroken(MemberId(other)))
@@ -206,7 +196,6 @@ def test_a_suspected_member_takes_nothing_over() -> None:
 
 
 def test_a_copy_from_disk_that_is_not_tailed_yet_takes_nothing_from_a_suspected_owner() -> None:
-    """A suspected owner may be alive, so only a copy that has reported that it keeps up may take over."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
     scene.join("a", on_lease_lost=OnLeaseLost.CONTINUE)
@@ -221,7 +210,6 @@ def test_a_copy_from_disk_that_is_not_tailed_yet_takes_nothing_from_a_suspected_
 
 
 def test_an_unreadable_target_is_passed_over_for_the_least_loaded_member() -> None:
-    """The target has a copy that it cannot read: whoever has least to do restores the task instead."""
     scene = guarded(members="abc")
     owner = scene.task(TASK).owner
     (blind,) = scene.task(TASK).standbys
@@ -235,7 +223,6 @@ def test_an_unreadable_target_is_passed_over_for_the_least_loaded_member() -> No
 
 
 def test_a_storm_holds_cold_takeovers_and_not_ready_ones() -> None:
-    """When half the members vanish at once, ready copies take over, and nothing is restored cold until it is over."""
     scene = Scene()
     scene.declare(topology(4), num_standby_replicas=1, max_lost_share=0.3, acceptable_recovery_lag=100)
     for name in ("a", "b", "c", "d"):
@@ -259,7 +246,7 @@ def test_a_storm_holds_cold_takeovers_and_not_ready_ones() -> None:
 
 
 def test_an_unknown_copy_is_waited_for_after_a_start() -> None:
-    """A copy not reported since the coordinator started may be ready: its member's first word decides."""
+    """The copy may be ready, which only its member can say."""
     scene = guarded(members="ab")
     owner, other = ("a", "b") if scene.task(TASK).owner == "a" else ("b", "a")
     scene.soft = Soft()
@@ -272,7 +259,6 @@ def test_an_unknown_copy_is_waited_for_after_a_start() -> None:
 
 
 def test_a_copy_that_its_member_cannot_read_is_passed_over_for_a_member_without() -> None:
-    """An unreadable copy is never promoted: another member restores the task."""
     scene = guarded(members="abc")
     owner = scene.task(TASK).owner
     (blind,) = scene.task(TASK).standbys
@@ -286,7 +272,6 @@ def test_a_copy_that_its_member_cannot_read_is_passed_over_for_a_member_without(
 
 
 def test_where_only_an_unreadable_copy_is_left_it_is_waited_for_and_then_restored() -> None:
-    """The one member left cannot say how far it is: the task waits for its word, for the stall timeout at most."""
     scene = guarded(warmup_stall_timeout_ms=5_000)
     owner, other = ("a", "b") if scene.task(TASK).owner == "a" else ("b", "a")
     scene.beat(other, {TASK: copy("standby", None)})
@@ -300,14 +285,13 @@ def test_where_only_an_unreadable_copy_is_left_it_is_waited_for_and_then_restore
 
 
 def test_a_restarting_instance_is_waited_for_where_there_is_no_ready_copy() -> None:
-    """Cold tasks wait for an instance that restarts; a member that joins meanwhile does not get them."""
     scene = Scene()
     scene.declare(topology(1), rejoin_grace_ms=60_000)
     scene.join("a", instance_id=InstanceId("i"))
     scene.obey()
     scene.do(Leave(MemberId("a"), restart=True))
     assert scene.owners() == {TASK: None}
-    assert Held.REJOIN_GRACE in why(scene)
+    assert Held.REJOIN_GRACE in reasons(scene)
     scene.join("b")
     assert scene.owners() == {TASK: None}
     scene.join("a2", {TASK: copy("none", 5)}, instance_id=InstanceId("i"))
@@ -315,30 +299,27 @@ def test_a_restarting_instance_is_waited_for_where_there_is_no_ready_copy() -> N
 
 
 def test_a_task_without_a_target_waits_with_the_reason() -> None:
-    """No member, no target: nobody can have it, and it says why."""
     scene = Scene()
     scene.declare(topology(1), initial_rebalance_delay_ms=3_000)
     scene.join("a")
     assert scene.owners() == {TASK: None}
     scene.tick(1_000)
-    assert Held.INITIAL_DELAY in why(scene)
+    assert Held.INITIAL_DELAY in reasons(scene)
     scene.tick(2_000)
     assert scene.owners() == {TASK: "a"}
 
 
 def test_a_task_that_nobody_has_room_for_waits() -> None:
-    """``max_tasks`` is hard: what fits nowhere waits with ``no-capacity``."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("a", max_tasks=1)
     scene.obey()
     assert scene.owners() == {"0_0": "a", "0_1": None}
     scene.tick(1_000)
-    assert Held.NO_CAPACITY in why(scene)
+    assert Held.NO_CAPACITY in reasons(scene)
 
 
 def test_a_ready_copy_on_disk_takes_over_only_where_there_is_room() -> None:
-    """A full member is no next owner of what it has on disk only."""
     scene = Scene()
     scene.declare(topology(2), acceptable_recovery_lag=100)
     scene.join("a", max_tasks=1)
@@ -353,7 +334,6 @@ def test_a_ready_copy_on_disk_takes_over_only_where_there_is_room() -> None:
 
 
 def test_a_parked_task_is_taken_from_its_owner_and_given_to_nobody() -> None:
-    """A task that failed on three members in ten minutes waits for an operator, and is tried again at its word."""
     scene = Scene()
     scene.declare(topology(1))
     for number in range(3):
@@ -372,7 +352,6 @@ def test_a_parked_task_is_taken_from_its_owner_and_given_to_nobody() -> None:
 
 
 def test_an_instance_that_comes_back_ready_gets_back_what_is_still_being_restored() -> None:
-    """A member that comes back with ready state while its task is restored cold elsewhere gets it back at once."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=100)
     scene.join("a", instance_id=InstanceId("i"))

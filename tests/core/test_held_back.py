@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 
 import pytest
-from tests.core.pairs import TASK, guarded, pair
 from tests.core.scene import Scene, copy, failed, topology
+from tests.core.scenes import TASK, guarded, pair
 from tests.core.test_handover_revoke_first import pin, slow_to_stop, stops_not
 
 from batonpass.core.decide import decide
@@ -212,7 +212,6 @@ SCENES: dict[Held, Callable[[], Scene]] = {
 
 @pytest.mark.parametrize("held", list(Held))
 def test_each_reason_is_shown(held: Held) -> None:
-    """The same entries come of the step that holds something back, and of what shows the group beside it."""
     scene = SCENES[held]()
     status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
     shown = {(entry.reason, entry.task, entry.to) for entry in status.held_back}
@@ -233,7 +232,7 @@ NO_BUDGETS = {"max_lost_share"}
 
 
 def test_each_budget_has_its_reason_and_is_held_by_the_law() -> None:
-    """What a group did under a larger budget breaks L8 under a smaller one, whatever decided on it."""
+    """What a group did under a larger budget breaks L8 under a smaller one."""
     limits = {field.name for field in fields(GroupConfig) if field.name.startswith("max_")} - NO_BUDGETS
     assert sorted(limits - {*BUDGETS}) == [], (
         "name its reason in BUDGETS and have L8 bound it, or say in NO_BUDGETS why not"

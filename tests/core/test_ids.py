@@ -12,14 +12,12 @@ from batonpass.core.ids import split_task_id, subtopology_sort_key, task_id, tas
     [("0", 3, "0_3"), ("orders", 0, "orders_0"), ("a_b", 12, "a_b_12"), ("_", 1, "__1")],
 )
 def test_a_task_id_names_its_subtopology_and_partition(subtopology: str, partition: int, text: str) -> None:
-    """A task id is the subtopology, an underscore and the partition, and reads back as what it was made of."""
     assert task_id(subtopology, partition) == text
     assert split_task_id(text) == (subtopology, partition)
 
 
 @given(st.text(min_size=1), st.integers(min_value=0, max_value=10**6))
 def test_any_subtopology_name_survives_in_a_task_id(subtopology: str, partition: int) -> None:
-    """Whatever a subtopology is called, underscores and digits included, its tasks read back as its own."""
     assert split_task_id(task_id(subtopology, partition)) == (subtopology, partition)
 
 
@@ -27,24 +25,20 @@ def test_any_subtopology_name_survives_in_a_task_id(subtopology: str, partition:
     "text", ["", "0", "_3", "0_", "0_x", "0_-1", "0_1.5", "0_٣", "0_²", "0_ 1", "0_+1", "0_00", "0_07"]
 )
 def test_what_is_not_a_task_id_is_refused_by_name(text: str) -> None:
-    """A text that is not ``{subtopology}_{partition}`` in plain digits is refused, and the refusal quotes it."""
     with pytest.raises(ValueError, match="is not a task id") as refused:
         split_task_id(text)
     assert repr(text) in str(refused.value)
 
 
 def test_numbered_subtopologies_come_in_the_order_of_their_numbers() -> None:
-    """Subtopology 10 comes after 9, not after 1; named ones come last, by name."""
     names = ["b", "10", "9", "a", "0", "٣"]
     assert sorted(names, key=subtopology_sort_key) == ["0", "9", "10", "a", "b", "٣"]
 
 
 def test_equal_numbers_written_differently_keep_one_order() -> None:
-    """``01`` and ``1`` are two subtopologies, and which comes first does not depend on how they were listed."""
     assert sorted(["1", "01"], key=subtopology_sort_key) == sorted(["01", "1"], key=subtopology_sort_key)
 
 
 def test_tasks_come_by_subtopology_and_then_by_partition() -> None:
-    """Partition 10 comes after partition 9 of the same subtopology, and before anything of the next."""
     tasks = ["1_0", "0_10", "x_2", "0_9", "10_0", "0_0"]
     assert sorted(tasks, key=task_sort_key) == ["0_0", "0_9", "0_10", "1_0", "10_0", "x_2"]

@@ -51,7 +51,6 @@ def revoked() -> Group:
 
 
 def test_a_free_task_may_be_granted() -> None:
-    """A task that nobody has, and nobody claims, is granted under a token above all before."""
     assert broken(step([r.AssignmentChanged(M3, 2, NOW, {B: active(2, 1)})])) == []
 
 
@@ -66,12 +65,10 @@ def test_a_free_task_may_be_granted() -> None:
     ],
 )
 def test_a_grant_needs_a_free_task_a_new_token_and_the_next_epoch(record: r.Record, law: str) -> None:
-    """A second owner, an old token, a skipped epoch, another epoch's entry, an assignment for nobody: each is found."""
     assert law in broken(step([record]))
 
 
 def test_nothing_is_granted_while_somebody_may_still_run_it() -> None:
-    """A claim that is not over holds a task back, whoever's it is but the member's own."""
     grant = r.AssignmentChanged(M2, 3, NOW, {A: active(3, 2)})
     assert broken(step([grant], before=revoked())) == ["L1"]
     own = r.AssignmentChanged(M1, 4, NOW, {A: active(4, 2)})
@@ -79,13 +76,11 @@ def test_nothing_is_granted_while_somebody_may_still_run_it() -> None:
 
 
 def test_nothing_is_granted_before_its_time() -> None:
-    """After lost commits, or a forced delete, grants wait."""
     held = group(r.GrantsHeld(NOW + 1, "recovery"))
     assert broken(step([r.AssignmentChanged(M3, 2, NOW, {B: active(2, 1)})], before=held)) == ["L3"]
 
 
 def test_no_assignment_gives_up_and_grants_at_once() -> None:
-    """Revocation precedes any grant to the same member; a demoted task is no grant."""
     both = r.AssignmentChanged(M2, 3, NOW, {B: standby(3)}, revoked=(A,))
     assert "L1" in broken(step([both]))
     demotion = r.AssignmentChanged(M1, 3, NOW, {A: standby(3)}, demoted=(A,))
@@ -106,12 +101,11 @@ def test_no_assignment_gives_up_and_grants_at_once() -> None:
     ],
 )
 def test_a_revocation_ends_by_a_confirmation_alone(item: Input | None, laws: list[str]) -> None:
-    """Only the member's own list of tasks, at the epoch of the revocation or later, without the task, confirms it."""
+    """A list of tasks at the epoch of the revocation or later, without the task, confirms it."""
     assert broken(step([CONFIRMED], before=revoked(), item=item)) == laws
 
 
 def test_a_release_of_nothing_changes_nothing() -> None:
-    """Where there is neither a claim nor a revocation, there is nothing to confirm."""
     assert broken(step([r.TaskReleased(B, M3)], item=Tick())) == []
     assert broken(step([CONFIRMED, CONFIRMED], before=revoked(), item=says(M1, 3))) == []
 
@@ -138,13 +132,11 @@ def gone(*, lease_end_ms: int, cause: Cause = Cause.EVICTED, name: MemberId = M1
 def test_a_claim_of_the_fenced_ends_with_its_lease_or_a_word_for_its_death(
     item: Input, now_ms: int, laws: list[str]
 ) -> None:
-    """What a fenced member may run is claimed until its lease is over, unless somebody answers for its death."""
     before = group(gone(lease_end_ms=NOW + SESSION))
     assert broken(step([CONFIRMED], before=before, item=item, now_ms=now_ms)) == laws
 
 
 def test_a_claim_is_waived_only_for_fenced_suspects() -> None:
-    """Suspicion frees a task only where the suspect's outputs are fenced."""
     before = group(r.MemberSuspected(M1), *REVOKED)
     assert broken(step([r.ReleaseWaived(A, M1)], before=before)) == []
     assert broken(step([r.ReleaseWaived(A, M1)], before=revoked())) == ["L1"]
@@ -153,7 +145,6 @@ def test_a_claim_is_waived_only_for_fenced_suspects() -> None:
 
 
 def test_suspicion_needs_a_broken_poll_and_silence() -> None:
-    """Suspicion needs fenced outputs, a poll that broke long enough ago, and a coordinator that may judge."""
     wait = CONFIG.suspect_timeout_ms
     silent = soft(m1=replace(heard(), poll_broken_ms=NOW - wait))
     assert broken(step([r.MemberSuspected(M1)], known=silent)) == []
@@ -180,12 +171,10 @@ def test_suspicion_needs_a_broken_poll_and_silence() -> None:
     ],
 )
 def test_a_member_goes_for_a_reason_alone(record: r.Record, item: Input | None, laws: list[str]) -> None:
-    """Silence, an operator, another run, its own word or an overdue revocation take a member out; nothing else does."""
     assert broken(step([record], item=item)) == laws
 
 
 def test_a_silent_member_expires_when_it_may_be_judged() -> None:
-    """Expiry needs a lease that is over by what was answered, and a coordinator that has listened for long enough."""
     late = NOW + SESSION
     expiry = r.MemberGone(M1, Cause.EXPIRED, late, late)
     assert broken(step([expiry], item=Tick(), now_ms=late)) == []
@@ -194,7 +183,7 @@ def test_a_silent_member_expires_when_it_may_be_judged() -> None:
 
 
 def test_the_lease_of_the_unheard_counts_from_the_start() -> None:
-    """A member that this coordinator has not heard may have been heard just before it started."""
+    """Another coordinator may have heard the member just before this one started."""
     unheard = soft()._replace(started_ms=NOW, judge_from_ms=0, members=soft().members.without(M1))
     late = NOW + SESSION
     assert broken(step([r.MemberGone(M1, Cause.EXPIRED, late, late)], item=Tick(), now_ms=late, known=unheard)) == []
@@ -204,7 +193,7 @@ def test_the_lease_of_the_unheard_counts_from_the_start() -> None:
 
 
 def test_a_timeout_declared_since_the_start_binds_nobody_unheard() -> None:
-    """Who has not been heard since the start has not been answered what was declared after it."""
+    """A member that was not heard since the start has not been answered the new timeout."""
     early = SESSION - 100
     unheard = soft()._replace(started_ms=NOW, judge_from_ms=NOW + early, members=soft().members.without(M1))
     at_ms = NOW + early
@@ -223,7 +212,6 @@ def test_a_lowered_timeout_is_not_judged_by_before_it_was_echoed() -> None:
 
 
 def test_a_revocation_left_unconfirmed_fences() -> None:
-    """After the rebalance timeout, and not before, a member that does not confirm goes."""
     before = group(*REVOKED)
     fresh = soft(m1=heard(NOW + 4_000))
     for wait, laws in ((CONFIG.rebalance_timeout_ms, []), (CONFIG.rebalance_timeout_ms - 1, ["L5"])):
@@ -233,7 +221,6 @@ def test_a_revocation_left_unconfirmed_fences() -> None:
 
 
 def test_the_place_of_an_instance_is_kept_for_its_grace() -> None:
-    """An instance that restarts keeps its place until its grace is over, or until it is back."""
     away = group(r.MemberAway(M1, NOW + 100, NOW))
     over = r.MemberGone(M1, Cause.GRACE_OVER, NOW, NOW)
     assert broken(step([over], before=away, item=Tick(), now_ms=NOW + 100)) == []
@@ -243,14 +230,13 @@ def test_the_place_of_an_instance_is_kept_for_its_grace() -> None:
 
 
 def test_only_its_own_word_sends_a_member_away() -> None:
-    """A member that restarts has said that it stopped; its tasks are free at once."""
+    """The tasks of a member that goes away are free at once: it must have said that it stopped."""
     away = r.MemberAway(M1, NOW + 100, NOW)
     assert broken(step([away], item=Leave(M1, restart=True))) == []
     assert broken(step([away], item=Tick())) == ["L1"]
 
 
 def test_a_deleted_group_waits_for_the_last_lease() -> None:
-    """After a forced delete nothing is granted under the name before every lease is over."""
     busy = group(*REVOKED, gone(lease_end_ms=NOW + 3 * SESSION), r.MemberAway(M3, NOW, NOW))
     until = NOW + 3 * SESSION
     item = GroupDeletion(force=True)
@@ -261,7 +247,6 @@ def test_a_deleted_group_waits_for_the_last_lease() -> None:
 
 
 def test_a_start_judges_nobody_for_a_session_timeout() -> None:
-    """After a start nobody is judged for the largest session timeout, and nobody goes by the start alone."""
     calm = soft()._replace(judge_from_ms=NOW + SESSION)
     assert broken(step([], item=Started(), known=calm)) == []
     assert broken(step([], item=Started(), known=calm._replace(judge_from_ms=NOW + SESSION - 1))) == ["L3"]
@@ -273,7 +258,6 @@ def test_a_start_judges_nobody_for_a_session_timeout() -> None:
 
 
 def test_after_lost_commits_nothing_is_granted_for_a_session_timeout() -> None:
-    """Recovery holds grants, adopts only what members report, and never for somebody who is no member."""
     hold = r.GrantsHeld(NOW + SESSION, "recovery", adopting=True)
     assert broken(step([hold], item=StoreRecovered())) == []
     assert broken(step([r.GrantsHeld(NOW + 1, "recovery")], item=StoreRecovered())) == ["L3"]
@@ -287,7 +271,6 @@ def test_after_lost_commits_nothing_is_granted_for_a_session_timeout() -> None:
 
 
 def test_what_is_adopted_is_taken_from_whoever_the_log_says() -> None:
-    """An adopted task is claimed by the owner that the log knew; one that its owner does not run is given up."""
     hold = r.GrantsHeld(NOW + SESSION, "recovery", adopting=True)
     raised = r.EpochsRaised({M3: 5}, 40)
     assert broken(step([hold, raised, r.TasksAdopted(M3, {A: 7}, (), NOW)])) == []
@@ -295,7 +278,7 @@ def test_what_is_adopted_is_taken_from_whoever_the_log_says() -> None:
 
 
 def test_an_owner_is_adopted_again_under_its_own_token() -> None:
-    """It has been granted that token, whoever else has yet to release the task under an older one."""
+    """Another member may still have to release the task under an older token."""
     last = revoked().tasks[A].token
     hold, raised = r.GrantsHeld(NOW + SESSION, "recovery", adopting=True), r.EpochsRaised({M3: 5}, 40)
     held = evolve(revoked(), [hold, raised, r.TasksAdopted(M3, {A: last + 1}, (), NOW)])
@@ -306,7 +289,6 @@ def test_an_owner_is_adopted_again_under_its_own_token() -> None:
 
 @pytest.mark.parametrize("before", [group(), revoked()], ids=["its owner", "not released"])
 def test_no_word_takes_a_task_from_who_runs_it(before: Group) -> None:
-    """What a live member of the log says that it runs is adopted by nobody else, nor under the token that it had."""
     held = evolve(before, [r.GrantsHeld(NOW + SESSION, "recovery", adopting=True), r.EpochsRaised({M3: 5}, 40)])
     last = held.tasks[A].token
     says_so = soft(m1=replace(heard(_0_0=TaskReport("active", ActiveState.RUNNING)), echoed=held.members[M1].epoch))
@@ -324,7 +306,6 @@ def test_no_word_takes_a_task_from_who_runs_it(before: Group) -> None:
 
 
 def test_counts_only_grow() -> None:
-    """The version grows by one a record, the generation by one a new target, and nothing falls."""
     one = step([r.RebalanceScheduled(NOW, "join")])
     assert broken(one) == []
     assert "L4" in broken(replace(one, after=replace(one.after, version=99)))
@@ -336,14 +317,12 @@ def test_counts_only_grow() -> None:
 
 
 def test_a_group_changes_by_records_alone() -> None:
-    """Without a record the group stays the very same."""
     one = step([])
     assert broken(one) == []
     assert broken(replace(one, after=group(r.ProbeScheduled(5)))) == ["L2"]
 
 
 def test_a_changed_topology_is_looked_at_whole() -> None:
-    """After a new topology the whole group is checked."""
     one = step([r.TopologyChanged(TOPOLOGY)])
     assert broken(one) == []
     planted = with_member(one.after, M3, assignment=one.after.members[M1].assignment)
@@ -351,7 +330,6 @@ def test_a_changed_topology_is_looked_at_whole() -> None:
 
 
 def test_records_say_everything_that_happens() -> None:
-    """An owner, a claim, a token, an entry, a revocation or an epoch that no record accounts for is found."""
     one = step([*REVOKED, r.TargetPlaced(2, 1, NOW, {A: (M2, (), "")})])
     assert broken(one) == []
     for planted, law in (
@@ -368,7 +346,6 @@ def test_records_say_everything_that_happens() -> None:
 
 
 def test_members_that_join_and_go_in_one_decision_are_followed() -> None:
-    """The ledger follows a member from its joining to its going, with what it held in between."""
     m9 = MemberId("m9")
     joined = r.MemberJoined(member(m9))
     grant = r.AssignmentChanged(m9, 2, NOW, {B: active(2, 1)})
@@ -381,13 +358,11 @@ def test_members_that_join_and_go_in_one_decision_are_followed() -> None:
 
 
 def test_a_member_that_is_gone_gets_no_assignment() -> None:
-    """Within one decision too, nobody is granted anything after it went."""
     left = r.MemberGone(M3, Cause.LEFT, NOW, NOW)
     assert "L2" in broken(step([left, r.AssignmentChanged(M3, 2, NOW, {B: active(2, 1)})], item=Leave(M3)))
 
 
 def test_assignments_of_one_decision_build_on_one_another() -> None:
-    """A second assignment of a member, or one after its epoch was raised, starts from what came before it."""
     raised = r.EpochsRaised({M3: 7}, 0)
     assert broken(step([raised, r.AssignmentChanged(M3, 8, NOW, {B: active(8, 1)})])) == []
     assert "L2" in broken(step([raised, r.AssignmentChanged(M3, 2, NOW, {B: active(2, 1)})]))
@@ -396,7 +371,6 @@ def test_assignments_of_one_decision_build_on_one_another() -> None:
 
 
 def test_the_same_input_comes_out_the_same() -> None:
-    """Two runs that print alike are the same decision; otherwise the first difference is shown."""
     assert check_repeated((1, 2), (1, 2)) == []
     found = check_repeated("abcd", "abXd")
     assert [one.law for one in found] == ["L10"]

@@ -30,7 +30,6 @@ def laws(one: Group) -> list[str]:
 
 
 def test_a_group_at_rest_agrees_with_itself() -> None:
-    """Nothing is found in a group in which every task runs where it belongs."""
     assert check_group(whole()) == []
     assert check_group(group(r.GroupDeleted(NOW, NOW))) == []
 
@@ -65,12 +64,11 @@ def test_a_group_at_rest_agrees_with_itself() -> None:
     ],
 )
 def test_a_contradiction_is_found(planted: Group, law: str) -> None:
-    """Tasks, assignments, claims, indexes and targets that contradict one another are found, each under its law."""
     assert law in laws(planted)
 
 
 def test_a_target_may_lag_behind_what_is_due() -> None:
-    """Between a departure and the placement that it brings, a target may be without an owner or of an older config."""
+    """Between a departure and its placement a target may be without an owner or of an older config."""
     pending = replace(whole(), placement_due_ms=NOW)
     assert check_group(with_task(pending, A, target_standbys=(M2,), target=M1)) == []
     late = replace(with_task(pending, A, target=None), unsettled=PMap({A: Pending.MOVING}))
@@ -78,7 +76,6 @@ def test_a_target_may_lag_behind_what_is_due() -> None:
 
 
 def test_what_the_topology_no_longer_has_is_settled_when_nobody_holds_it() -> None:
-    """A task that is no more stays unsettled until its last holder gave it up."""
     first, second = TOPOLOGY.subtopologies
     smaller = group(r.TopologyChanged(replace(TOPOLOGY, subtopologies=(replace(first, partitions=1), second))))
     assert is_settled(smaller, smaller.tasks[B])
@@ -88,7 +85,6 @@ def test_what_the_topology_no_longer_has_is_settled_when_nobody_holds_it() -> No
 
 
 def test_only_the_named_tasks_of_a_member_are_looked_at() -> None:
-    """A step looks at the entries that it touched, not at the whole assignment."""
     planted = with_member(whole(), M3, assignment=PMap({A: active(2, 1)}))
     assert check_member(planted, planted.members[M3], [B]) == []
     assert "its assignment says active" in details(check_member(planted, planted.members[M3], [A, B]))
@@ -96,7 +92,6 @@ def test_only_the_named_tasks_of_a_member_are_looked_at() -> None:
 
 @pytest.mark.parametrize("fields", [{"warmups": (M3,)}, {"next_owner": M2, "target": M2}, {"target": M2}])
 def test_a_group_looks_again_while_something_is_to_come(fields: dict[str, object]) -> None:
-    """With a warmup, a next owner, or a task that is not at its target, a look or a placement must be due."""
     moving = replace(with_task(whole(), A, **fields), unsettled=PMap({A: Pending.MOVING}))
     assert "L9" in laws(moving)
     assert "L9" not in laws(replace(moving, next_probe_ms=NOW))
@@ -104,7 +99,6 @@ def test_a_group_looks_again_while_something_is_to_come(fields: dict[str, object
 
 
 def test_what_waits_for_an_event_needs_no_look() -> None:
-    """A parked task, and one without an owner or a target, come on by an event that wakes the group."""
     moving = replace(with_task(whole(), A, parked=True, target=M2), unsettled=PMap({A: Pending.MOVING}))
     assert "L9" not in laws(moving)
     waiting = group()

@@ -34,18 +34,15 @@ def at(*positions: tuple[str, int], ends: Positions = ()) -> TaskReport:
 
 
 def test_a_lag_that_was_reported_is_taken_as_it_is() -> None:
-    """A copy that reports its lag itself needs no end offsets."""
     assert measure_lag(copy("standby", 7), 60, PMap(), LOGS) == (7, False)
 
 
 def test_nothing_reported_is_unknown() -> None:
-    """A copy without lag and positions is of unknown lag; so is one whose state is gone."""
     assert measure_lag(copy("standby", None), 60, ENDS, LOGS) == (None, False)
     assert measure_lag(TaskReport("standby", lag=0, lost=True), 60, ENDS, LOGS) == (None, False)
 
 
 def test_a_position_needs_an_end_to_be_a_lag() -> None:
-    """A position alone is a lag once the coordinator has read the end; until then its own end counts, if it has one."""
     assert measure_lag(at(("log", 90)), 60, ENDS, LOGS) == (10, False)
     assert measure_lag(at(("log", 90)), 60, PMap(), LOGS) == (None, False)
     assert measure_lag(at(("log", 90), ends=(("log", 95),)), 60, PMap(), LOGS) == (5, False)
@@ -53,12 +50,10 @@ def test_a_position_needs_an_end_to_be_a_lag() -> None:
 
 
 def test_the_end_that_the_coordinator_read_wins() -> None:
-    """Where the coordinator has read the end itself, the member's own idea of it does not count."""
     assert measure_lag(at(("log", 90), ends=(("log", 90),)), 60, ENDS, LOGS) == (10, False)
 
 
 def test_the_lags_of_several_changelogs_add_up() -> None:
-    """Several changelogs of one task add up, and one that is missing makes the whole unknown (no lag is guessed)."""
     ends = PMap({("a", 3): EndOffset(100, 50), ("b", 3): EndOffset(40, 50)})
     logs = (("a", "b"), 3)
     assert measure_lag(at(("a", 90), ("b", 10)), 60, ends, logs) == (40, False)
@@ -67,39 +62,34 @@ def test_the_lags_of_several_changelogs_add_up() -> None:
 
 
 def test_a_single_position_belongs_to_a_single_changelog() -> None:
-    """A position without a topic is that of the only changelog; with several, nobody can tell."""
     assert measure_lag(at(("", 90)), 60, ENDS, LOGS) == (10, False)
     assert measure_lag(at(("", 90)), 60, ENDS, (("log", "other"), 0)) == (None, False)
     assert measure_lag(at(("", 90), ends=(("", 93),)), 60, PMap(), ((), 0)) == (3, False)
 
 
 def test_a_topic_that_is_no_changelog_of_the_task_is_not_measured() -> None:
-    """A position in a topic that the task does not have is no lag that the coordinator could know."""
     assert measure_lag(at(("strange", 1), ("log", 90)), 60, ENDS, LOGS) == (None, False)
     of_before = at(("renamed", 90), ends=(("renamed", 90),))
     assert measure_lag(of_before, 60, ENDS, LOGS) == (None, False)
 
 
 def test_a_position_beyond_an_older_end_is_merely_newer() -> None:
-    """A position beyond an end that was read before the report arrived is lag 0: the changelog has grown since."""
+    """The changelog has grown since that end was read."""
     assert measure_lag(at(("log", 120)), 60, ENDS, LOGS) == (0, False)
     assert measure_lag(at(("log", 120)), 50, ENDS, LOGS) == (0, False)
 
 
 def test_a_position_beyond_a_newer_end_is_another_incarnation() -> None:
-    """A position beyond an end that was read after the report arrived is state of another changelog: unknown."""
     assert measure_lag(at(("log", 101)), 49, ENDS, LOGS) == (None, True)
     assert measure_lag(at(("log", 100)), 49, ENDS, LOGS) == (0, False)
 
 
 def test_state_beside_a_changelog_that_shrank_is_of_another_incarnation() -> None:
-    """Where the end is below what was seen before, the changelog is a new one, and every report is of the old."""
     shrunk = PMap({LOG: EndOffset(100, 50, shrunk=True)})
     assert measure_lag(at(("log", 10)), 60, shrunk, LOGS) == (None, True)
 
 
 def test_the_changelogs_of_a_task_are_those_of_its_subtopology() -> None:
-    """A task reads its own partition of every changelog of its subtopology, and none when it has no subtopology."""
     scene = Scene()
     scene.declare(Topology(1, (Subtopology("0", 4, changelog_topics=("b", "a")), Subtopology("1", 4))))
     assert changelogs_of(scene.group, TaskId("0_3")) == (("b", "a"), 3)
@@ -108,13 +98,11 @@ def test_the_changelogs_of_a_task_are_those_of_its_subtopology() -> None:
 
 
 def test_the_first_report_begins_its_progress() -> None:
-    """The first report of a copy counts as progress, and tells no rate yet."""
     report = copy("warmup", 50)
     assert measured_report(report, None, 10, (50, False)) == MeasuredReport(report, 10, 50, False, 10, None)
 
 
 def test_the_rate_is_how_fast_the_lag_falls() -> None:
-    """Two reports tell a rate in records a second; later ones are averaged in, and growth counts against it."""
     first = measured_report(copy("warmup", 500), None, 1_000, (500, False))
     second = measured_report(copy("warmup", 300), first, 3_000, (300, False))
     assert (second.rate, second.progress_ms) == (100.0, 3_000)
@@ -125,7 +113,6 @@ def test_the_rate_is_how_fast_the_lag_falls() -> None:
 
 
 def test_a_report_that_says_the_same_is_only_newer() -> None:
-    """A report with nothing new in it renews the time of the last one, so that no progress is made up."""
     first = measured_report(copy("warmup", 500), None, 1_000, (500, False))
     second = measured_report(copy("warmup", 500), first, 2_000, (500, False))
     third = measured_report(copy("warmup", 500), second, 3_000, (500, False))
@@ -133,7 +120,6 @@ def test_a_report_that_says_the_same_is_only_newer() -> None:
 
 
 def test_progress_is_a_smaller_lag_a_greater_position_or_a_new_role() -> None:
-    """A copy makes progress when its lag falls, its position grows, it is level, or it takes up another role."""
     unknown = measured_report(at(("log", 10)), None, 1_000, (None, False))
     assert measured_report(at(("log", 11)), unknown, 2_000, (None, False)).progress_ms == 2_000
     assert measured_report(at(("log", 10)), unknown, 2_000, (None, False)).progress_ms == 1_000
@@ -151,18 +137,15 @@ def test_progress_is_a_smaller_lag_a_greater_position_or_a_new_role() -> None:
     [(10, None, True), (11, None, False), (None, None, False), (100, 20.0, True), (101, 20.0, False), (50, 0.0, False)],
 )
 def test_caught_up_is_little_lag_or_little_time(lag: int | None, rate: float | None, *, within: bool) -> None:
-    """A known lag is acceptable in records, or where the time to catch up is, by a known positive rate."""
     config = GroupConfig(acceptable_recovery_lag=10, acceptable_catchup_ms=5_000)
     assert is_acceptable_lag(lag, rate, config) is within
 
 
 def test_without_a_catch_up_time_only_records_count() -> None:
-    """While ``acceptable_catchup_ms`` is off, a fast copy far behind is not caught up."""
     assert not is_acceptable_lag(100, 10_000.0, GroupConfig(acceptable_recovery_lag=10))
 
 
 def test_the_time_to_catch_up_is_lag_by_rate() -> None:
-    """The estimate is 0 for what runs or is level, lag divided by rate otherwise, and None where either is unknown."""
     assert level_in_ms(ASSUMED_RUNNING) == 0
     assert level_in_ms(Copy(Readiness.CAUGHT_UP, 0)) == 0
     assert level_in_ms(Copy(Readiness.BEHIND, 500, rate=100.0)) == 5_000
@@ -199,7 +182,6 @@ def pair() -> tuple[Scene, str, str]:
 
 
 def test_a_standby_is_as_ready_as_its_lag() -> None:
-    """A copy is caught up within the acceptable lag, behind above it, unknown without one, and nothing when lost."""
     scene, _, standby = pair()
     for report, want in (
         (copy("standby", 10), Readiness.CAUGHT_UP),
@@ -214,14 +196,13 @@ def test_a_standby_is_as_ready_as_its_lag() -> None:
 
 
 def test_a_copy_that_a_full_report_leaves_out_is_cold() -> None:
-    """A copy granted and absent from a full report has not been started: it holds nothing yet."""
+    """A member leaves out a copy that it has not started yet."""
     scene, _, standby = pair()
     scene.beat(standby, {task: running() for task in scene.held(standby, Role.ACTIVE)})
     assert look(scene, standby) == COLD_COPY
 
 
 def test_before_any_report_actives_count_as_running_and_copies_as_unknown() -> None:
-    """A coordinator that has just started believes that owners run, and knows nothing of copies (L3)."""
     scene, owner, standby = pair()
     scene.soft = Soft()
     scene.do(Started())
@@ -230,7 +211,6 @@ def test_before_any_report_actives_count_as_running_and_copies_as_unknown() -> N
 
 
 def test_state_on_disk_is_marked_as_such() -> None:
-    """State that a member reports and nobody gave it to tail is on disk, as ready as its lag says."""
     scene = on_stage()
     scene.join("m3", {"0_0": copy("none", 3), "0_1": copy("none", 90)}, max_tasks=0)
     assert look(scene, "m3") == Copy(Readiness.CAUGHT_UP, 3, on_disk=True)
@@ -238,7 +218,6 @@ def test_state_on_disk_is_marked_as_such() -> None:
 
 
 def test_an_unbounded_acceptable_lag_counts_every_readable_copy() -> None:
-    """With the greatest acceptable lag every copy of known lag is caught up, one of unknown lag still is not."""
     scene, _, standby = pair()
     scene.change(acceptable_recovery_lag=LAG_UNBOUNDED)
     scene.beat(standby, {"0_0": copy("standby", 10**12)})
@@ -248,7 +227,6 @@ def test_an_unbounded_acceptable_lag_counts_every_readable_copy() -> None:
 
 
 def test_an_owner_that_restores_is_as_ready_as_its_lag() -> None:
-    """An owner that restores is behind by its lag, one that failed too, one that lost its state has nothing."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=10)
     scene.join("m1")
@@ -268,7 +246,6 @@ def test_an_owner_that_restores_is_as_ready_as_its_lag() -> None:
 
 
 def test_an_owner_that_was_ready_when_granted_stays_so_until_it_says_otherwise() -> None:
-    """A caught-up copy that was promoted counts as caught up until it reports a lag of its own as active."""
     scene, owner, standby = pair()
     scene.beat(owner, {task: copy("none") for task in scene.held(owner, Role.ACTIVE)} | {"0_0": running(lost=True)})
     scene.beat(owner, {})
@@ -282,7 +259,7 @@ def test_an_owner_that_was_ready_when_granted_stays_so_until_it_says_otherwise()
 
 
 def test_the_copies_of_a_suspect_are_unknown() -> None:
-    """What a suspected member last said of its copies may have died with it: nothing is handed to it."""
+    """What the member last said of its copies may have died with it."""
     scene = Scene()
     scene.declare(num_standby_replicas=1)
     scene.join("m1")
@@ -297,7 +274,7 @@ def test_the_copies_of_a_suspect_are_unknown() -> None:
 
 
 def test_the_last_owner_counts_as_caught_up_until_its_next_report() -> None:
-    """An owner demoted in place had everything when it stopped; from its next report on, that report counts."""
+    """An owner demoted in place had everything when it stopped."""
     scene = Scene()
     scene.declare(topology(2), acceptable_recovery_lag=10)
     scene.join("m1")
@@ -341,7 +318,6 @@ def read(scene: Scene, end: int, *, begun_ms: int | None = None) -> None:
 
 
 def test_end_offsets_turn_positions_into_lags() -> None:
-    """Reading the end of a changelog makes the lag of every copy that reported a position known."""
     scene = on_kafka()
     assert look(scene, "m2") == Copy(Readiness.BEHIND, 100)
     read(scene, 905)
@@ -349,7 +325,6 @@ def test_end_offsets_turn_positions_into_lags() -> None:
 
 
 def test_state_of_another_incarnation_stays_unknown_through_its_next_reports() -> None:
-    """A copy beyond the end of a changelog that was made anew is not taken for caught up when it reports again."""
     scene = on_kafka()
     read(scene, 100)
     read(scene, 101)
@@ -361,7 +336,6 @@ def test_state_of_another_incarnation_stays_unknown_through_its_next_reports() -
 
 
 def test_a_copy_that_was_rebuilt_is_read_again() -> None:
-    """A member that rebuilt its copy from the new changelog is measured against it."""
     scene = on_kafka()
     read(scene, 100)
     read(scene, 101)
@@ -371,7 +345,6 @@ def test_a_copy_that_was_rebuilt_is_read_again() -> None:
 
 
 def test_an_end_that_catches_up_with_a_position_clears_the_doubt() -> None:
-    """A position within an end that was read later is of this changelog after all."""
     scene = on_kafka()
     read(scene, 1_001)
     scene.now_ms += 1
@@ -383,7 +356,7 @@ def test_an_end_that_catches_up_with_a_position_clears_the_doubt() -> None:
 
 
 def test_an_older_read_that_arrives_late_says_nothing() -> None:
-    """An end that was read before the one that is known neither counts nor makes the changelog look shorter."""
+    """A late read that counted would make the changelog look shorter."""
     scene = on_kafka()
     begun_ms = scene.now_ms
     read(scene, 1_100)
@@ -392,7 +365,6 @@ def test_an_older_read_that_arrives_late_says_nothing() -> None:
 
 
 def test_ends_that_concern_nobody_change_nothing() -> None:
-    """A read that changes no copy's lag leaves every report as it was."""
     scene = on_kafka()
     before = scene.soft.members
     scene.do(EndOffsets({("other", 0): 5}, scene.now_ms))
@@ -401,7 +373,6 @@ def test_ends_that_concern_nobody_change_nothing() -> None:
 
 
 def test_the_owner_of_unknown_position_is_not_disturbed_by_end_offsets() -> None:
-    """An owner that runs is running, whatever end offsets say (a position of its own is not needed)."""
     scene = on_kafka()
     read(scene, 5)
     assert look(scene, "m1") == ASSUMED_RUNNING

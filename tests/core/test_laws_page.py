@@ -12,7 +12,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
 def test_each_law_says_where_it_is_enforced() -> None:
-    """A new law needs a row, and what it names is a class or function of that file."""
     rows = re.findall(r"^\| (L\d+) \| .+ \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
     assert [law for law, _ in rows] == [*LAWS]
     for law, places in rows:

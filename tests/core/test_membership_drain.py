@@ -3,6 +3,7 @@
 import pytest
 from tests.core.placing import Unsolvable
 from tests.core.scene import Scene, copy, running, topology
+from tests.core.scenes import settled
 
 from batonpass.core.answers import why_drain_is_blocked
 from batonpass.core.explain.group import explain_group
@@ -18,16 +19,6 @@ from batonpass.core.replies import Answer, Done, DrainProgress
 M1, M2 = MemberId("m1"), MemberId("m2")
 
 
-def stage(members: int = 2, partitions: int = 2, **config: object) -> Scene:
-    """Return a settled scene."""
-    scene = Scene()
-    scene.declare(topology(partitions), **config)
-    for number in range(1, members + 1):
-        scene.join(f"m{number}")
-    scene.settle(60)
-    return scene
-
-
 def codes(reply: object) -> list[str]:
     """Return the status codes of an answer."""
     assert isinstance(reply, Answer)
@@ -35,8 +26,7 @@ def codes(reply: object) -> list[str]:
 
 
 def test_a_drained_member_keeps_processing_until_others_are_ready() -> None:
-    """A drain interrupts nothing: each task is handed over once its copy elsewhere has caught up, and only then."""
-    scene = stage()
+    scene = settled()
     (task,) = scene.held("m2", Role.ACTIVE)
     progress = scene.ok(DrainRequest(M2), DrainProgress)
     assert progress == DrainProgress((task,))  # type: ignore[arg-type]
@@ -52,9 +42,8 @@ def test_a_drained_member_keeps_processing_until_others_are_ready() -> None:
     assert scene.ok(DrainRequest(M2), DrainProgress) == DrainProgress(())
 
 
-def test_what_is_revoked_and_not_confirmed_still_counts() -> None:
-    """A drain is done when the member runs nothing any more, not when it was told to stop."""
-    scene = stage()
+def test_a_drain_still_counts_what_is_revoked_and_not_confirmed() -> None:
+    scene = settled()
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.do(DrainRequest(M2))
     scene.obey("m1")
@@ -65,8 +54,7 @@ def test_what_is_revoked_and_not_confirmed_still_counts() -> None:
 
 
 def test_a_draining_member_is_the_target_of_nothing() -> None:
-    """Neither actives nor standbys are meant for a member on its way out."""
-    scene = stage(3, 6, num_standby_replicas=1)
+    scene = settled(3, 6, num_standby_replicas=1)
     scene.do(DrainRequest(M2))
     scene.settle(60)
     assert all(M2 not in (scene.task(one).target, *scene.task(one).target_standbys) for one in scene.group.table.ids)
@@ -74,8 +62,7 @@ def test_a_draining_member_is_the_target_of_nothing() -> None:
 
 
 def test_a_second_request_may_set_a_deadline() -> None:
-    """A drain is begun once; asking again changes nothing, but for a deadline where one is given."""
-    scene = stage(drain_timeout_ms=60_000)
+    scene = settled(drain_timeout_ms=60_000)
     scene.do(DrainRequest(M2))
     begun_ms = scene.now_ms
     assert scene.member("m2").drain == Drain(begun_ms, None, begun_ms + 60_000)
@@ -91,8 +78,7 @@ def test_a_second_request_may_set_a_deadline() -> None:
 
 
 def test_at_the_deadline_the_rest_goes_cold() -> None:
-    """What is not ready when the deadline comes is handed over all the same: the machine is about to go away."""
-    scene = stage()
+    scene = settled()
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.do(DrainRequest(M2, 30_000))
     for _ in range(9):
@@ -107,8 +93,7 @@ def test_at_the_deadline_the_rest_goes_cold() -> None:
 
 
 def test_a_drain_can_be_taken_back() -> None:
-    """A member that stays after all keeps its tasks; the copies made for the drain go."""
-    scene = stage()
+    scene = settled()
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.do(DrainRequest(M2))
     assert scene.held("m1", Role.WARMUP) == [task]
@@ -121,8 +106,7 @@ def test_a_drain_can_be_taken_back() -> None:
 
 
 def test_taking_back_no_drain_is_nothing() -> None:
-    """A reversal for a member that does not drain changes nothing."""
-    scene = stage()
+    scene = settled()
     group = scene.group
     scene.ok(DrainReversal(M2), Done)
     assert scene.group is group
@@ -130,7 +114,7 @@ def test_taking_back_no_drain_is_nothing() -> None:
 
 def pinned_stage(**config: int) -> tuple[Scene, str]:
     """Return a settled scene of two members, and the task of m2, which is pinned to it."""
-    scene = stage(**config)
+    scene = settled(**config)
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.ok(PinRequest(TaskId(task), M2), Done)
     scene.settle()
@@ -143,7 +127,7 @@ def explained(scene: Scene, task: str) -> str:
 
 
 def test_a_drain_suspends_the_pins_on_its_member_until_it_is_taken_back() -> None:
-    """A pinned task leaves a draining member once, at its deadline at the latest, and returns warm when that stays."""
+    """The task leaves once, at the deadline at the latest, and returns warm."""
     scene, task = pinned_stage(acceptable_recovery_lag=100)
     told: list[str] = []
 
@@ -170,8 +154,7 @@ def test_a_drain_suspends_the_pins_on_its_member_until_it_is_taken_back() -> Non
 
 
 def test_a_pin_on_a_draining_member_is_taken_and_holds_when_the_drain_is_taken_back() -> None:
-    """It moves nothing meanwhile, and nobody says that there is no room for it."""
-    scene = stage()
+    scene = settled()
     (task,) = scene.held("m1", Role.ACTIVE)
     scene.do(DrainRequest(M2))
     scene.settle()
@@ -190,7 +173,6 @@ def test_a_pin_on_a_draining_member_is_taken_and_holds_when_the_drain_is_taken_b
 
 
 def test_a_pin_in_force_that_finds_no_room_says_so() -> None:
-    """A member that is full has none for what is pinned to it; that it drains as well says nothing of room."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("m1")
@@ -206,8 +188,7 @@ def test_a_pin_in_force_that_finds_no_room_says_so() -> None:
 
 
 def test_a_handover_under_way_goes_through_in_spite_of_a_reversal() -> None:
-    """An undrain does not take back a handover whose revocation was sent: the task still goes over first."""
-    scene = stage()
+    scene = settled()
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.do(DrainRequest(M2))
     scene.obey("m1")
@@ -219,8 +200,7 @@ def test_a_handover_under_way_goes_through_in_spite_of_a_reversal() -> None:
 
 
 def test_a_drain_with_nowhere_to_go_is_blocked() -> None:
-    """The last member keeps its tasks when it drains, and is told that it is blocked."""
-    scene = stage(1)
+    scene = settled(1)
     scene.do(DrainRequest(M1))
     assert codes(scene.beat("m1", {one: running() for one in ("0_0", "0_1")})) == ["drain-blocked"]
     assert set(scene.owners().values()) == {"m1"}
@@ -229,8 +209,7 @@ def test_a_drain_with_nowhere_to_go_is_blocked() -> None:
 
 
 def test_when_all_drain_nothing_moves() -> None:
-    """With everybody on the way out there is no better place: all keep what they have, and are blocked."""
-    scene = stage()
+    scene = settled()
     owners = scene.owners()
     scene.do(DrainRequest(M1))
     scene.do(DrainRequest(M2))
@@ -241,8 +220,7 @@ def test_when_all_drain_nothing_moves() -> None:
 
 
 def test_a_drain_that_takes_too_long_is_blocked_and_goes_on() -> None:
-    """Past ``drain_timeout_ms`` without a deadline the member keeps its tasks, and its status says so."""
-    scene = stage(drain_timeout_ms=30_000)
+    scene = settled(drain_timeout_ms=30_000)
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.do(DrainRequest(M2))
     behind = {**{one: running() for one in scene.held("m1", Role.ACTIVE)}, task: copy("warmup", 99_999)}
@@ -260,8 +238,7 @@ def test_a_drain_that_takes_too_long_is_blocked_and_goes_on() -> None:
 
 
 def test_a_deadline_that_passes_with_tasks_left_is_told_once() -> None:
-    """Nobody has room when the deadline comes: the member keeps its task, and is told so; who joins later takes it."""
-    scene = stage(1, 1)
+    scene = settled(1, 1)
     scene.join("m2", max_tasks=0)
     scene.do(DrainRequest(M1, 5_000))
     assert codes(scene.beat("m1", {"0_0": running()})) == ["draining"]
@@ -290,8 +267,8 @@ def test_a_deadline_that_passes_with_tasks_left_is_told_once() -> None:
 def test_at_its_deadline_a_drain_whose_placement_failed_goes_to_the_ready_copies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The target is still the member that drains: it keeps no task at the deadline, and gets none back afterwards."""
-    scene = stage(num_standby_replicas=1)
+    """The target is still the draining member, which must not get the task back."""
+    scene = settled(num_standby_replicas=1)
     (name,) = scene.held("m1", Role.ACTIVE)
     task = TaskId(name)
     with monkeypatch.context() as broken:
@@ -318,7 +295,6 @@ def test_at_its_deadline_a_drain_whose_placement_failed_goes_to_the_ready_copies
 def test_without_a_copy_a_drain_whose_placement_failed_waits_for_the_next_placement(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its tasks, with state and without, have no other target yet and stay: it says why, and they go once they have."""
     scene = Scene()
     scene.declare(topology(2, stateless=2))
     scene.join("m1")
@@ -341,8 +317,7 @@ def test_without_a_copy_a_drain_whose_placement_failed_waits_for_the_next_placem
 
 
 def test_another_deadline_is_another_chance() -> None:
-    """A drain that is blocked is so no more when an operator sets a deadline that is still to come."""
-    scene = stage(1, 1)
+    scene = settled(1, 1)
     scene.join("m2", max_tasks=0)
     scene.do(DrainRequest(M1, 5_000))
     scene.wait(5_000)
@@ -353,14 +328,12 @@ def test_another_deadline_is_another_chance() -> None:
 
 
 def test_whether_a_drain_is_blocked_concerns_those_who_drain() -> None:
-    """A member that does not drain is never blocked, however alone it is."""
-    scene = stage(1)
+    scene = settled(1)
     assert not why_drain_is_blocked(scene.group, scene.member("m1"))
 
 
 def test_a_drained_member_leaves_without_anybody_noticing() -> None:
-    """Once drained, leaving moves nothing."""
-    scene = stage(3, 6)
+    scene = settled(3, 6)
     scene.do(DrainRequest(M2))
     scene.settle(60)
     owners = scene.owners()

@@ -1,6 +1,7 @@
 """Whose place a newcomer takes: replacing, instance ids, takeover; and how joins are gathered."""
 
 from tests.core.scene import Scene, copy, restoring, running, topology
+from tests.core.scenes import alone, both
 
 from batonpass.core.errors import (
     Fenced,
@@ -28,27 +29,8 @@ I1 = InstanceId("i1")
 SESSION_MS = 45_000
 
 
-def alone(instance_id: InstanceId | None = None, partitions: int = 2) -> Scene:
-    """Return a scene in which m1 runs every task."""
-    scene = Scene()
-    scene.declare(topology(partitions))
-    scene.join("m1", instance_id=instance_id)
-    scene.tick()
-    scene.obey()
-    return scene
-
-
-def both() -> Scene:
-    """Return a settled scene in which m1 and m2 run one task each."""
-    scene = alone()
-    scene.join("m2")
-    scene.settle()
-    assert sorted(map(str, scene.owners().values())) == ["m1", "m2"]
-    return scene
-
-
 def test_a_replacement_has_the_tasks_at_once_under_new_tokens() -> None:
-    """``replaces`` says that the old run has stopped: its tasks are the new run's at once, under new tokens."""
+    """``replaces`` says that the old run has stopped."""
     scene = alone()
     tokens = {task: scene.task(task).token for task in scene.group.table.ids}
     generation = scene.group.generation
@@ -62,7 +44,6 @@ def test_a_replacement_has_the_tasks_at_once_under_new_tokens() -> None:
 
 
 def test_a_replacement_of_another_size_is_placed_anew() -> None:
-    """A new run that differs in what placement looks at is a change of the membership like any other."""
     for fields in (
         {"capacity": 2.0},
         {"max_tasks": 5},
@@ -76,7 +57,6 @@ def test_a_replacement_of_another_size_is_placed_anew() -> None:
 
 
 def test_a_replacement_frees_what_a_fenced_run_still_claimed() -> None:
-    """After an eviction the tasks wait for the lease, unless the same worker comes back and says that it stopped."""
     scene = both()
     task = next(task for task, owner in scene.owners().items() if owner == "m1")
     scene.do(Eviction(M1))
@@ -88,7 +68,6 @@ def test_a_replacement_frees_what_a_fenced_run_still_claimed() -> None:
 
 
 def test_replacing_an_unknown_or_departed_run_is_ignored() -> None:
-    """``replaces`` may name an id that nobody knows, or one that left: the join goes on as if it had not."""
     scene = both()
     scene.do(Leave(M2))
     assert scene.join("m3", replaces=M2).created
@@ -96,7 +75,6 @@ def test_replacing_an_unknown_or_departed_run_is_ignored() -> None:
 
 
 def test_a_run_of_another_instance_cannot_be_replaced() -> None:
-    """``replaces`` with the run of another instance is refused, so that nobody puts out a stranger by mistake."""
     scene = alone(I1)
     group = scene.group
     scene.refused(Join(M2, replaces=M1), InstanceIdInUse)
@@ -105,7 +83,6 @@ def test_a_run_of_another_instance_cannot_be_replaced() -> None:
 
 
 def test_claims_of_another_instance_are_not_released() -> None:
-    """A join cannot vouch for a fenced run of another instance: its tasks stay claimed until its lease is over."""
     scene = alone(I1)
     scene.do(Eviction(M1))
     scene.join("m2", replaces=M1, instance_id=InstanceId("i2"))
@@ -115,7 +92,6 @@ def test_claims_of_another_instance_are_not_released() -> None:
 
 
 def test_a_live_instance_is_refused_until_its_lease_is_over() -> None:
-    """An instance id whose holder is alive is refused, with the rest of its lease to wait."""
     scene = alone(I1)
     scene.now_ms += 5_000
     refused = scene.refused(Join(M2, instance_id=I1), InstanceIdInUse)
@@ -128,7 +104,6 @@ def test_a_live_instance_is_refused_until_its_lease_is_over() -> None:
 
 
 def test_the_wait_for_a_live_instance_counts_from_the_start_of_the_coordinator() -> None:
-    """After a restart of the coordinator the holder is given a whole session timeout, and the caller is told so."""
     scene = alone(I1)
     scene.soft = type(scene.soft)()
     scene.now_ms += 100_000
@@ -138,7 +113,7 @@ def test_the_wait_for_a_live_instance_counts_from_the_start_of_the_coordinator()
 
 
 def test_a_takeover_continues_with_the_tasks_and_without_a_placement() -> None:
-    """A takeover vouches that the old run is dead: it is fenced, and the new one continues where it stood."""
+    """A takeover vouches that the old run is dead."""
     scene = alone(I1)
     generation, epoch = scene.group.generation, scene.group.group_epoch
     reply = scene.join("m2", instance_id=I1, takeover=True)
@@ -153,14 +128,12 @@ def test_a_takeover_continues_with_the_tasks_and_without_a_placement() -> None:
 
 
 def test_a_takeover_without_a_holder_is_a_plain_join() -> None:
-    """A takeover vouches for whoever there is; where nobody holds the instance it changes nothing."""
     scene = alone()
     assert scene.join("m2", instance_id=I1, takeover=True).created
     assert scene.group.instances == {"i1": "m2"}
 
 
 def test_a_takeover_vouches_for_a_fenced_run_of_its_instance() -> None:
-    """The tasks of an evicted run are free at once when a takeover of its instance says that it is dead."""
     scene = alone(I1)
     scene.do(Eviction(M1))
     assert scene.join("m2", instance_id=I1).assignment == {}
@@ -170,7 +143,6 @@ def test_a_takeover_vouches_for_a_fenced_run_of_its_instance() -> None:
 
 
 def test_an_operator_may_vouch_for_the_death_of_a_fenced_run() -> None:
-    """``evict?dead=true`` on a run that was fenced before frees its tasks at once; without ``dead`` it is just gone."""
     scene = both()
     task = next(task for task, owner in scene.owners().items() if owner == "m1")
     scene.do(Eviction(M1))
@@ -182,7 +154,6 @@ def test_an_operator_may_vouch_for_the_death_of_a_fenced_run() -> None:
 
 
 def test_an_instance_has_one_living_holder() -> None:
-    """A takeover that also replaces another run leaves no second holder of its instance behind."""
     scene = Scene()
     scene.declare(topology(4))
     scene.join("m1")
@@ -197,7 +168,6 @@ def test_an_instance_has_one_living_holder() -> None:
 
 
 def test_replacing_one_run_brings_back_the_place_of_an_instance_that_restarts() -> None:
-    """An instance that comes back and replaces another run too has both places, and neither is waited for."""
     scene = Scene()
     scene.declare(topology(4))
     scene.join("m1")
@@ -211,7 +181,6 @@ def test_replacing_one_run_brings_back_the_place_of_an_instance_that_restarts() 
 
 
 def test_a_full_group_takes_nobody_but_a_replacement() -> None:
-    """A group at its limit of members refuses a newcomer, but not a run that takes the place of another."""
     scene = Scene(policy=Policy(max_members=2))
     scene.declare()
     scene.join("m1", instance_id=I1)
@@ -224,7 +193,6 @@ def test_a_full_group_takes_nobody_but_a_replacement() -> None:
 
 
 def test_leaving_frees_the_tasks_at_once() -> None:
-    """A member that leaves has stopped: its tasks go to others in the same decision, nothing is waited for."""
     scene = both()
     scene.ok(Leave(M2), Done)
     assert set(scene.owners().values()) == {"m1"}
@@ -233,7 +201,6 @@ def test_leaving_frees_the_tasks_at_once() -> None:
 
 
 def test_an_eviction_waits_for_the_lease() -> None:
-    """The tasks of an evicted member are nobody's until its lease is over, and then the others'."""
     scene = both()
     scene.now_ms += 5_000
     scene.obey("m1")
@@ -250,7 +217,6 @@ def test_an_eviction_waits_for_the_lease() -> None:
 
 
 def test_an_eviction_of_the_dead_frees_the_tasks_at_once() -> None:
-    """An operator that vouches for the death of a member frees its tasks in the same decision."""
     scene = both()
     scene.ok(Eviction(M2, dead=True), Done)
     assert set(scene.owners().values()) == {"m1"}
@@ -258,7 +224,6 @@ def test_an_eviction_of_the_dead_frees_the_tasks_at_once() -> None:
 
 
 def test_evicting_a_member_whose_lease_is_over_waits_for_nothing() -> None:
-    """A lease that is over already is not waited for once more."""
     scene = both()
     scene.now_ms += SESSION_MS - 10
     scene.obey("m1")
@@ -268,7 +233,6 @@ def test_evicting_a_member_whose_lease_is_over_waits_for_nothing() -> None:
 
 
 def test_several_joins_make_one_generation() -> None:
-    """Joins within ``rebalance_batch_ms`` of the first are placed together, in one generation."""
     scene = Scene()
     scene.declare(topology(6), rebalance_batch_ms=50)
     scene.join("m1")
@@ -287,7 +251,6 @@ def test_several_joins_make_one_generation() -> None:
 
 
 def test_the_first_join_waits_for_others() -> None:
-    """The first join into an empty group waits ``initial_rebalance_delay_ms``, and a second does not cut that short."""
     scene = Scene()
     scene.declare(topology(4), initial_rebalance_delay_ms=3_000, rebalance_batch_ms=50)
     scene.join("m1")
@@ -305,7 +268,6 @@ def test_the_first_join_waits_for_others() -> None:
 
 
 def test_state_on_disk_counts_at_the_first_placement() -> None:
-    """What a join brings on disk decides who gets which task when nobody runs them."""
     scene = Scene()
     scene.declare(topology(4), initial_rebalance_delay_ms=3_000)
     scene.join("m1", {"0_1": copy("none", 0), "0_2": copy("none", 0), "9_9": copy("none", 0)})
@@ -316,7 +278,6 @@ def test_state_on_disk_counts_at_the_first_placement() -> None:
 
 
 def test_fields_unknown_to_the_coordinator_are_named_in_the_status() -> None:
-    """A newer client is let in; what this coordinator does not know is ignored and said so."""
     scene = Scene()
     scene.declare()
     reply = scene.ok(Join(M1, unknown_fields=("colour",)), Answer)
@@ -325,7 +286,6 @@ def test_fields_unknown_to_the_coordinator_are_named_in_the_status() -> None:
 
 
 def test_a_newcomer_gets_what_others_give_up_and_nothing_else_moves() -> None:
-    """A join moves tasks to the joiner alone, warm, and interrupts nobody before the joiner has caught up (L6)."""
     scene = alone(partitions=4)
     scene.join("m2")
     assert scene.held("m1", Role.ACTIVE) == ["0_0", "0_1", "0_2", "0_3"]
@@ -335,7 +295,6 @@ def test_a_newcomer_gets_what_others_give_up_and_nothing_else_moves() -> None:
 
 
 def test_a_join_records_the_profile_once() -> None:
-    """One join is one ``MemberJoined``; reports made of it are soft and not part of it."""
     scene = alone()
     scene.join("m2", {"0_0": TaskReport("none", lag=4)})
     assert [record.member.id for record in scene.of(MemberJoined)] == ["m2"]
@@ -343,7 +302,6 @@ def test_a_join_records_the_profile_once() -> None:
 
 
 def test_a_cold_start_is_restoring_before_it_runs() -> None:
-    """An owner granted a task cold owns it from the grant on, and says itself when it runs."""
     scene = Scene()
     scene.declare(topology(1))
     scene.join("m1")

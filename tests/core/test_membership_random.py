@@ -168,7 +168,7 @@ class Chaos:
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(min_value=0, max_value=2**32))
 def test_no_order_of_events_breaks_a_law(seed: int) -> None:
-    """Joins, lost replies, takeovers, late and lying heartbeats, commands and clocks that jump: the laws hold."""
+    """Joins, lost replies, takeovers, late and lying heartbeats, commands and clocks that jump."""
     chaos = Chaos(seed)
     for _ in range(80):
         chaos.step()
@@ -176,7 +176,6 @@ def test_no_order_of_events_breaks_a_law(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_coordinator_may_start_anew_at_any_moment(seed: int) -> None:
-    """At any moment the log alone folds to the living group, and a coordinator that knows just that goes on (L3)."""
     chaos = Chaos(seed)
     for number in range(120):
         chaos.step()

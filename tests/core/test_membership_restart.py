@@ -35,7 +35,6 @@ def back(scene: Scene, name: str, state: dict[str, int], *, as_instance: str) ->
 
 
 def test_cold_tasks_wait_for_the_instance_to_return() -> None:
-    """Tasks without a ready standby are nobody's during the grace: nothing is restored for a short restart."""
     scene = pods()
     mine = scene.held("m2", Role.ACTIVE)
     generation = scene.group.generation
@@ -51,7 +50,6 @@ def test_cold_tasks_wait_for_the_instance_to_return() -> None:
 
 
 def test_an_instance_that_returns_in_time_moves_nothing() -> None:
-    """Back within the grace with its disk, the instance has its tasks again and nobody else noticed (L6)."""
     scene = pods(3, 9)
     mine, state = scene.held("m2", Role.ACTIVE), disk(scene, "m2")
     others = {name: scene.member(name).assignment for name in ("m1", "m3")}
@@ -69,7 +67,6 @@ def test_an_instance_that_returns_in_time_moves_nothing() -> None:
 
 
 def test_a_ready_standby_serves_meanwhile_and_the_task_returns() -> None:
-    """A caught-up standby runs the task during the restart; afterwards it returns without a second restore."""
     scene = pods(2, 2, num_standby_replicas=1)
     (task,) = scene.held("m2", Role.ACTIVE)
     state = disk(scene, "m2", 5)
@@ -93,7 +90,6 @@ def test_a_ready_standby_serves_meanwhile_and_the_task_returns() -> None:
 
 
 def test_an_instance_without_its_disk_is_a_member_like_any_other() -> None:
-    """Back without state, the instance is placed anew: what the others serve meanwhile need not return to it."""
     scene = pods(2, 2, num_standby_replicas=1)
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.do(Leave(M2, restart=True))
@@ -107,7 +103,6 @@ def test_an_instance_without_its_disk_is_a_member_like_any_other() -> None:
 
 
 def test_after_the_grace_the_tasks_go_elsewhere() -> None:
-    """When the grace is over the place is given up: the tasks are placed anew, the instance may still join."""
     scene = pods()
     mine, state = scene.held("m2", Role.ACTIVE), disk(scene, "m2")
     scene.do(Leave(M2, restart=True))
@@ -125,7 +120,6 @@ def test_after_the_grace_the_tasks_go_elsewhere() -> None:
 
 
 def test_state_that_comes_back_while_a_cold_restore_runs_takes_over_at_once() -> None:
-    """An instance that returns with ready state while others still restore its tasks cold gets them back at once."""
     scene = pods()
     mine, state = scene.held("m2", Role.ACTIVE), disk(scene, "m2")
     scene.do(Leave(M2))
@@ -138,7 +132,7 @@ def test_state_that_comes_back_while_a_cold_restore_runs_takes_over_at_once() ->
 
 
 def test_a_restart_needs_an_instance_id() -> None:
-    """A member without an instance id cannot come back as itself: ``mode=restart`` is refused and changes nothing."""
+    """A member without an instance id cannot come back as itself."""
     scene = Scene()
     scene.declare()
     scene.join("m1")
@@ -149,7 +143,6 @@ def test_a_restart_needs_an_instance_id() -> None:
 
 
 def test_without_a_grace_a_restart_is_a_leave() -> None:
-    """With ``rejoin_grace_ms`` 0 nobody is waited for."""
     scene = pods(rejoin_grace_ms=0)
     scene.do(Leave(M2, restart=True))
     assert "m2" not in scene.group.members
@@ -157,7 +150,6 @@ def test_without_a_grace_a_restart_is_a_leave() -> None:
 
 
 def test_a_member_that_drains_and_restarts_has_left() -> None:
-    """A member on its way out that stops is not waited for, whatever it says."""
     scene = pods()
     scene.do(DrainRequest(M2))
     scene.do(Leave(M2, restart=True))
@@ -165,7 +157,7 @@ def test_a_member_that_drains_and_restarts_has_left() -> None:
 
 
 def test_a_place_that_is_kept_can_be_given_up_by_an_operator() -> None:
-    """Evicting an instance that restarts ends its grace at once: it runs nothing that could be waited for."""
+    """An instance that restarts runs nothing that could be waited for."""
     scene = pods()
     scene.do(Leave(M2, restart=True))
     scene.do(Eviction(M2))
@@ -174,7 +166,6 @@ def test_a_place_that_is_kept_can_be_given_up_by_an_operator() -> None:
 
 
 def test_a_member_away_is_not_expired_and_holds_nothing() -> None:
-    """An instance that restarts has no lease that could run out, and is the holder of nothing meanwhile."""
     scene = pods(1)
     scene.do(Leave(MemberId("m1"), restart=True))
     scene.wait(200_000)
@@ -185,7 +176,6 @@ def test_a_member_away_is_not_expired_and_holds_nothing() -> None:
 
 
 def test_a_rolling_restart_with_disks_moves_nothing_for_good() -> None:
-    """A rolling restart of every pod, state on disk, ends where it began, each pod with the tasks that it had."""
     scene = pods(5, 20, num_standby_replicas=1)
     before = {name: scene.held(name, Role.ACTIVE) for name in sorted(scene.group.members)}
     for name in before:
@@ -198,7 +188,6 @@ def test_a_rolling_restart_with_disks_moves_nothing_for_good() -> None:
 
 
 def test_the_state_of_a_returning_instance_counts_as_what_it_is() -> None:
-    """State that is too far behind comes back as that: the instance restores the rest and nobody is asked to move."""
     scene = pods()
     mine, state = scene.held("m2", Role.ACTIVE), disk(scene, "m2", 50_000)
     scene.do(Leave(M2, restart=True))

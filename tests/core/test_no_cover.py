@@ -7,5 +7,5 @@ import pytest
 
 @pytest.mark.no_cover
 def test_a_test_that_counts_for_no_coverage_is_not_traced() -> None:
-    """With and without workers of xdist; tracing takes most of the time of a random story."""
+    """Tracing takes most of the time of a random story."""
     assert sys.gettrace() is None

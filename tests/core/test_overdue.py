@@ -47,7 +47,6 @@ def actives(member: Member) -> list[str]:
 
 
 def test_nothing_is_handed_over_for_balance_while_a_member_is_overdue() -> None:
-    """Copies warm up meanwhile; the reason is shown; when the member speaks the moves begin within a heartbeat."""
     scene = overdue_scene()
     live(scene, "m1", "m2", "m4", ms=12_000)
     assert actives(scene.member("m4")) == []
@@ -60,7 +59,7 @@ def test_nothing_is_handed_over_for_balance_while_a_member_is_overdue() -> None:
 
 
 def test_a_pin_that_a_drain_suspends_makes_a_move_for_balance_no_other() -> None:
-    """What goes elsewhere than to the member to which it is pinned moves for balance, and waits like all that does."""
+    """A task that goes elsewhere than to its pin moves for balance."""
     scene = overdue_scene()
     scene.join("m5")
     scene.do(DrainRequest(MemberId("m5")))
@@ -72,7 +71,6 @@ def test_a_pin_that_a_drain_suspends_makes_a_move_for_balance_no_other() -> None
 
 
 def test_when_the_overdue_member_expires_everything_is_balanced_once() -> None:
-    """The wait is bounded by the session timeout; nobody that lives hands a task over more than once."""
     scene = overdue_scene()
     before = scene.owners()
     tokens = {task: scene.task(task).token for task in before}
@@ -88,7 +86,6 @@ def test_when_the_overdue_member_expires_everything_is_balanced_once() -> None:
 
 
 def test_drains_pins_and_takeovers_do_not_wait_for_an_overdue_member() -> None:
-    """What is not for balance goes on: a drain, a pin, and the failover of what a dead member had."""
     scene = overdue_scene()
     scene.do(DrainRequest(MemberId("m1")))
     live(scene, "m1", "m2", "m4", ms=12_000)
@@ -102,7 +99,6 @@ def test_drains_pins_and_takeovers_do_not_wait_for_an_overdue_member() -> None:
 
 @pytest.mark.parametrize("late", [True, False])
 def test_a_late_heartbeat_is_a_word_as_well(late: bool) -> None:  # noqa: FBT001
-    """Whatever is received of a member ends the wait, a doubled heartbeat that changes nothing too."""
     scene = overdue_scene()
     live(scene, "m1", "m2", "m4", ms=6_000)
     member_soft = scene.soft.members[MemberId("m3")]
@@ -113,8 +109,7 @@ def test_a_late_heartbeat_is_a_word_as_well(late: bool) -> None:  # noqa: FBT001
     assert reasons(scene) == set()
 
 
-def test_a_member_unheard_since_a_start_is_overdue_after_as_long_and_a_suspected_one_is_none() -> None:
-    """After a start silence counts from the start. A suspected member takes no part in balance, so nobody waits."""
+def test_a_member_unheard_since_a_start_is_overdue_after_as_long() -> None:
     scene = Scene()
     scene.declare(topology(6), num_standby_replicas=1, max_warmup_replicas=20, suspect_timeout_ms=1_000)
     for name in ("m1", "m2", "m3"):

@@ -17,7 +17,6 @@ def at_rest(*sizes: int, members: int) -> Group:
 
 
 def test_a_first_placement_is_even_in_all_and_per_subtopology() -> None:
-    """Counts differ by at most one, over all tasks and within every subtopology."""
     group = Group(tasks(7, 5, 3, 1), seats(3))
     placed = group.place()
     assert sorted(counts(group, placed).values()) == [5, 5, 6]
@@ -27,14 +26,12 @@ def test_a_first_placement_is_even_in_all_and_per_subtopology() -> None:
 
 
 def test_what_is_placed_stays() -> None:
-    """Placing what is placed already moves nothing and says so."""
     placed = at_rest(7, 5, members=3).place()
     assert (placed.moves, placed.lower_bound, placed.why) == (0, 0, {})
 
 
 @pytest.mark.parametrize(("members", "size", "needed"), [(1, 100, 50), (2, 100, 33), (10, 100, 9), (20, 200, 9)])
 def test_a_join_moves_what_it_must_and_only_to_the_joiner(members: int, size: int, needed: int) -> None:
-    """One more member takes its floor of the tasks from the others, who exchange nothing among themselves."""
     group = at_rest(size, members=members).join(seat("zz"))
     placed = group.place()
     assert placed.moves == placed.lower_bound == needed
@@ -44,7 +41,6 @@ def test_a_join_moves_what_it_must_and_only_to_the_joiner(members: int, size: in
 
 
 def test_two_joins_at_once_move_tasks_to_the_joiners_only() -> None:
-    """Members that join together share what the others give up."""
     group = at_rest(100, members=10).join(seat("x"), seat("y"))
     placed = group.place()
     assert placed.moves == placed.lower_bound == 16
@@ -52,7 +48,6 @@ def test_two_joins_at_once_move_tasks_to_the_joiners_only() -> None:
 
 
 def test_a_leave_moves_only_the_leavers_tasks() -> None:
-    """The tasks of a member that is gone are shared out; nothing else moves."""
     before = at_rest(100, members=10)
     group = before.leave("m03")
     placed = group.place()
@@ -62,7 +57,6 @@ def test_a_leave_moves_only_the_leavers_tasks() -> None:
 
 
 def test_a_replaced_member_hands_its_tasks_to_its_successor() -> None:
-    """One leaves and one comes: the newcomer gets what the other had, and nobody else notices."""
     before = at_rest(100, members=10)
     group = before.leave("m03").join(seat("new"))
     placed = group.place()
@@ -71,7 +65,6 @@ def test_a_replaced_member_hands_its_tasks_to_its_successor() -> None:
 
 
 def test_a_successor_is_filled_first_where_the_quota_is_no_whole_number() -> None:
-    """Of the members that could take one task more, the newcomer, who has least, takes it."""
     before = at_rest(95, members=10)
     leaver = next(name for name, count in counts(before, before.place()).items() if count == 10)
     group = before.leave(leaver).join(seat("new"))
@@ -79,7 +72,6 @@ def test_a_successor_is_filled_first_where_the_quota_is_no_whole_number() -> Non
 
 
 def test_a_drain_moves_only_the_drained_members_tasks_and_back() -> None:
-    """A draining member is the target of nothing; when it stays after all, it gets its part again."""
     before = at_rest(30, members=3)
     group = before.drain("m01")
     placed = group.place()
@@ -90,7 +82,6 @@ def test_a_drain_moves_only_the_drained_members_tasks_and_back() -> None:
 
 
 def test_when_everybody_drains_nothing_moves() -> None:
-    """Without an open member owners stay, standbys too, and what nobody has waits for a member."""
     before = Group(tasks(4, 2, stateless=[1]), seats(2), replicas=1).settle()
     without_owner = replace(before, home=(None, *before.home[1:]))
     group = without_owner.drain("m00", "m01")
@@ -102,26 +93,24 @@ def test_when_everybody_drains_nothing_moves() -> None:
 
 
 def test_without_members_everything_waits() -> None:
-    """An empty group has a placement too."""
     placed = Group(tasks(2), ()).place()
     assert placed.waiting == dict.fromkeys(range(2), Held.NO_ELIGIBLE_MEMBER)
 
 
 def test_capacities_divide_the_tasks() -> None:
-    """Six tasks over capacities 1, 2 and 3 are one, two and three tasks (Kafka's scenario 6)."""
+    """Kafka's scenario 6."""
     group = Group(tasks(6), (seat("a", 1), seat("b", 2), seat("c", 3)))
     placed = group.place()
     assert counts(group, placed) == {"a": 1, "b": 2, "c": 3}
 
 
 def test_capacities_are_read_as_the_decimals_that_people_write() -> None:
-    """0.1, 0.2 and 0.3 are one, two and three parts of six, whatever their sum is in binary."""
+    """In binary 0.1 + 0.2 + 0.3 is not 0.6."""
     group = Group(tasks(6), (seat("a", 0.1), seat("b", 0.2), seat("c", 0.3)))
     assert counts(group, group.place()) == {"a": 1, "b": 2, "c": 3}
 
 
 def test_the_ceiling_goes_to_those_who_have_it() -> None:
-    """Of members with a broken quota those keep one more that have it, so nothing moves."""
     table = tasks(5)
     group = Group(table, seats(3), home=("m02", "m01", "m01", "m02", "m00"))
     placed = group.place()
@@ -129,7 +118,6 @@ def test_the_ceiling_goes_to_those_who_have_it() -> None:
 
 
 def test_among_others_the_ceiling_goes_to_the_lowest_load_per_capacity() -> None:
-    """One task over for capacities 1 and 3: it weighs less on the larger one."""
     group = Group(tasks(5), (seat("a", 1), seat("b", 3)), home=("a", "b", "b", "b", None))
     assert counts(group, group.place()) == {"a": 1, "b": 4}
 
@@ -141,7 +129,6 @@ def test_of_equal_heights_the_ceiling_goes_to_the_lowest_load_without_it() -> No
 
 
 def test_orphans_go_where_they_are_caught_up() -> None:
-    """After a crash each task goes to the member that has a caught-up copy of it, as far as quotas allow."""
     before = at_rest(12, members=4)
     lost = [task_index for task_index, name in enumerate(before.home) if name == "m00"]
     others = ["m03", "m01", "m02"]
@@ -153,7 +140,6 @@ def test_orphans_go_where_they_are_caught_up() -> None:
 
 
 def test_no_task_takes_the_only_warm_place_of_another() -> None:
-    """Warm places are matched for the group: a task with two of them leaves the one that another needs."""
     group = Group(
         tasks(6),
         seats(3),
@@ -164,7 +150,6 @@ def test_no_task_takes_the_only_warm_place_of_another() -> None:
 
 
 def test_a_chain_of_tasks_makes_way_for_one_more_warm_place() -> None:
-    """What is matched already is rerouted, over as many seats as it takes."""
     group = Group(
         tasks(3),
         seats(3),
@@ -175,7 +160,6 @@ def test_a_chain_of_tasks_makes_way_for_one_more_warm_place() -> None:
 
 
 def test_an_overloaded_member_gives_away_what_is_warm_elsewhere() -> None:
-    """Of the tasks of a member that has too many, those go that are caught up where there is room."""
     group = replace(at_rest(9, members=1).join(seat("zz")), warm={7: {"zz": CAUGHT_UP}, 3: {"zz": CAUGHT_UP}})
     placed = group.place()
     assert placed.moves == 4
@@ -198,7 +182,6 @@ def test_a_giver_exchanges_what_it_gives_for_one_more_warm_place() -> None:
 
 
 def test_less_to_restore_goes_before_more_then_disk_then_nothing_then_unknown() -> None:
-    """Readiness is a class before it is a number, and state that nobody can judge is the last choice."""
     ladder = [
         Warmth(Ready.CAUGHT_UP, 99),
         Warmth(Ready.BEHIND, 10),
@@ -214,7 +197,6 @@ def test_less_to_restore_goes_before_more_then_disk_then_nothing_then_unknown() 
 
 
 def test_state_in_doubt_is_given_away_last() -> None:
-    """A giver chooses tasks whose state at the taker is not in doubt, as long as it has others."""
     doubtful = {task_index: {"zz": Warmth(Ready.UNKNOWN, 0)} for task_index in range(3)}
     group = replace(at_rest(6, members=1).join(seat("zz")), warm=doubtful)
     assert set(moved(group, group.place())) == {3, 4, 5}
@@ -223,7 +205,6 @@ def test_state_in_doubt_is_given_away_last() -> None:
 
 
 def test_a_running_warmup_keeps_its_goal() -> None:
-    """A second join in mid-move leaves the warmups that run where they are, even beside a warmer place."""
     group = at_rest(90, members=3).join(seat("x"))
     warming = {
         task_index: name for task_index, (_, name) in list(moved(group, group.place()).items())[:5] if name is not None
@@ -245,7 +226,7 @@ def test_a_running_warmup_keeps_its_goal() -> None:
 def test_the_destination_of_a_running_warmup_holds_the_ceiling(
     capacities: tuple[float, ...], have: tuple[int, ...], interim: str
 ) -> None:
-    """Unequal capacities: while an interim owner has the task, the ceiling dealt to its destination stays there."""
+    """Capacities are unequal, and an interim owner has the task."""
     members = tuple(seat(name, share) for name, share in zip("abc", capacities, strict=True))
     home = tuple(name for name, count in zip("abc", have, strict=True) for _ in range(count))
     group = Group(tasks(len(home)), members, home=home)
@@ -260,7 +241,6 @@ def test_the_destination_of_a_running_warmup_holds_the_ceiling(
 
 
 def test_a_warmup_whose_move_has_no_reason_any_more_is_dropped() -> None:
-    """When the joiner that unbalanced the group is gone, its tasks simply stay."""
     before = at_rest(90, members=3)
     group = before.join(seat("x"))
     pending = group.pending()
@@ -268,15 +248,13 @@ def test_a_warmup_whose_move_has_no_reason_any_more_is_dropped() -> None:
     assert back.place().moves == 0
 
 
-def test_what_was_told_before_stays_told() -> None:
-    """A group whose moves are all still to come gets the same targets again."""
+def test_moves_that_are_still_to_come_keep_their_targets() -> None:
     group = at_rest(20, 13, members=4).join(seat("a1"), seat("z1")).leave("m02")
     first = group.place()
     assert group.pending(first).place().owner == first.owner
 
 
-def test_warmups_beyond_what_a_member_may_take_are_dropped() -> None:
-    """Of more running warmups than a member has room for, those nearest to their end go on."""
+def test_of_warmups_beyond_what_a_member_may_take_the_nearest_to_their_end_go_on() -> None:
     before = at_rest(9, members=2).join(seat("zz"))
     warm = {task_index: {"zz": Warmth(Ready.BEHIND, 10 - task_index)} for task_index in range(9)}
     group = replace(before, warming=dict.fromkeys(range(9), "zz"), warm=warm)
@@ -286,14 +264,12 @@ def test_warmups_beyond_what_a_member_may_take_are_dropped() -> None:
 
 
 def test_little_state_is_given_away_first() -> None:
-    """Among tasks that are equal in everything else, those move of which there is least to restore."""
     sizes = {task_index: 100 - task_index for task_index in range(10)}
     group = replace(at_rest(10, members=1).join(seat("zz")), sizes=sizes)
     assert set(moved(group, group.place())) == {5, 6, 7, 8, 9}
 
 
 def test_what_is_given_away_keeps_subtopologies_even() -> None:
-    """A joiner gets its part of every subtopology, and the givers keep theirs."""
     group = at_rest(20, 20, 20, members=4).join(seat("zz"))
     placed = group.place()
     assert placed.moves == 12
@@ -301,7 +277,6 @@ def test_what_is_given_away_keeps_subtopologies_even() -> None:
 
 
 def test_bound_tasks_are_not_given_away_for_evenness() -> None:
-    """Where all tasks of a subtopology are pinned, a giver gives others."""
     before = at_rest(4, 8, members=2)
     pinned = {task_index: name for task_index, name in enumerate(before.home) if task_index < 4 and name is not None}
     group = replace(before, bound=pinned).join(seat("zz"))
@@ -311,7 +286,6 @@ def test_bound_tasks_are_not_given_away_for_evenness() -> None:
 
 
 def test_a_bound_task_is_where_it_is_bound() -> None:
-    """A pin wins over balance, and the others make up for it."""
     before = at_rest(9, members=3)
     bound = dict.fromkeys(range(5), "m00")
     group = replace(before, bound=bound)
@@ -322,14 +296,12 @@ def test_a_bound_task_is_where_it_is_bound() -> None:
 
 
 def test_a_task_without_owner_can_be_bound() -> None:
-    """A pinned task that nobody has goes to its pin, stateless ones too."""
     group = Group(tasks(2, 2, stateless=[1]), seats(2), bound={0: "m01", 1: "m01", 2: "m01"})
     placed = group.place()
     assert [group.name(owner) for owner in placed.owner] == ["m01", "m01", "m01", "m00"]
 
 
 def test_a_handover_that_was_sent_goes_to_a_member_that_drains() -> None:
-    """What is bound to a draining member goes there; placement does not take it back."""
     before = at_rest(6, members=3)
     group = replace(before, bound={0: "m01"}).drain("m01")
     placed = group.place()
@@ -338,7 +310,6 @@ def test_a_handover_that_was_sent_goes_to_a_member_that_drains() -> None:
 
 
 def test_in_a_pause_only_what_has_no_home_moves() -> None:
-    """With balance held, everything on an open member stays; orphans and drained tasks are placed."""
     before = at_rest(12, 6, members=3)
     paused = replace(before.join(seat("zz")), held=True)
     assert paused.place().moves == 0

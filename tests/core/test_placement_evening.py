@@ -7,8 +7,7 @@ from tests.core.placement_exact import least_skew
 from tests.core.placing import Group, seat, skew, tasks
 
 
-def test_what_pairs_leave_uneven_a_round_evens() -> None:
-    """Many subtopologies of a few tasks each, over members that come and go, stay within one task of one another."""
+def test_many_small_subtopologies_stay_within_one_task_through_joins_and_leaves() -> None:
     group = Group(tasks(3, 2, 4, 1, 3, 2), (seat("a"), seat("b"), seat("c"))).settle()
     changes: list[Callable[[Group], Group]] = [
         lambda one: one.join(seat("d"), seat("e")),

@@ -81,7 +81,6 @@ def weights(seed: int) -> TaskTable:
 def test_moves_of_unequal_weights_are_within_a_twentieth_of_the_fewest(
     capacities: tuple[float, ...], record_property: Callable[[str, object], None]
 ) -> None:
-    """Over all groups moves are within 5 % of the exact minimum, and the reported bound is never above it."""
     ledger = Ledger()
     for seed in range(GROUPS):
         table = weights(seed)
@@ -107,7 +106,6 @@ def test_moves_of_unequal_weights_are_within_a_twentieth_of_the_fewest(
 @pytest.mark.no_cover
 @pytest.mark.parametrize("capacities", [(1.0,), (1.0, 2.0, 0.5)], ids=["equal members", "mixed members"])
 def test_moves_of_equal_weights_are_the_fewest(capacities: tuple[float, ...]) -> None:
-    """With equal weights no group moves one task more than the exact minimum, whatever the capacities."""
     for seed in range(GROUPS):
         random = Random(seed)
         table = tasks(*[random.randint(1, 8) for _ in range(random.randint(1, 3))])
@@ -118,7 +116,6 @@ def test_moves_of_equal_weights_are_the_fewest(capacities: tuple[float, ...]) ->
 
 @pytest.mark.no_cover
 def test_as_many_moves_as_can_go_to_warm_copies() -> None:
-    """Of the moves that are needed, no more than one in a hundred misses a caught-up copy that it could have had."""
     ledger = Ledger()
     for seed in range(GROUPS):
         random = Random(seed)
@@ -137,10 +134,7 @@ def test_as_many_moves_as_can_go_to_warm_copies() -> None:
 
 
 def test_subtopologies_are_as_even_as_the_fewest_moves_allow() -> None:
-    """Where as few moves could keep every subtopology within one task they do, but in a group in a hundred.
-
-    There a newcomer takes what somebody left, which comes first.
-    """
+    """In a group in a hundred a newcomer takes what a leaver had, which comes first."""
     avoidable = 0
     for seed in range(GROUPS):
         random = Random(seed)
@@ -155,7 +149,6 @@ def test_subtopologies_are_as_even_as_the_fewest_moves_allow() -> None:
 @pytest.mark.no_cover
 @pytest.mark.parametrize("capacities", [(1.0,), (1.0, 2.0, 3.0)], ids=["equal members", "mixed members"])
 def test_the_highest_load_of_standbys_is_as_low_as_it_can_be(capacities: tuple[float, ...]) -> None:
-    """Beside the actives that there are, no other choice of standbys has a lower peak per capacity."""
     for seed in range(GROUPS // 2):
         random = Random(seed)
         for group in histories(
@@ -169,7 +162,6 @@ def test_the_highest_load_of_standbys_is_as_low_as_it_can_be(capacities: tuple[f
 
 @pytest.mark.no_cover
 def test_new_copies_are_few() -> None:
-    """New standbys are within a twentieth of the fewest that hold as many on every member."""
     ledger = Ledger()
     for seed in range(GROUPS // 2):
         random = Random(seed)

@@ -73,7 +73,6 @@ def small_world(seed: int) -> Group:
 @pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(WORLDS))
 def test_no_balanced_placement_is_better(seed: int) -> None:
-    """In the order of the rules: of all balanced placements none has fewer moves, or warmer destinations."""
     group = small_world(seed)
     placed = group.place()
     targets = tuple(group.name(owner) for owner in placed.owner)
@@ -82,7 +81,7 @@ def test_no_balanced_placement_is_better(seed: int) -> None:
 
 @pytest.mark.parametrize("warm", ["m02", "m03", "m05", "m06"])
 def test_between_equal_loads_the_warmest_gets_the_ceiling(warm: str) -> None:
-    """A warmup that nobody needs any more gives its destination no claim to the ceiling that suits another."""
+    """A needless warmup gives its destination no claim to the ceiling."""
     before = Group(tasks(10), seats(8), home=tuple(f"m{index % 8:02}" for index in range(10)))
     needless = {0: "m07"}
     group = replace(before.drain("m04"), warm={4: {warm: CAUGHT_UP}}, previous=needless, warming=needless)
@@ -90,14 +89,12 @@ def test_between_equal_loads_the_warmest_gets_the_ceiling(warm: str) -> None:
 
 
 def test_an_earlier_target_does_not_take_the_only_place_that_another_task_is_warm_at() -> None:
-    """Two members are caught up on one task, one of them has begun with another: both are used."""
     warm = {0: {"m01": CAUGHT_UP, "m03": CAUGHT_UP}, 4: {"m01": Warmth(Ready.BEHIND, 1)}}
     group = Group(tasks(5), seats(4), home=(None, "m00", "m00", "m02", None), warm=warm, previous={0: "m01"})
     assert moved(group, group.place()) == {0: (None, "m03"), 4: (None, "m01")}
 
 
 def test_who_gives_up_the_ceiling_is_settled_by_what_is_warm_at_the_joiner() -> None:
-    """Of equal members the one gives whose task the newcomer has caught up on."""
     before = Group(tasks(8), seats(3), home=("m00",) * 3 + ("m01",) * 3 + ("m02",) * 2)
     for task, giver in ((1, "m00"), (4, "m01")):
         group = replace(before.join(seat("zz")), warm={task: {"zz": CAUGHT_UP}})
@@ -105,7 +102,7 @@ def test_who_gives_up_the_ceiling_is_settled_by_what_is_warm_at_the_joiner() -> 
 
 
 def test_a_task_whose_state_is_lost_is_placed_as_one_that_nobody_has() -> None:
-    """Its holder has no claim to it, and so no healthy task is moved to make up for it."""
+    """The holder of lost state has no claim to the task, so that no healthy task moves to make up for it."""
     scene = Scene()
     scene.declare(topology(2))
     for name in ("a", "b"):
@@ -126,14 +123,12 @@ class _Broken(SimpleMinCostFlow):  # type: ignore[misc] # published without type
 
 @pytest.mark.parametrize(("solver", "says"), [(Unsolvable, "INFEASIBLE"), (_Broken, "out of luck")])
 def test_a_solver_that_fails_is_named(solver: type, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong in the solver comes out as one error that says what it was."""
     monkeypatch.setattr(flow, "SimpleMinCostFlow", solver)
     with pytest.raises(PlacementError, match=says):
         place(Group(tasks(3), seats(2)).request())
 
 
 def test_a_group_whose_placement_fails_keeps_its_target_and_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The join is taken, nothing moves, the record says why; at the next look the joiner gets its part."""
     scene = Scene()
     scene.declare(topology(4))
     scene.join("a")

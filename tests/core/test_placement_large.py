@@ -45,7 +45,7 @@ def test_what_is_placed_stays_and_a_join_moves_to_the_joiner_only() -> None:
 
 
 def test_a_member_that_leaves_has_its_copies_replaced_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it is, too, where the group is too large for copies to be passed on over third members."""
+    """With ``_SMALL`` at 0 the group is too large for copies to be passed on over third members."""
     monkeypatch.setattr(standbys, "_SMALL", 0)
     group = Group(tasks(TASKS), seats(MEMBERS), replicas=1).settle()
     left = Group(group.table, group.seats[1:], group.home, group.standbys, replicas=1)
@@ -87,7 +87,7 @@ def test_a_division_that_the_solver_cannot_make_is_named(
 
 
 def test_where_everything_is_bound_nothing_flows() -> None:
-    """A rollout under way: one member knows the new topology, the other does not, and an operator has bound it all."""
+    """A rollout under way: an operator has bound everything to the one member that knows the new topology."""
     old, new = seats(1)[0], PlacementMember(seats(2)[1].id, topology_epoch=1)
     bound = dict.fromkeys(range(4), new.id)
     group = Group(tasks(2, 2, epochs={1: 1}), (old, new), home=(new.id,) * 4, bound=bound)
@@ -120,7 +120,7 @@ def test_copies_that_are_not_passed_on_are_placed_apart_all_the_same(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_copies_are_apart_where_members_that_are_alike_share_an_arc(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in groups too large for an arc from every copy to every member: dealing keeps copies of a task apart."""
+    """As in groups too large for an arc from every copy to every member."""
     for module, bound in ((standbys, "_SMALL"), (standbys, "_SINGLE"), (exchange, "_EXACT")):
         monkeypatch.setattr(module, bound, 0)
     random, members = Random(seed), seats(6)

@@ -105,7 +105,6 @@ numbers = st.lists(st.integers(0, 10_000), max_size=12)
 @law
 @given(groups(limited=True), st.lists(changes(), max_size=4), numbers)
 def test_whatever_happens_a_placement_is_whole(group: Group, happens: list[Change], seed: list[int]) -> None:
-    """Every task has one target or a reason to wait, no two copies share a seat, limits hold, nothing is on a drain."""
     for change in happens:
         group = warm(change(group), seed)
         placed = group.place()
@@ -119,7 +118,6 @@ def test_whatever_happens_a_placement_is_whole(group: Group, happens: list[Chang
 def test_equal_weights_are_balanced_with_exactly_the_fewest_moves(
     group: Group, happens: list[Change], seed: list[int]
 ) -> None:
-    """Each member has floor or ceiling of its quota, and no task moved without need, whatever the capacities."""
     for change in happens:
         group = warm(change(group), seed)
         placed = group.place()
@@ -136,7 +134,6 @@ def test_equal_weights_are_balanced_with_exactly_the_fewest_moves(
 @law
 @given(groups(equal=True))
 def test_a_join_moves_tasks_only_to_the_joiner(group: Group) -> None:
-    """With equal members nobody but the joiner gets stateful tasks, and only what exceeds the others' quota moves."""
     before = counts(group, group.place())
     joined = group.join(seat("m5"))
     placed = joined.place()
@@ -149,7 +146,6 @@ def test_a_join_moves_tasks_only_to_the_joiner(group: Group) -> None:
 @law
 @given(groups(equal=True), st.integers(0, 7))
 def test_a_leave_moves_only_the_leavers_tasks(group: Group, pick: int) -> None:
-    """With equal members exactly the stateful tasks of the one that leaves move, and those of a drain as exactly."""
     leaver = group.seats[pick % len(group.seats)].id
     had = {task_index for task_index in group.table.stateful_indexes if group.home[task_index] == leaver}
     if len(group.seats) > 1:
@@ -161,7 +157,6 @@ def test_a_leave_moves_only_the_leavers_tasks(group: Group, pick: int) -> None:
 @law
 @given(groups(equal=True), st.integers(0, 7))
 def test_a_replaced_members_tasks_go_to_its_successor(group: Group, pick: int) -> None:
-    """A new id in the place of an old one gets what the other had, as long as the others have more than nothing."""
     leaver = group.seats[pick % len(group.seats)]
     changed = group.leave(leaver.id).join(replace(leaver, id=seat("m5").id))
     stateful = {
@@ -176,7 +171,6 @@ def test_a_replaced_members_tasks_go_to_its_successor(group: Group, pick: int) -
 @law
 @given(groups(limited=True, weighted=True), st.lists(changes(), min_size=1, max_size=3), numbers)
 def test_what_is_placed_stays_placed(group: Group, happens: list[Change], seed: list[int]) -> None:
-    """A group at rest is a fixed point, whatever is warm; and as long as nothing has moved, so is what was told."""
     for change in happens:
         group = warm(change(group), seed)
         placed = group.place()
@@ -192,7 +186,6 @@ def test_what_is_placed_stays_placed(group: Group, happens: list[Change], seed: 
 @law
 @given(groups(equal=True))
 def test_a_first_placement_is_even_per_subtopology(group: Group) -> None:
-    """With equal members the counts of every stateful subtopology differ by at most one."""
     stateful = replace(
         group,
         table=tasks(*[sum(one == sub for one in group.table.subtopology) for sub in range(group.table.subtopologies)]),
@@ -205,7 +198,6 @@ def test_a_first_placement_is_even_per_subtopology(group: Group) -> None:
 @law
 @given(groups(weighted=True), st.lists(changes(), min_size=1, max_size=3))
 def test_unequal_weights_stay_within_the_heaviest_task_of_the_quota(group: Group, happens: list[Change]) -> None:
-    """No member is farther from its quota than the heaviest stateful task weighs, and the bound is never too high."""
     for change in happens:
         group = change(group)
         placed = group.place()
@@ -223,7 +215,6 @@ def test_unequal_weights_stay_within_the_heaviest_task_of_the_quota(group: Group
 @law
 @given(groups(equal=True), st.lists(changes(equal=True), max_size=3))
 def test_standbys_of_equal_members_are_level(group: Group, happens: list[Change]) -> None:
-    """Without tags standby counts differ by at most one wherever there are members to choose from."""
     group = replace(group, tags=())
     for change in happens:
         group = change(group)
@@ -237,7 +228,6 @@ def test_standbys_of_equal_members_are_level(group: Group, happens: list[Change]
 @law
 @given(groups(), st.permutations(range(8)))
 def test_the_order_of_the_input_does_not_matter(group: Group, order: list[int]) -> None:
-    """Members in any order, and warmth in any order, come to the same answer."""
     shuffled = tuple(group.seats[index] for index in order if index < len(group.seats))
     joined = replace(group, seats=shuffled).join(seat("m5"))
     assert joined.place() == group.join(seat("m5")).place()
@@ -246,7 +236,6 @@ def test_the_order_of_the_input_does_not_matter(group: Group, order: list[int]) 
 @law
 @given(groups(equal=True), st.permutations(range(8)))
 def test_names_do_not_matter(group: Group, order: list[int]) -> None:
-    """Equal members under other names get placements of the same quality: moves, spread and standbys."""
     names: list[str] = [one.id for one in group.seats]
     others: dict[str, str] = dict(zip(names, [names[index] for index in order if index < len(names)], strict=True))
 

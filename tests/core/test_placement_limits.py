@@ -10,7 +10,6 @@ from batonpass.core.reasons import Held, Why
 
 
 def test_a_limit_bends_quotas_as_little_as_it_can() -> None:
-    """A member that may not have its part gets its limit; the others share the rest."""
     group = Group(tasks(12), (seat("a", max_tasks=1), seat("b"), seat("c")))
     placed = group.place()
     assert sorted(counts(group, placed).values()) == [1, 5, 6]
@@ -19,7 +18,6 @@ def test_a_limit_bends_quotas_as_little_as_it_can() -> None:
 
 
 def test_what_fits_nowhere_waits() -> None:
-    """Tasks beyond all limits wait, those that are warm somewhere last of all."""
     warm = {rank: {"a": Warmth(Ready.CAUGHT_UP, 0)} for rank in (4, 5)}
     group = Group(tasks(6), (seat("a", max_tasks=2), seat("b", max_tasks=1)), warm=warm, replicas=1)
     placed = group.place()
@@ -29,7 +27,6 @@ def test_what_fits_nowhere_waits() -> None:
 
 
 def test_actives_come_before_standbys() -> None:
-    """A limit counts all copies; where it binds, standbys are what there is less of."""
     group = Group(tasks(8), tuple(seat(name, max_tasks=5) for name in "ab"), replicas=1)
     placed = group.place()
     assert counts(group, placed) == {"a": 4, "b": 4}
@@ -39,7 +36,6 @@ def test_actives_come_before_standbys() -> None:
 
 
 def test_running_stateless_tasks_are_not_stopped_for_stateful_ones() -> None:
-    """Where slots are few, what runs keeps its slot, and the orphan waits."""
     group = Group(
         tasks(2, 2, stateless=[1]), (seat("a", max_tasks=3),), home=("a", None, "a", "a"), standbys=(frozenset(),) * 4
     )
@@ -50,7 +46,6 @@ def test_running_stateless_tasks_are_not_stopped_for_stateful_ones() -> None:
 
 @pytest.mark.parametrize("kind", ["equal", "unequal", "rolling out"])
 def test_a_stateless_task_that_is_bound_to_a_member_takes_a_slot_there(kind: str) -> None:
-    """What is bound comes first, with or without state; tasks with state get what is left of the limit."""
     table = tasks(6, 2, stateless=[1], weight=lambda sub, part: 1.0 if kind == "equal" or sub else 1.0 + part)
     members = (seat("a", max_tasks=3), seat("b", topology_epoch=1 if kind == "rolling out" else 0))
     if kind == "rolling out":
@@ -64,7 +59,6 @@ def test_a_stateless_task_that_is_bound_to_a_member_takes_a_slot_there(kind: str
 
 
 def test_a_limit_that_was_lowered_sheds_tasks() -> None:
-    """What goes beyond a limit moves, and says that this is why; what finds no other place waits."""
     before = Group(tasks(6), seats(2)).settle()
     lowered = replace(before, seats=(seat("m00", max_tasks=1), seat("m01", max_tasks=4)))
     placed = lowered.place()
@@ -74,7 +68,6 @@ def test_a_limit_that_was_lowered_sheds_tasks() -> None:
 
 
 def test_of_standbys_beyond_a_lowered_limit_the_warmest_stay() -> None:
-    """A member over its limit keeps the copies that are warm, and others take the rest."""
     before = Group(tasks(4), seats(3), home=("m00",) * 4, standbys=(frozenset({"m01"}),) * 4, replicas=1)
     warm = {task_index: {"m01": Warmth(Ready.BEHIND, task_index)} for task_index in range(4)}
     bound = dict.fromkeys(range(4), "m00")
@@ -88,7 +81,7 @@ def test_of_standbys_beyond_a_lowered_limit_the_warmest_stay() -> None:
 
 
 def test_a_copy_makes_room_where_only_another_task_can_use_the_free_slot() -> None:
-    """The only free slot is on a task's own owner, so another task's copy goes there and leaves its slot."""
+    """The only free slot is on the owner of the task that lacks a copy."""
     group = Group(
         tasks(3),
         (seat("a", max_tasks=2), seat("b", max_tasks=2), seat("c", max_tasks=2)),
@@ -102,7 +95,6 @@ def test_a_copy_makes_room_where_only_another_task_can_use_the_free_slot() -> No
 
 
 def test_newer_tasks_go_only_to_members_that_know_them() -> None:
-    """While one member knows a new subtopology it takes all of it, and older tasks go to the others."""
     table = tasks(8, 6, epochs={1: 2})
     old = Group(table, tuple(seat(name, topology_epoch=1) for name in "abc"))
     waiting = old.place()
@@ -115,7 +107,6 @@ def test_newer_tasks_go_only_to_members_that_know_them() -> None:
 
 
 def test_older_tasks_give_way_to_newer_ones() -> None:
-    """A member that learns a topology that only it knows hands over what others can run, and says why."""
     table = tasks(6, 3, epochs={1: 2})
     before = Group(table, tuple(seat(name, topology_epoch=1) for name in "abc"))
     settled = before.settle()
@@ -127,7 +118,6 @@ def test_older_tasks_give_way_to_newer_ones() -> None:
 
 
 def test_a_running_task_stays_with_a_member_that_does_not_know_its_topology_yet() -> None:
-    """A subtopology that was changed goes on where it runs, unless balance moves it."""
     table = tasks(4, epochs={0: 2})
     group = Group(table, (seat("a", topology_epoch=1), seat("b", topology_epoch=2)), home=("a", "a", "b", "b"))
     assert moved(group, group.place()) == {}
@@ -145,7 +135,7 @@ def test_a_running_task_stays_with_a_member_that_does_not_know_its_topology_yet(
 def test_what_runs_on_a_member_of_an_older_topology_goes_only_up_and_never_waits(
     epochs: str, home: str, wanted: dict[str, int]
 ) -> None:
-    """A changed subtopology is relieved by those who know it; members that may not take it are no place for it."""
+    """Up is to members that know the changed subtopology."""
     names = "abcd"[: len(epochs)]
     members = tuple(seat(name, topology_epoch=int(one)) for name, one in zip(names, epochs, strict=True))
     group = Group(tasks(len(home), epochs={0: 2}), members, home=tuple(home))
@@ -156,7 +146,6 @@ def test_what_runs_on_a_member_of_an_older_topology_goes_only_up_and_never_waits
 
 
 def test_older_tasks_make_way_for_what_is_relieved() -> None:
-    """Members that may take anything leave older tasks to the others, and what cannot be given stays where it runs."""
     table = tasks(10, 2, epochs={0: 2})
     members = (*(seat(name, topology_epoch=1) for name in "abc"), seat("d", topology_epoch=2))
     group = Group(table, members, home=(*("a",) * 10, "d", "d"))
@@ -169,7 +158,6 @@ def test_older_tasks_make_way_for_what_is_relieved() -> None:
 
 
 def test_what_has_no_owner_finds_a_seat_though_its_level_is_full_and_limits_hold() -> None:
-    """Tasks that nobody has are placed above the even part of those who may take them; only limits make them wait."""
     table = tasks(9, 3, epochs={0: 2, 1: 3})
     members = (seat("a", topology_epoch=1, max_tasks=6), seat("b", topology_epoch=2), seat("c", topology_epoch=3))
     group = Group(table, members, home=(*("a",) * 9, None, None, "a"))
@@ -183,7 +171,6 @@ def test_what_has_no_owner_finds_a_seat_though_its_level_is_full_and_limits_hold
 
 
 def test_every_level_of_topology_is_even_as_it_rolls_out() -> None:
-    """Step by step members learn a new subtopology; every step is at rest at once, and in the end all have the same."""
     table = tasks(12, 12, epochs={1: 2})
     group = Group(table, tuple(seat(name, topology_epoch=1) for name in "abcd"), replicas=1).settle()
     for name in "abcd":
@@ -197,7 +184,7 @@ def test_every_level_of_topology_is_even_as_it_rolls_out() -> None:
 
 
 def test_older_tasks_leave_the_part_that_is_fuller_even_for_the_last_one() -> None:
-    """Members that know the new topology have more than their part of the tasks; what can go elsewhere does."""
+    """The members that know the new topology have more than their part of the tasks."""
     group = Group(
         tasks(1, 3, epochs={1: 2}),
         (seat("a", 3, topology_epoch=2), seat("b", 3, topology_epoch=2), seat("c", 1.5), seat("d", 3)),
@@ -211,7 +198,6 @@ def test_older_tasks_leave_the_part_that_is_fuller_even_for_the_last_one() -> No
 
 
 def test_newer_tasks_find_warmth_and_keep_their_targets_too() -> None:
-    """Warm copies, running warmups and earlier targets count for newer tasks as for any others."""
     table = tasks(4, 4, epochs={1: 2})
     members = (seat("a", topology_epoch=1), seat("b", topology_epoch=2), seat("c", topology_epoch=2))
     group = Group(
@@ -229,7 +215,6 @@ def test_newer_tasks_find_warmth_and_keep_their_targets_too() -> None:
 
 
 def test_slots_are_kept_for_tasks_that_fewer_members_may_take() -> None:
-    """With limits and topologies at once as many tasks are placed as any choice could place."""
     table = tasks(3, 3, epochs={1: 2})
     group = Group(table, (seat("a", topology_epoch=1, max_tasks=3), seat("b", topology_epoch=2, max_tasks=2)))
     placed = group.place()
@@ -237,8 +222,7 @@ def test_slots_are_kept_for_tasks_that_fewer_members_may_take() -> None:
     assert {group.name(placed.owner[task_index]) for task_index in range(3)} == {"a"}
 
 
-def test_what_was_told_before_is_kept_only_where_it_can_be() -> None:
-    """Under limits and topologies earlier targets stay if seats still take them, and are given up otherwise."""
+def test_earlier_targets_are_kept_only_where_seats_still_take_them() -> None:
     table = tasks(4, 4, weight=lambda one, partition: 1.0 + one + partition % 2, epochs={1: 2})
     members = (seat("a", topology_epoch=1, max_tasks=5), seat("b", topology_epoch=2, max_tasks=5))
     for previous in ({0: "b", 5: "a"}, dict.fromkeys(range(8), "b"), {0: "a"}):
@@ -251,7 +235,6 @@ def test_what_was_told_before_is_kept_only_where_it_can_be() -> None:
 
 
 def test_one_member_that_knows_the_newest_topology_keeps_what_only_it_can_run() -> None:
-    """Unequal weights: the only member that may take newer tasks gives away older ones alone."""
     table = tasks(6, 4, weight=lambda one, partition: 1.0 + one + partition % 2, epochs={1: 2})
     before = Group(table, (seat("a", topology_epoch=2), seat("b", topology_epoch=1)), home=("a",) * 10)
     placed = before.place()
@@ -260,7 +243,6 @@ def test_one_member_that_knows_the_newest_topology_keeps_what_only_it_can_run() 
 
 
 def test_limits_hold_for_unequal_weights_during_a_rollout() -> None:
-    """What only one member may have, and goes beyond its limit, waits; older tasks make room for it."""
     table = tasks(4, 4, weight=lambda one, partition: 1.0 + one + partition % 2, epochs={1: 2})
     group = Group(table, (seat("a", topology_epoch=2, max_tasks=3), seat("b")), home=("a",) * 8)
     placed = group.place()
@@ -273,7 +255,6 @@ def test_limits_hold_for_unequal_weights_during_a_rollout() -> None:
 
 
 def test_an_older_task_of_unequal_weight_makes_room_for_what_only_one_member_may_have() -> None:
-    """The older task is warm on the only member that may have the newer one, whose limit is one task."""
     table = tasks(1, 1, weight=lambda one, _: 1.0 + one, epochs={1: 2})
     warm = {0: {"a": Warmth(Ready.CAUGHT_UP, 0)}}
     group = Group(table, (seat("a", topology_epoch=2, max_tasks=1), seat("b")), warm=warm)
@@ -283,7 +264,6 @@ def test_an_older_task_of_unequal_weight_makes_room_for_what_only_one_member_may
 
 
 def test_in_a_pause_a_rollout_moves_nothing_that_runs() -> None:
-    """With balance held, newer tasks are placed beside what runs, and nothing gives way."""
     table = tasks(6, 3, epochs={1: 2})
     before = Group(table, tuple(seat(name, topology_epoch=1) for name in "abc")).settle()
     upgraded = replace(before, seats=(*before.seats[:2], seat("c", topology_epoch=2)), held=True)
@@ -293,7 +273,6 @@ def test_in_a_pause_a_rollout_moves_nothing_that_runs() -> None:
 
 
 def test_newer_tasks_of_unequal_weight_are_relieved_one_by_one() -> None:
-    """Unequal weights during a rollout: nothing goes where it may not be, overloaded members pass tasks on."""
     table = tasks(9, 6, weight=lambda one, partition: 1.0 + (one + partition) % 3, epochs={1: 2})
     before = Group(table, tuple(seat(name, topology_epoch=1) for name in "ab")).settle()
     group = before.join(seat("c", topology_epoch=2), seat("d", topology_epoch=2))

@@ -51,7 +51,6 @@ def fingerprint() -> str:
 
 
 def test_the_hash_seed_does_not_matter() -> None:
-    """Three processes with three hash seeds place alike, byte for byte."""
     found = set()
     for seed in ("0", "1", "4242"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'service'}"}

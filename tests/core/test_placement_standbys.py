@@ -41,7 +41,6 @@ def new_copies(before: Group, after: Group) -> int:
 
 
 def test_every_task_gets_its_copies_and_seats_hold_as_many_as_each_other() -> None:
-    """Two standbys each for thirty tasks over five members are twelve a member, none beside its active."""
     group = Group(tasks(30), seats(5), replicas=2)
     placed = group.place()
     assert faults(group, placed) == []
@@ -49,21 +48,20 @@ def test_every_task_gets_its_copies_and_seats_hold_as_many_as_each_other() -> No
 
 
 def test_one_owners_standbys_are_spread_over_many_members() -> None:
-    """After the loss of a member its load goes to all others alike."""
+    """When a member is lost, its load goes to all others alike."""
     group = Group(tasks(90), seats(10), replicas=1)
     placed = group.place()
     assert max(shares(placed, range(90)).values()) == 1
 
 
 def test_stateless_tasks_have_no_standbys() -> None:
-    """Standbys of stateless tasks, were there any, are dropped."""
     group = Group(tasks(2, 2, stateless=[1]), seats(2), replicas=1, standbys=(frozenset(),) * 3 + (frozenset({"m00"}),))
     placed = group.place()
     assert [len(held) for held in placed.standbys] == [1, 1, 0, 0]
 
 
 def test_too_few_members_leave_tasks_short() -> None:
-    """Copies that nobody can take are counted, and the group rests (Kafka: three members, three standbys)."""
+    """Kafka's case: three members, three standbys."""
     group = Group(tasks(6), seats(3), replicas=3)
     placed = group.place()
     assert placed.short == dict.fromkeys(range(6), 1)
@@ -72,13 +70,11 @@ def test_too_few_members_leave_tasks_short() -> None:
 
 
 def test_without_standbys_wanted_there_are_none() -> None:
-    """Copies that are no longer wanted are dropped."""
     group = replace(Group(tasks(4), seats(3), replicas=1).settle(), replicas=0)
     assert group.place().standbys == [()] * 4
 
 
 def test_of_too_many_copies_the_warmest_stay() -> None:
-    """When fewer are wanted, caught-up copies stay and the others go."""
     group = replace(Group(tasks(6), seats(4), replicas=3).settle(), replicas=1)
     warm = {task_index: {sorted(held)[task_index % 3]: CAUGHT_UP} for task_index, held in enumerate(group.standbys)}
     chosen = replace(group, warm=warm)
@@ -90,7 +86,6 @@ def test_of_too_many_copies_the_warmest_stay() -> None:
 
 @pytest.mark.parametrize(("replicas", "kept"), [(0, ()), (1, (2,)), (2, (1, 2))])
 def test_where_all_drain_no_more_copies_stay_than_are_wanted(replicas: int, kept: tuple[int, ...]) -> None:
-    """With nobody to give anything to, what is there stays, but never more than the group asks for now."""
     warm = {0: {"m01": Warmth(Ready.BEHIND, 900), "m02": CAUGHT_UP}}
     draining = tuple(replace(one, may_be_target=False) for one in seats(3))
     held = (frozenset({"m01", "m02"}),)
@@ -99,7 +94,6 @@ def test_where_all_drain_no_more_copies_stay_than_are_wanted(replicas: int, kept
 
 
 def test_a_join_makes_new_copies_only_on_the_joiner() -> None:
-    """The joiner takes standbys from everybody, and nobody else gets a new one."""
     before = Group(tasks(40), seats(4), replicas=2).settle()
     group = before.join(seat("zz"))
     after = group.settle()
@@ -110,7 +104,6 @@ def test_a_join_makes_new_copies_only_on_the_joiner() -> None:
 
 
 def test_a_leave_makes_new_copies_only_of_what_was_lost() -> None:
-    """Promoted copies and copies that were on the leaver are replaced, and hardly another one to level the rest."""
     before = Group(tasks(40), seats(5), replicas=1).settle()
     promoted = {
         task_index: {next(iter(held)): CAUGHT_UP}
@@ -125,7 +118,6 @@ def test_a_leave_makes_new_copies_only_of_what_was_lost() -> None:
 
 
 def test_an_old_owner_becomes_the_standby_of_a_task_that_moves_to_its_standby() -> None:
-    """The standby that is promoted needs no new copy: the old owner has everything."""
     group = Group(
         tasks(4),
         seats(2),
@@ -141,7 +133,6 @@ def test_an_old_owner_becomes_the_standby_of_a_task_that_moves_to_its_standby() 
 
 @pytest.mark.parametrize("small", [1 << 16, 0])
 def test_a_missing_copy_goes_where_there_is_state_of_it(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of members that are low enough, one with state on disk gets the copy."""
     monkeypatch.setattr(standbys, "_SMALL", small)
     before = Group(tasks(8), seats(4), replicas=1).settle()
     task_index = next(task_index for task_index, held in enumerate(before.standbys) if held == {"m03"})
@@ -152,7 +143,6 @@ def test_a_missing_copy_goes_where_there_is_state_of_it(small: int, monkeypatch:
 
 
 def test_copies_move_for_balance_to_where_they_are_warm() -> None:
-    """What a joiner gets is first of all what it has on disk."""
     before = Group(tasks(20), seats(4), replicas=1).settle()
     here = [task_index for task_index, home in enumerate(before.home) if home != "m00"][:3]
     group = replace(before.join(seat("zz")), warm={task_index: {"zz": Warmth(Ready.ON_DISK, 1)} for task_index in here})
@@ -161,7 +151,6 @@ def test_copies_move_for_balance_to_where_they_are_warm() -> None:
 
 
 def test_a_joiner_with_state_of_everything_takes_nothing_cold() -> None:
-    """Where enough copies are warm at the joiner, no others are looked for."""
     before = Group(tasks(20), seats(4), replicas=1).settle()
     group = replace(
         before.join(seat("zz")),
@@ -172,7 +161,6 @@ def test_a_joiner_with_state_of_everything_takes_nothing_cold() -> None:
 
 
 def test_several_joiners_share_the_copies() -> None:
-    """Members that join together take as many copies each."""
     group = Group(tasks(48), seats(3), replicas=1).settle().join(*[seat(f"x{index}") for index in range(5)])
     placed = group.place()
     assert set(standby_counts(group, placed).values()) == {6}
@@ -180,7 +168,6 @@ def test_several_joiners_share_the_copies() -> None:
 
 
 def test_a_full_member_is_passed_over_where_copies_are_levelled() -> None:
-    """A member of the small zone that has no slot left leaves more to the other one of its zone."""
     members = zoned(*"aaaabb")
     limited = (*members[:4], replace(members[4], max_tasks=4), members[5])
     group = Group(tasks(12), limited, replicas=1, tags=("zone",))
@@ -190,7 +177,6 @@ def test_a_full_member_is_passed_over_where_copies_are_levelled() -> None:
 
 
 def test_a_draining_members_copies_are_replaced() -> None:
-    """A draining member is the target of no standby."""
     before = Group(tasks(12), seats(4), replicas=1).settle()
     group = before.drain("m01")
     placed = group.place()
@@ -199,7 +185,6 @@ def test_a_draining_members_copies_are_replaced() -> None:
 
 
 def test_standbys_keep_away_from_what_is_bound_to_a_draining_member() -> None:
-    """A task that is bound to a member that drains has its standbys elsewhere, and as many as any other."""
     before = Group(tasks(4), seats(3), replicas=2).settle()
     group = replace(before, bound={0: "m00"}).drain("m00")
     placed = group.place()
@@ -208,7 +193,6 @@ def test_standbys_keep_away_from_what_is_bound_to_a_draining_member() -> None:
 
 
 def test_a_waiting_task_has_no_standbys() -> None:
-    """What has no target owner has no slot for copies either, and is not counted as short of them."""
     group = Group(
         tasks(2, 1, epochs={1: 2}),
         (seat("a"), seat("b")),
@@ -221,8 +205,7 @@ def test_a_waiting_task_has_no_standbys() -> None:
     assert placed.short == {}
 
 
-def test_a_first_placement_beside_what_is_bound_to_a_draining_member() -> None:
-    """A handover that was sent to a member that drains gets its standbys with all others."""
+def test_a_first_placement_gives_standbys_to_what_is_bound_to_a_draining_member() -> None:
     members = (*seats(3), replace(seat("x"), may_be_target=False))
     group = Group(tasks(7), members, replicas=1, bound={3: "x"})
     placed = group.place()
@@ -231,7 +214,7 @@ def test_a_first_placement_beside_what_is_bound_to_a_draining_member() -> None:
 
 
 def test_a_large_group_replaces_what_a_leaver_held() -> None:
-    """With more members than are looked at one by one, the lowest ones take the copies, spread and level."""
+    """Forty members are more than are looked at one by one."""
     for members in (seats(40), zoned(*"ab" * 20)):
         before = Group(tasks(200), members, replicas=2, tags=("zone",)).settle()
         group = before.leave("m07")
@@ -244,7 +227,7 @@ def test_a_large_group_replaces_what_a_leaver_held() -> None:
 
 
 def test_copies_are_levelled_in_bulk_where_many_have_to_go() -> None:
-    """A third member takes a third of a thousand copies from two others; its own tasks' copies stay with these."""
+    """The joiner takes a third of the copies; those of its own tasks stay with the two others."""
     before = Group(tasks(1600), seats(2), replicas=1).settle()
     group = before.join(seat("zz"))
     placed = group.place()
@@ -260,7 +243,7 @@ def test_copies_are_levelled_in_bulk_where_many_have_to_go() -> None:
 
 
 def test_three_zones_and_three_clusters_keep_all_copies_apart() -> None:
-    """Kafka: nine members, six tasks on one zone, two standbys: other zones and other clusters, two a member."""
+    """Kafka's case: nine members, six tasks on one zone, two standbys."""
     cells = list(product("abc", "xyz"))
     members = zoned(*[zone for zone, _ in cells], clusters=tuple(cluster for _, cluster in cells))
     home = ("m00", "m01", "m02") * 2
@@ -273,7 +256,7 @@ def test_three_zones_and_three_clusters_keep_all_copies_apart() -> None:
 
 
 def test_a_key_whose_values_are_used_up_no_longer_constrains() -> None:
-    """Kafka's partial awareness: two clusters, three zones, two standbys: zones all differ, clusters once."""
+    """Kafka's case of partial awareness."""
     cells = list(product("xy", "abc"))
     members = zoned(*[zone for _, zone in cells], clusters=tuple(cluster for cluster, _ in cells))
     group = Group(tasks(2), members, home=("m00", "m03"), replicas=2, tags=("cluster", "zone"))
@@ -284,7 +267,7 @@ def test_a_key_whose_values_are_used_up_no_longer_constrains() -> None:
 
 
 def test_six_members_of_three_zones_hold_one_copy_each_of_another_zone() -> None:
-    """Kafka's case of exhausted capacity: six tasks, one standby, one a member, always in another zone."""
+    """Kafka's case of exhausted capacity."""
     group = Group(tasks(6), zoned(*"aabbcc"), replicas=1, tags=("zone",))
     placed = group.place()
     assert set(standby_counts(group, placed).values()) == {1}
@@ -292,13 +275,11 @@ def test_six_members_of_three_zones_hold_one_copy_each_of_another_zone() -> None
 
 
 def test_tags_that_are_not_listed_do_not_count() -> None:
-    """Only keys of `rack_aware_tags` keep copies apart."""
     group = Group(tasks(6), zoned("a", "a", "b", "b"), replicas=1, tags=("cluster",))
     assert max(standby_counts(group, group.place()).values()) == 2
 
 
 def test_the_same_value_under_two_keys_is_not_the_same() -> None:
-    """A zone and a cluster of one name have nothing to do with each other."""
     members = zoned("1", "2", "1", "2", clusters=("2", "1", "2", "1"))
     group = Group(tasks(4), members, replicas=1, tags=("zone", "cluster"))
     placed = group.place()
@@ -306,13 +287,11 @@ def test_the_same_value_under_two_keys_is_not_the_same() -> None:
 
 
 def test_where_all_share_one_value_the_lowest_members_take_the_copies() -> None:
-    """Kafka: four members of one zone hold one copy each."""
     group = Group(tasks(4), zoned(*"aaaa"), replicas=1, tags=("zone",))
     assert set(standby_counts(group, group.place()).values()) == {1}
 
 
 def test_the_first_key_goes_before_the_second() -> None:
-    """Where no member differs in both keys, the key that is listed first decides."""
     members = zoned("a", "b", "a", clusters=("x", "x", "y"))
     for tags, expected in ((("zone", "cluster"), "m01"), (("cluster", "zone"), "m02")):
         group = Group(tasks(1), members, home=("m00",), replicas=1, tags=tags, bound={0: "m00"})
@@ -320,7 +299,6 @@ def test_the_first_key_goes_before_the_second() -> None:
 
 
 def test_copies_that_tags_want_further_apart_are_replaced() -> None:
-    """When tags are listed for the first time, only copies that are too close move."""
     before = replace(Group(tasks(12), zoned(*"aabbcc"), replicas=2).settle(), tags=("zone",))
     placed = before.place()
     assert together(before, placed, "zone") == 0
@@ -328,7 +306,6 @@ def test_copies_that_tags_want_further_apart_are_replaced() -> None:
 
 
 def test_a_zone_with_most_members_leaves_the_others_with_more_copies() -> None:
-    """Standbys of a large zone fit only into small ones: level as far as tags allow, and at rest."""
     group = Group(tasks(12), zoned(*"aaaabb"), replicas=1, tags=("zone",))
     placed = group.place()
     held = standby_counts(group, placed)
@@ -337,7 +314,6 @@ def test_a_zone_with_most_members_leaves_the_others_with_more_copies() -> None:
 
 
 def test_capacities_divide_standbys_too() -> None:
-    """Per capacity standbys differ by no more than one, where every member can take any task."""
     members = (seat("a", 1), seat("b", 2), seat("c", 3), seat("d", 2))
     group = Group(tasks(24), members, replicas=1)
     held = standby_counts(group, group.place())
@@ -346,7 +322,6 @@ def test_capacities_divide_standbys_too() -> None:
 
 
 def test_one_large_member_leaves_its_standbys_to_the_small_ones() -> None:
-    """Where one member owns most tasks, the others hold their copies, as level as they can be."""
     group = Group(tasks(12), (seat("big", 10), seat("s1"), seat("s2")), replicas=1)
     placed = group.place()
     assert counts(group, placed)["big"] == 10
@@ -356,7 +331,6 @@ def test_one_large_member_leaves_its_standbys_to_the_small_ones() -> None:
 
 
 def test_a_copy_is_passed_on_over_a_third_member_to_level_two_others() -> None:
-    """Where a copy cannot go straight to the low member, it goes to a third one, which passes another on."""
     group = Group(
         tasks(6),
         seats(3),
@@ -371,7 +345,6 @@ def test_a_copy_is_passed_on_over_a_third_member_to_level_two_others() -> None:
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 def test_standbys_rest_through_every_change(replicas: int) -> None:
-    """Joins, leaves and drains one after the other: always complete, level and at rest at once."""
     group = Group(tasks(20, 10), zoned(*"abcabc"), replicas=replicas, tags=("zone",)).settle()
     changes: list[Callable[[Group], Group]] = [
         lambda one: one.join(seat("x", tags={"zone": "a"})),
@@ -390,7 +363,7 @@ def test_standbys_rest_through_every_change(replicas: int) -> None:
 
 
 def test_a_second_copy_on_the_owner_goes_where_the_task_is_bound_to_one_that_drains() -> None:
-    """Nobody is left to compare by tags, and the standby is placed on the only other member."""
+    """Only one other member is there, so that tags have nothing to compare."""
     group = Group(
         tasks(1),
         (seat("a", may_be_target=False), seat("b")),

@@ -7,14 +7,12 @@ from tests.core.placing import Group, counts, loads, moved, seat, seats, skew, t
 
 
 def test_stateless_tasks_fill_the_gaps() -> None:
-    """Where stateful tasks leave one member with less, it gets more of the stateless ones."""
     group = Group(tasks(3, 4, stateless=[1]), seats(2))
     assert sorted(loads(group, group.place()).values()) == [3.0, 4.0]
     assert unlevel(group, group.place()) == []
 
 
 def test_stateless_tasks_move_no_more_than_levelling_takes() -> None:
-    """A joiner relieves the others of its part of the load, and they exchange nothing among themselves."""
     group = Group(tasks(20, stateless=[0]), seats(4)).settle().join(seat("zz"))
     placed = group.place()
     assert len(moved(group, placed)) == 4
@@ -23,13 +21,11 @@ def test_stateless_tasks_move_no_more_than_levelling_takes() -> None:
 
 
 def test_level_stateless_tasks_stay() -> None:
-    """Loads that no single task can level further are left alone, even where they differ."""
     group = Group(tasks(5, stateless=[0]), seats(2), home=("m00", "m00", "m01", "m01", "m01"))
     assert moved(group, group.place()) == {}
 
 
 def test_a_first_placement_of_stateless_tasks_is_even_per_subtopology() -> None:
-    """Subtopologies of stateless tasks are spread as stateful ones are."""
     group = Group(tasks(5, 4, 7, stateless=[0, 1, 2]), seats(3))
     assert skew(group, group.place()) <= 1
 
@@ -45,13 +41,12 @@ def test_seven_stateless_tasks_over_three_members(capacities: tuple[int, ...]) -
 
 
 def test_one_member_that_had_everything_shares_it() -> None:
-    """Kafka's scenario 32: stateless tasks that were all on one of three members end two, two and three."""
+    """Kafka's scenario 32."""
     group = Group(tasks(7, stateless=[0]), seats(3, 3), home=("m00",) * 7)
     assert sorted(counts(group, group.place(), stateful=False).values()) == [2, 2, 3]
 
 
 def test_stateless_tasks_of_different_weight_level_the_load() -> None:
-    """Heavy and light tasks, orphans and running ones, end where none alone could lower the higher of two loads."""
     table = tasks(4, 9, 5, stateless=[1, 2], weight=lambda one, partition: [1.0, 0.5, 3.0][one] + partition % 2)
     group = Group(table, (seat("a", 2), seat("b"), seat("c", 0.5)))
     assert unlevel(group, group.place()) == []
@@ -63,7 +58,6 @@ def test_stateless_tasks_of_different_weight_level_the_load() -> None:
 
 
 def test_limits_hold_for_stateless_tasks_of_different_weight() -> None:
-    """What goes beyond a limit is shed, lightest first, and waits where nobody has a slot."""
     table = tasks(6, stateless=[0], weight=lambda _one, partition: 1.0 + partition)
     group = Group(table, (seat("a", max_tasks=2), seat("b", max_tasks=3)), home=("a",) * 6)
     placed = group.place()
@@ -74,7 +68,6 @@ def test_limits_hold_for_stateless_tasks_of_different_weight() -> None:
 
 
 def test_limits_hold_for_stateless_tasks_of_equal_weight() -> None:
-    """A member that is full is passed over, and one that is over its limit gives tasks up."""
     group = Group(tasks(9, stateless=[0]), (seat("a", max_tasks=1), seat("b"), seat("c")), home=("a",) * 9)
     placed = group.place()
     assert counts(group, placed, stateful=False) == {"a": 1, "b": 4, "c": 4}
@@ -83,7 +76,6 @@ def test_limits_hold_for_stateless_tasks_of_equal_weight() -> None:
 
 
 def test_stateless_tasks_know_topologies_too() -> None:
-    """A stateless task that asks for a topology goes to a member that knows it, or waits."""
     table = tasks(4, 4, stateless=[0, 1], epochs={1: 2})
     group = Group(table, (seat("a", topology_epoch=1), seat("b", topology_epoch=2)))
     placed = group.place()
@@ -93,7 +85,6 @@ def test_stateless_tasks_know_topologies_too() -> None:
 
 
 def test_a_bound_stateless_task_stays_where_it_is_bound() -> None:
-    """A pin holds for stateless tasks, and levelling goes on around it."""
     group = Group(tasks(6, stateless=[0]), seats(2), home=("m00",) * 6, bound=dict.fromkeys(range(4), "m00"))
     placed = group.place()
     assert counts(group, placed, stateful=False) == {"m00": 4, "m01": 2}

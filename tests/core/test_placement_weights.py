@@ -29,7 +29,6 @@ def off(group: Group, placed: object) -> float:
 
 
 def test_a_first_placement_is_near_all_quotas_and_even_per_subtopology() -> None:
-    """Each subtopology is dealt evenly, and all loads are within the heaviest task of one another."""
     group = by_subtopology(1.0, 5.0, 2.5, size=10)
     placed = group.place()
     assert max(loads(group, placed).values()) - min(loads(group, placed).values()) <= 5.0
@@ -38,14 +37,12 @@ def test_a_first_placement_is_near_all_quotas_and_even_per_subtopology() -> None
 
 
 def test_a_first_placement_of_weights_that_all_differ_is_near_all_quotas() -> None:
-    """With a weight of its own for every task, and unequal capacities, loads are near their quotas still."""
     table = tasks(90, weight=lambda _one, partition: 1.0 + partition / 7)
     group = Group(table, (seat("a", 1), seat("b", 2), seat("c", 4)))
     assert off(group, group.place()) <= 1
 
 
 def test_a_join_takes_few_heavy_tasks_rather_than_many_light_ones() -> None:
-    """The joiner gets what brings it near its quota, with the fewest moves that do."""
     group = by_subtopology(1.0, 4.0).settle().join(seat("zz"))
     placed = group.place()
     assert placed.moves == placed.lower_bound == 3
@@ -54,7 +51,6 @@ def test_a_join_takes_few_heavy_tasks_rather_than_many_light_ones() -> None:
 
 
 def test_a_leave_moves_only_the_leavers_tasks() -> None:
-    """What the others have stays; the orphans bring everybody near the new quota."""
     before = by_subtopology(1.0, 4.0, 2.0).settle()
     group = before.leave("m01")
     placed = group.place()
@@ -63,7 +59,6 @@ def test_a_leave_moves_only_the_leavers_tasks() -> None:
 
 
 def test_one_heavy_task_is_shed_for_many_light_ones() -> None:
-    """A member above its band sheds its heaviest, and nothing more than it has to."""
     table = tasks(1, 6, weight=lambda one, _: 6.0 if one == 0 else 2.0)
     group = Group(table, seats(3), home=("m00",) * 4 + ("m01",) * 3)
     placed = group.place()
@@ -72,7 +67,6 @@ def test_one_heavy_task_is_shed_for_many_light_ones() -> None:
 
 
 def test_what_must_move_goes_where_it_is_warm() -> None:
-    """Of the ways to balance with as few moves, the one that starts from warm copies is taken."""
     before = by_subtopology(1.0, 3.0).settle()
     orphans = [task_index for task_index, name in enumerate(before.home) if name == "m00"]
     warm = {task_index: {"m02": CAUGHT_UP} for task_index in orphans[:3]} | {
@@ -84,7 +78,6 @@ def test_what_must_move_goes_where_it_is_warm() -> None:
 
 
 def test_what_members_give_away_goes_where_it_is_warm_too() -> None:
-    """Two newcomers at once: whatever moves goes to the one that has a caught-up copy of it."""
     group = by_subtopology(1.0, 3.0).settle().join(seat("x"), seat("y"))
     other = {"x": "y", "y": "x"}
     targets = {task_index: str(target) for task_index, (_, target) in moved(group, group.place()).items()}
@@ -97,7 +90,6 @@ def test_what_members_give_away_goes_where_it_is_warm_too() -> None:
 
 
 def test_a_task_that_moves_for_balance_is_caught_up_somewhere_that_has_room() -> None:
-    """One member gives much, two newcomers have room for more: one of them is caught up and gets what goes beyond."""
     table = tasks(12, weight=lambda _one, partition: 1.0 + partition % 2)
     group = Group(table, (seat("a"), seat("x"), seat("y")), home=("a",) * 12)
     gone = [task_index for task_index, (_, target) in moved(group, group.place()).items() if target == "x"]
@@ -107,8 +99,7 @@ def test_a_task_that_moves_for_balance_is_caught_up_somewhere_that_has_room() ->
     assert off(warmed, placed) <= 1
 
 
-def test_wishes_give_way_where_they_would_leave_somebody_too_low() -> None:
-    """Warm copies that are all on one member do not fill it up while another starves."""
+def test_warm_copies_on_one_member_do_not_fill_it_while_another_is_too_low() -> None:
     table = tasks(8, weight=lambda _one, partition: 1.0 + partition % 2)
     warm = {task_index: {"a": CAUGHT_UP} for task_index in range(8)}
     group = Group(table, (seat("a"), seat("b"), seat("c")), warm=warm)
@@ -118,7 +109,6 @@ def test_wishes_give_way_where_they_would_leave_somebody_too_low() -> None:
 
 
 def test_a_running_warmup_keeps_its_goal_and_one_without_a_reason_is_dropped() -> None:
-    """A second join keeps the warmups that the fewest moves have use for; without the joiner its tasks stay at home."""
     group = by_subtopology(1.0, 4.0, 2.0).settle().join(seat("x"))
     pending = group.pending()
     running = replace(pending, warming=pending.previous)
@@ -130,22 +120,19 @@ def test_a_running_warmup_keeps_its_goal_and_one_without_a_reason_is_dropped() -
     assert running.leave("x").place().moves == 0
 
 
-def test_what_was_told_before_stays_told() -> None:
-    """A group whose moves are all still to come gets the same targets again."""
+def test_moves_that_are_still_to_come_keep_their_targets() -> None:
     group = by_subtopology(1.0, 4.0, 2.0, 1.5).settle().join(seat("x"), seat("a1", 2)).leave("m01")
     first = group.place()
     assert group.pending(first).place().owner == first.owner
 
 
 def test_a_move_that_nobody_needs_any_more_is_dropped() -> None:
-    """What was told before is no reason to move."""
     before = by_subtopology(1.0, 4.0).settle()
     needless = replace(before, previous={0: "m01", 12: "m02"}, warming={12: "m02"})
     assert needless.place().moves == 0
 
 
 def test_a_move_under_way_is_dropped_where_something_else_has_to_be_placed() -> None:
-    """What was told before is no reason to move, beside a task that has no owner either."""
     before = by_subtopology(1.0, 4.0).settle()
     home = tuple(None if task_index == 0 else name for task_index, name in enumerate(before.home))
     moving = next(task_index for task_index, name in enumerate(home) if task_index > 0 and name == "m00")
@@ -155,7 +142,6 @@ def test_a_move_under_way_is_dropped_where_something_else_has_to_be_placed() -> 
 
 
 def test_heavy_tasks_are_shed_before_light_ones() -> None:
-    """A member far above its band gives its heaviest tasks, and they bring the others up."""
     table = tasks(9, weight=lambda _one, partition: [5.0, 4.0, 3.0, 3.0, 3.0, 1.0, 1.0, 1.0, 1.0][partition])
     group = Group(table, seats(3), home=("m00",) * 5 + ("m01",) * 4)
     placed = group.place()
@@ -164,7 +150,6 @@ def test_heavy_tasks_are_shed_before_light_ones() -> None:
 
 
 def test_bound_tasks_weigh_where_they_are_bound() -> None:
-    """A pinned heavy task fills its member, and the others share the rest."""
     group = replace(by_subtopology(1.0, 12.0, size=4), bound={4: "m00", 5: "m00", 0: "m00"})
     placed = group.place()
     assert {group.name(placed.owner[rank]) for rank in (0, 4, 5)} == {"m00"}
@@ -178,7 +163,6 @@ def test_bound_tasks_weigh_where_they_are_bound() -> None:
 
 
 def test_in_a_pause_only_what_has_no_home_moves() -> None:
-    """With balance held, orphans are placed and nothing else moves, however low a joiner stays."""
     group = replace(by_subtopology(1.0, 4.0).settle().join(seat("zz")).leave("m02"), held=True)
     placed = group.place()
     assert {home for home, _ in moved(group, placed).values()} == {None}
@@ -187,7 +171,6 @@ def test_in_a_pause_only_what_has_no_home_moves() -> None:
 
 @pytest.mark.parametrize("limit", [0, 3, 5, 8])
 def test_limits_hold_and_everything_comes_to_rest(limit: int) -> None:
-    """A limited member gets its limit of tasks, heavier ones for lighter ones where it would be too low."""
     before = by_subtopology(1.0, 4.0, size=8).settle()
     group = replace(before, seats=(seat("m00", max_tasks=limit), *before.seats[1:]))
     placed = group.place()
@@ -196,7 +179,6 @@ def test_limits_hold_and_everything_comes_to_rest(limit: int) -> None:
 
 
 def test_a_full_member_that_is_too_low_exchanges_light_tasks_for_heavy_ones() -> None:
-    """Where slots are what lacks, the lightest task makes room for a heavier one."""
     table = tasks(4, 4, weight=lambda one, _: 1.0 if one == 0 else 4.0)
     group = Group(table, (seat("a", max_tasks=4), seat("b")), home=("a",) * 4 + ("b",) * 4)
     placed = group.place()
@@ -205,14 +187,13 @@ def test_a_full_member_that_is_too_low_exchanges_light_tasks_for_heavy_ones() ->
 
 
 def test_bands_out_of_reach_cost_no_moves() -> None:
-    """Where a limit keeps a member below its band, nothing is moved in vain."""
+    """The limit keeps a below its band."""
     table = tasks(2, 6, weight=lambda one, _: 2.0 if one == 0 else 1.0)
     group = Group(table, (seat("a", max_tasks=1), seat("b")), home=("a",) + ("b",) * 7)
     assert group.place().moves == 0
 
 
 def test_what_fits_nowhere_waits() -> None:
-    """Beyond all limits tasks wait, those of a member over its limit too."""
     table = tasks(5, weight=lambda _one, partition: 1.0 + partition)
     group = Group(table, (seat("a", max_tasks=2), seat("b", max_tasks=1)), home=("a",) * 4 + (None,))
     placed = group.place()

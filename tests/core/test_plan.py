@@ -18,7 +18,6 @@ T0, T1, T2, T3 = tasks(4)
 
 
 def test_a_running_owner_keeps_its_task_while_the_target_warms_up() -> None:
-    """A joiner gets a warmup within the budget, what is beyond it is held back, and nobody stops."""
     plan = plan_of(member("m1", runs("0_0", "0_1", "0_2", "0_3")), member("m2"))
     assert plan.assignment[M1]["active"] == ("0_0", "0_1", "0_2", "0_3")
     assert len(plan.assignment[M2]["warmup"]) == 1
@@ -27,7 +26,6 @@ def test_a_running_owner_keeps_its_task_while_the_target_warms_up() -> None:
 
 
 def test_a_caught_up_target_gets_the_task_in_this_step_and_the_next_slot_is_given_away() -> None:
-    """The step hands over what is ready, and the slot that it frees warms up the next task at once."""
     plan = plan_of(
         member("m1", runs("0_0", "0_1", "0_2", "0_3")), member("m2", {"0_1": SnapshotCopy("warmup", lag=100)})
     )
@@ -40,7 +38,6 @@ def test_a_caught_up_target_gets_the_task_in_this_step_and_the_next_slot_is_give
 
 
 def test_a_group_that_is_where_it_belongs_rests() -> None:
-    """At rest: the assignment is what the members hold, equals the target, and every copy is caught up."""
     plan = plan_of(member("m1", runs("0_0")), member("m2", runs("0_1")), count=2)
     assert (plan.moves, plan.at_rest, plan.probing_needed) == (0, True, False)
     behind = replace(CONFIG, num_standby_replicas=1)
@@ -54,7 +51,6 @@ def test_a_group_that_is_where_it_belongs_rests() -> None:
 
 
 def test_a_group_without_members_waits() -> None:
-    """Without members both assignments are empty, and every task waits for somebody."""
     plan = plan_of(count=2)
     assert plan.target == {}
     assert plan.assignment == {}
@@ -64,7 +60,7 @@ def test_a_group_without_members_waits() -> None:
 
 
 def test_a_pin_to_nobody_or_of_nothing_is_a_contradiction() -> None:
-    """So is a previous target of a task that is not there; one that names a member that has left since is not."""
+    """A previous target may name a member that has left since, but no task that is not there."""
     snapshot = Snapshot(tasks=tasks(1), members=(member("m1"),), pins={TaskId("0_9"): M1, TaskId("0_0"): M2})
     snapshot = replace(snapshot, target={TaskId("0_8"): (M1, ()), TaskId("0_0"): (M2, ())})
     assert contradictions(snapshot) == [
@@ -74,15 +70,13 @@ def test_a_pin_to_nobody_or_of_nothing_is_a_contradiction() -> None:
     ]
 
 
-def test_a_task_is_taken_away_from_whoever_has_it() -> None:
-    """A file that says otherwise, or an unwritten name of a task, is refused by path."""
+def test_a_revocation_from_a_member_without_the_task_is_a_contradiction() -> None:
     asked = (SnapshotTask(TaskId("0_0"), revoking=M2), SnapshotTask(TaskId("0_01")))
     found = contradictions(Snapshot(tasks=asked, members=(member("m1", runs("0_0")), member("m2"))))
     assert [path for path, _ in found] == ["tasks[1].id", "tasks[0].revoking"]
 
 
 def test_pins_do_not_go_beyond_a_limit_of_copies() -> None:
-    """Of what is pinned to a full member it keeps what it has first; the rest is placed like any other task."""
     pins = dict.fromkeys([TaskId("0_0"), TaskId("0_1"), TaskId("0_2")], M2)
     has = member("m2", runs("0_2"), max_tasks=2)
     plan = plan_of(member("m1", runs("0_0", "0_1", "0_3")), has, pins=pins)
@@ -93,7 +87,6 @@ def test_pins_do_not_go_beyond_a_limit_of_copies() -> None:
 
 
 def test_a_handover_under_way_takes_its_place_before_pins_do() -> None:
-    """What was sent to a full member is not taken back for a pin."""
     going = (SnapshotTask(TaskId("0_0"), revoking=M1), *(SnapshotTask(TaskId(f"0_{one}")) for one in range(1, 4)))
     plan = plan_of(
         member("m1", runs("0_0", "0_1", "0_2", "0_3")),
@@ -105,7 +98,6 @@ def test_a_handover_under_way_takes_its_place_before_pins_do() -> None:
 
 
 def test_a_task_without_an_owner_goes_to_its_most_caught_up_copy() -> None:
-    """The copy with the least lag takes over now; a copy of unknown lag never does, nothing at all is better."""
     plan = plan_of(
         member("m1", {"0_0": SnapshotCopy("standby")}),
         member("m2", {"0_0": SnapshotCopy("standby", lag=9_000)}),
@@ -117,7 +109,6 @@ def test_a_task_without_an_owner_goes_to_its_most_caught_up_copy() -> None:
 
 
 def test_nobody_is_promoted_on_an_unknown_lag_even_where_it_is_the_only_copy() -> None:
-    """Where only copies of unknown lag are left and nobody else, the task waits and is looked at again."""
     plan = plan_of(member("m1", {"0_0": SnapshotCopy("standby")}), count=1)
     assert plan.assignment[M1] == {"active": (), "standby": ("0_0",), "warmup": ()}
     assert plan.reasons[0].code == "state-unknown"
@@ -125,7 +116,6 @@ def test_nobody_is_promoted_on_an_unknown_lag_even_where_it_is_the_only_copy() -
 
 
 def test_a_target_whose_copy_cannot_be_read_is_passed_over_for_now() -> None:
-    """Where balance sends a task to a member with a copy of unknown lag, another one restores it meanwhile."""
     members = (
         member("m1", {"0_0": SnapshotCopy("standby"), "0_1": SnapshotCopy("standby")}),
         member("m2", {**runs("0_2", "0_3"), "0_1": SnapshotCopy("none", lag=4)}),
@@ -137,7 +127,6 @@ def test_a_target_whose_copy_cannot_be_read_is_passed_over_for_now() -> None:
 
 
 def test_a_lost_state_hands_the_task_to_whoever_is_best_and_its_holder_last() -> None:
-    """Lost state: a ready copy, else the target cold, else the holder itself."""
     lost = {"0_0": SnapshotCopy("active", lost=True)}
     plan = plan_of(member("m1", lost), member("m2", {"0_0": SnapshotCopy("standby", lag=3)}), count=1)
     assert plan.assignment[M2]["active"] == ("0_0",)
@@ -149,7 +138,6 @@ def test_a_lost_state_hands_the_task_to_whoever_is_best_and_its_holder_last() ->
 
 
 def test_a_stalled_warmup_frees_its_slot_for_another_member() -> None:
-    """Without progress for the stall timeout the copy is dropped, and the same task is tried elsewhere."""
     stalled = SnapshotCopy("warmup", lag=5_000, progress_at_ms=0)
     now_ms = CONFIG.warmup_stall_timeout_ms
     members = (member("m1", runs("0_0", "0_1")), member("m2", {"0_0": stalled}), member("m3"))
@@ -161,7 +149,6 @@ def test_a_stalled_warmup_frees_its_slot_for_another_member() -> None:
 
 
 def test_a_stall_without_anybody_else_leaves_the_task_where_it_runs() -> None:
-    """With nobody better to try, another task may go there; the stalled one stays and says why."""
     stalled = SnapshotCopy("warmup", lag=5_000, progress_at_ms=0)
     target = {TaskId("0_0"): (M2, ()), TaskId("0_1"): (M1, ())}
     plan = plan_of(
@@ -175,7 +162,6 @@ def test_a_stall_without_anybody_else_leaves_the_task_where_it_runs() -> None:
 def test_a_revocation_that_was_sent_is_not_taken_back(
     target: dict[TaskId, tuple[MemberId, tuple[MemberId, ...]]],
 ) -> None:
-    """The task goes where it was promised to, also when the file does not say where that is."""
     revoked = (SnapshotTask(TaskId("0_0"), revoking=M1), SnapshotTask(TaskId("0_1")))
     members = (member("m1", runs("0_0", "0_1")), member("m2", {"0_0": SnapshotCopy("warmup", lag=50)}))
     plan = plan_of(*members, tasks=revoked, target=target)
@@ -186,14 +172,12 @@ def test_a_revocation_that_was_sent_is_not_taken_back(
 
 
 def test_a_revocation_without_anybody_to_go_to_returns_the_task() -> None:
-    """With no other copy and no other member, the last owner is the first choice."""
     revoked = (SnapshotTask(TaskId("0_0"), revoking=M1),)
     plan = plan_of(member("m1", runs("0_0")), tasks=revoked)
     assert plan.assignment[M1]["active"] == ("0_0",)
 
 
 def test_a_pause_of_balance_moves_nothing_and_keeps_what_is_warm() -> None:
-    """Under a pause nothing new starts; a warmup under way keeps its place, and its handover is held."""
     plan = plan_of(member("m1", runs("0_0", "0_1")), member("m2"), count=2, paused=PauseScope.BALANCE)
     assert (plan.moves, plan.at_rest) == (0, True)
     warm = member("m2", {"0_1": SnapshotCopy("warmup", lag=0)})
@@ -204,14 +188,12 @@ def test_a_pause_of_balance_moves_nothing_and_keeps_what_is_warm() -> None:
 
 
 def test_where_everybody_drains_nothing_moves() -> None:
-    """A draining member is the target of nothing; with nobody else the tasks stay where they run."""
     plan = plan_of(member("m1", runs("0_0"), draining=True), count=1)
     assert plan.assignment[M1]["active"] == ("0_0",)
     assert (plan.moves, plan.at_rest, plan.probing_needed) == (0, True, False)
 
 
 def test_a_pin_is_kept_warm_handed_over_and_then_rests() -> None:
-    """A pinned task moves to its member as any other does: warm."""
     snapshot = Snapshot(
         config=CONFIG,
         tasks=tasks(2),
@@ -225,7 +207,6 @@ def test_a_pin_is_kept_warm_handed_over_and_then_rests() -> None:
 
 
 def test_stateless_tasks_move_at_once() -> None:
-    """What has no state to restore goes where it belongs in one step, and is never copied."""
     plan = plan_of(member("m1", runs("0_0", "0_1")), member("m2"), tasks=tasks(2, stateful=False))
     assert sorted(len(roles["active"]) for roles in plan.assignment.values()) == [1, 1]
     assert {reason.code for reason in plan.reasons} == {"stays", "stateless"}
@@ -233,7 +214,6 @@ def test_stateless_tasks_move_at_once() -> None:
 
 
 def test_no_member_gets_more_copies_than_it_takes() -> None:
-    """``max_tasks`` is hard: what fits nowhere waits, and unwanted copies make room for what is wanted."""
     plan = plan_of(member("m1", max_tasks=1), member("m2", max_tasks=2))
     assert sum(len(roles["active"]) for roles in plan.assignment.values()) == 3
     assert list(held(plan).values()) == ["no-capacity"]
@@ -243,7 +223,6 @@ def test_no_member_gets_more_copies_than_it_takes() -> None:
 
 
 def test_what_has_no_room_yet_stays_where_it_runs() -> None:
-    """A task is not taken from its owner for a member that is full until others have left it."""
     full = member("m2", runs("0_2", "0_3"), max_tasks=2)
     plan = plan_of(
         member("m1", runs("0_0", "0_1")), full, pins={TaskId("0_0"): M2, TaskId("0_2"): M1, TaskId("0_3"): M1}
@@ -255,7 +234,7 @@ def test_what_has_no_room_yet_stays_where_it_runs() -> None:
 @pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(300))
 def test_any_group_keeps_the_laws_and_comes_to_rest(seed: int) -> None:
-    """Played step by step from any state, reachable or not, a group breaks no law, rests, and stays at rest."""
+    """A group is played step by step from any state, reachable or not."""
     snapshot = random_snapshot(seed)
     plan = plan_snapshot(snapshot, Policy())
     rounds = 0
@@ -273,7 +252,6 @@ def test_any_group_keeps_the_laws_and_comes_to_rest(seed: int) -> None:
 
 
 def test_contradictions_are_named_by_path() -> None:
-    """Each thing that cannot be so is named: twice listed, unknown names, two actives, ids that are none."""
     snapshot = Snapshot(
         tasks=(T0, T0, SnapshotTask(TaskId("x")), SnapshotTask(TaskId("0_9"), revoking=M3)),
         members=(member("m1", runs("0_0", "0_5")), member("m2", runs("0_0")), SnapshotMember(M1)),
@@ -294,21 +272,18 @@ def test_contradictions_are_named_by_path() -> None:
 
 
 def test_an_owner_that_restores_gives_way_to_any_caught_up_copy() -> None:
-    """A failover, not a handover: it happens at once, and the owner's place may be won back warm later."""
     restoring = {"0_0": SnapshotCopy("active", ActiveState.RESTORING, lag=5_000)}
     plan = plan_of(member("m1", restoring), member("m2", {"0_0": SnapshotCopy("standby", lag=1)}), count=1)
     assert plan.assignment[M2]["active"] == ("0_0",)
     assert plan.reasons[0].code == "failover"
 
 
-def test_one_task_more_than_twice_the_tasks() -> None:
-    """Lists are sorted by subtopology and partition as numbers: 0_10 comes after 0_9."""
+def test_tasks_are_listed_by_partition_as_a_number() -> None:
     plan = plan_of(member("m1"), count=12)
     assert plan.target[M1]["active"] == tuple(f"0_{number}" for number in range(12))
 
 
 def test_a_full_member_gives_up_only_what_is_not_wanted_of_it() -> None:
-    """Over its limit a member drops the copies that no target wants there, and keeps those that one does."""
     config = replace(CONFIG, num_standby_replicas=1)
     crowded = member(
         "m2",
@@ -321,7 +296,7 @@ def test_a_full_member_gives_up_only_what_is_not_wanted_of_it() -> None:
 
 
 def test_who_has_just_run_a_task_stands_by_until_a_wanted_standby_is_there() -> None:
-    """Owner and standby both drain: of the two, the owner's copy is the warmest, and one is enough."""
+    """Owner and standby both drain: the owner's copy is the warmer one, and one is enough."""
     going = (
         member("m2", runs("0_0"), draining=True),
         member("m1", {"0_0": SnapshotCopy("standby", lag=0)}, draining=True),

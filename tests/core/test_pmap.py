@@ -14,7 +14,6 @@ CHANGES = st.lists(st.dictionaries(KEYS, st.none() | st.integers(), max_size=12)
 def test_it_agrees_with_a_dictionary_through_any_history(
     start: dict[int, int], changes: list[dict[int, int | None]]
 ) -> None:
-    """After any updates it holds what a plain dictionary would, by every way of reading it."""
     model, mapping = dict(start), PMap(start)
     for change in changes:
         for key, value in change.items():
@@ -39,7 +38,6 @@ def test_it_agrees_with_a_dictionary_through_any_history(
 
 @given(st.dictionaries(KEYS, st.integers()), CHANGES)
 def test_an_update_never_changes_what_came_before(start: dict[int, int], changes: list[dict[int, int | None]]) -> None:
-    """Every mapping of a history still holds at the end what it held when it was made."""
     mapping = PMap(start)
     history = [(mapping, dict(mapping))]
     for change in changes:
@@ -49,7 +47,6 @@ def test_an_update_never_changes_what_came_before(start: dict[int, int], changes
 
 
 def test_the_dictionary_that_it_was_made_of_may_change() -> None:
-    """It keeps its own copy of what it was made of."""
     source = {1: "a"}
     mapping = PMap(source)
     source[1] = "b"
@@ -58,7 +55,6 @@ def test_the_dictionary_that_it_was_made_of_may_change() -> None:
 
 
 def test_an_update_of_nothing_is_the_same_mapping() -> None:
-    """No change and taking out what is not there cost nothing and make nothing."""
     mapping = PMap({1: "a"})
     assert mapping.updated({}) is mapping
     assert mapping.without(2) is mapping
@@ -67,7 +63,6 @@ def test_an_update_of_nothing_is_the_same_mapping() -> None:
 
 
 def test_two_histories_of_the_same_content_are_equal() -> None:
-    """Mappings are equal by what they hold, whatever way they came to it; a dictionary of the same content too."""
     one = PMap({1: "a"}).having(2, "b").without(1)
     other = PMap({2: "b"})
     assert one == other
@@ -79,7 +74,6 @@ def test_two_histories_of_the_same_content_are_equal() -> None:
 def test_what_changed_since_turns_the_older_into_the_newer(
     start: dict[int, int], changes: list[dict[int, int | None]]
 ) -> None:
-    """What a mapping says has changed since an older one is exactly what takes the older one there."""
     older = newer = PMap(start)
     for change in changes:
         newer = newer.updated(change)
@@ -90,7 +84,6 @@ def test_what_changed_since_turns_the_older_into_the_newer(
 
 @pytest.mark.parametrize("updates", [1, 20, 33, 40, 65, 70, 120])
 def test_what_changed_is_known_across_folds(updates: int) -> None:
-    """One fold later, several folds later, on another branch, and looking back: the difference is the same."""
     older = PMap({n: n for n in range(100)}).updated({n: -n for n in range(5)})
     newer, other = older, older.updated(dict.fromkeys(range(50, 90), -7))
     for number in range(updates):
@@ -102,17 +95,15 @@ def test_what_changed_is_known_across_folds(updates: int) -> None:
 
 
 def test_what_changed_between_mappings_that_share_nothing() -> None:
-    """Of mappings that do not come from one another every key is looked at."""
     assert PMap({1: "a", 2: "b"}).changed_since(PMap({2: "b", 3: "c"})) == {1: "a", 3: None}
 
 
 def test_it_prints_what_it_holds() -> None:
-    """Its printed form shows its present content, which is what two decisions are compared by."""
+    """Two decisions are compared by this printed form."""
     assert repr(PMap({1: "a", 2: "b"}).without(1)) == "PMap({2: 'b'})"
 
 
 def test_a_key_put_back_is_there_once() -> None:
-    """A key taken out and put back, before and after the fold of many changes, counts once."""
     mapping = PMap({n: n for n in range(100)})
     for _ in range(3):
         mapping = mapping.without(5).having(5, 50)

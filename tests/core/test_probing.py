@@ -35,7 +35,7 @@ def at_rest(scene: Scene) -> bool:
 
 
 def test_a_look_is_due_while_something_is_to_come() -> None:
-    """While a warmup runs there is a deadline, within the interval and its jitter of a tenth."""
+    """The jitter is a tenth of the interval."""
     relay = moving()
     due_ms = relay.group.next_probe_ms
     assert due_ms is not None
@@ -43,7 +43,6 @@ def test_a_look_is_due_while_something_is_to_come() -> None:
 
 
 def test_a_busy_group_is_not_looked_at_ever_later() -> None:
-    """Whatever happens before it is due, a deadline that is set stands."""
     relay = moving()
     due_ms = relay.group.next_probe_ms
     for number in range(5):
@@ -54,7 +53,6 @@ def test_a_busy_group_is_not_looked_at_ever_later() -> None:
 
 
 def test_a_look_that_is_due_sets_the_next_one_and_makes_no_generation() -> None:
-    """The timer looks, finds the same target, and sets the next deadline: no new generation."""
     relay = moving(session_timeout_ms=86_400_000, warmup_stall_timeout_ms=86_400_000)
     due_ms, generation = relay.group.next_probe_ms, relay.group.generation
     assert due_ms is not None
@@ -67,7 +65,6 @@ def test_a_look_that_is_due_sets_the_next_one_and_makes_no_generation() -> None:
 
 
 def test_the_look_comes_sooner_where_a_copy_should_be_ready_sooner() -> None:
-    """Where the rate of a warmup is known, the next deadline is its estimated catch-up instead of a whole interval."""
     scene = Scene()
     scene.declare(topology(2), acceptable_recovery_lag=10, probing_rebalance_interval_ms=60_000)
     scene.join("a")
@@ -86,7 +83,7 @@ def test_the_look_comes_sooner_where_a_copy_should_be_ready_sooner() -> None:
 
 
 def test_it_comes_sooner_in_whatever_order_a_member_lists_its_tasks() -> None:
-    """A copy whose lag has just become known hides no other one, of which it is now known how fast it restores."""
+    """A copy whose lag has just become known must not hide another one whose rate is known now."""
     scene = Scene()
     scene.declare(topology(4), acceptable_recovery_lag=10, probing_rebalance_interval_ms=600_000)
     scene.join("a")
@@ -113,7 +110,6 @@ def test_it_comes_sooner_in_whatever_order_a_member_lists_its_tasks() -> None:
 
 
 def test_a_look_that_is_set_is_brought_forward_as_soon_as_a_rate_is_known() -> None:
-    """Two reports tell how fast a warmup restores: the deadline becomes its catch-up, and is then left alone."""
     scene = Scene()
     scene.declare(topology(2), acceptable_recovery_lag=10)
     scene.join("a")
@@ -139,7 +135,7 @@ def test_a_look_that_is_set_is_brought_forward_as_soon_as_a_rate_is_known() -> N
 
 @pytest.mark.parametrize("lags", [(90_000, 89_000, 88_000), (50, 900, 1_800), (90_000, 90_000, 90_000)])
 def test_a_look_is_not_brought_forward_for_what_takes_longer_or_comes_no_closer(lags: tuple[int, ...]) -> None:
-    """An estimate beyond half of the time that is left, or none at all, changes nothing."""
+    """An estimate beyond half of the time that is left counts as longer."""
     scene = Scene()
     scene.declare(topology(2), acceptable_recovery_lag=10, probing_rebalance_interval_ms=60_000)
     scene.join("a")
@@ -154,7 +150,7 @@ def test_a_look_is_not_brought_forward_for_what_takes_longer_or_comes_no_closer(
 
 
 def test_at_rest_an_estimate_sets_no_look() -> None:
-    """What a member calls a warmup without having been given one is no reason to look."""
+    """The member calls a warmup what it was not given."""
     relay = Relay(topology(2))
     relay.join("a", "b")
     relay.play()
@@ -168,7 +164,6 @@ def test_at_rest_an_estimate_sets_no_look() -> None:
 
 
 def test_nothing_is_due_at_rest() -> None:
-    """The last step clears the deadline; a group at rest writes nothing and is not looked at."""
     relay = Relay(topology(6), num_standby_replicas=1)
     relay.join("a", "b")
     relay.play()
@@ -181,7 +176,6 @@ def test_nothing_is_due_at_rest() -> None:
 
 
 def test_a_probe_that_is_asked_for_looks_at_once() -> None:
-    """An operator asks: a look now, with a reason when it changes nothing."""
     relay = Relay(topology(2))
     relay.join("a")
     relay.play()
@@ -192,7 +186,6 @@ def test_a_probe_that_is_asked_for_looks_at_once() -> None:
 
 
 def test_an_empty_group_is_not_looked_at() -> None:
-    """The last member leaves: no deadline is left, and a look says that there is nobody."""
     relay = moving()
     relay.leave("b")
     relay.leave("a")
@@ -204,7 +197,6 @@ def test_an_empty_group_is_not_looked_at() -> None:
 
 @pytest.mark.parametrize("what", ["join", "drain", "pin", "leave"])
 def test_what_is_known_is_acted_upon_without_waiting_for_the_timer(what: str) -> None:
-    """A join, a leave, a drain and a command each lead to a step in the very decision that takes them."""
     relay = Relay(topology(4))
     relay.join("a", "b")
     relay.play()
@@ -226,7 +218,6 @@ def test_what_is_known_is_acted_upon_without_waiting_for_the_timer(what: str) ->
 
 
 def test_the_heartbeat_that_says_caught_up_hands_over() -> None:
-    """Not the next probe: the very heartbeat that says that a warmup caught up takes the task from its owner."""
     relay = moving()
     (task,) = relay.scene.held("b", Role.WARMUP)
     relay.scene.beat("b", {task: copy("warmup", 101)})
@@ -236,7 +227,7 @@ def test_the_heartbeat_that_says_caught_up_hands_over() -> None:
 
 
 def test_a_deadline_survives_a_restart_of_the_coordinator() -> None:
-    """The deadline is a record (I14): the next coordinator looks when the last one would have."""
+    """The deadline is a record (I14)."""
     relay = moving()
     due_ms = relay.group.next_probe_ms
     relay.scene.soft = Soft()
@@ -249,7 +240,6 @@ def test_a_deadline_survives_a_restart_of_the_coordinator() -> None:
 
 
 def test_a_deadline_from_a_clock_that_was_ahead_is_set_anew() -> None:
-    """The clock went back by a day: the next step sets a deadline by the clock that there is."""
     relay = moving()
     relay.scene.do(ProbeRequest())
     relay.scene.now_ms -= 86_400_000
@@ -260,7 +250,6 @@ def test_a_deadline_from_a_clock_that_was_ahead_is_set_anew() -> None:
 
 
 def test_a_copy_that_is_behind_is_no_rest() -> None:
-    """All in their places, and a standby behind: not at rest, until it has caught up."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
     scene.join("a")
@@ -276,7 +265,6 @@ def test_a_copy_that_is_behind_is_no_rest() -> None:
 
 
 def test_a_member_on_its_way_back_is_no_rest() -> None:
-    """An instance restarts and its place is kept: something is to come."""
     scene = Scene()
     scene.declare(topology(2))
     for name in ("a", "b"):
@@ -291,7 +279,6 @@ def test_a_member_on_its_way_back_is_no_rest() -> None:
 
 
 def test_a_member_that_still_gives_something_up_is_no_rest() -> None:
-    """A copy was revoked and its member has not said so yet: a moment more, and the group rests."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
     scene.join("a")
@@ -307,7 +294,6 @@ def test_a_member_that_still_gives_something_up_is_no_rest() -> None:
 
 
 def test_a_standby_that_sways_around_the_threshold_does_not_write_each_time() -> None:
-    """A steady heartbeat writes nothing, also where a standby is now within the bound and now beyond it."""
     relay = Relay(topology(1), num_standby_replicas=1)
     relay.join("a", "b")
     relay.play()
@@ -322,7 +308,7 @@ def test_a_standby_that_sways_around_the_threshold_does_not_write_each_time() ->
 
 
 def test_a_group_without_copies_rests_before_its_members_have_spoken_again() -> None:
-    """After a restart actives count as running: with no copies there is nothing to wait for."""
+    """After a restart actives count as running, and copies as unknown."""
     relay = Relay(topology(2))
     relay.join("a", "b", "c")
     relay.play()
@@ -336,7 +322,6 @@ def test_a_group_without_copies_rests_before_its_members_have_spoken_again() -> 
 
 
 def test_a_group_with_copies_waits_for_its_members_to_speak_again() -> None:
-    """After a restart copies are unknown: the group looks on until all have been reported."""
     relay = Relay(topology(2), num_standby_replicas=1)
     relay.join("a", "b")
     relay.play()

@@ -54,7 +54,6 @@ def tell_story() -> str:
 
 
 def test_the_hash_seed_does_not_matter() -> None:
-    """Processes with different PYTHONHASHSEED write the same records, give the same reasons, end in the same group."""
     digests = set()
     for seed in ("0", "1", "4242"):
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'service'}"}
@@ -69,7 +68,6 @@ def test_the_hash_seed_does_not_matter() -> None:
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_tasks_in_a_report_does_not_matter(rng: object) -> None:
-    """A report that lists the same tasks in another order leads to the same records."""
     logs = []
     for shuffled in (False, True):
         scene = Scene()

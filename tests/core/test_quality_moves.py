@@ -40,7 +40,6 @@ SIZES = [(1, 10, 0), (1, 100, 0), (2, 30, 0), (3, 7, 1), (10, 100, 0), (10, 100,
 def test_a_join_moves_the_fewest_tasks_once_each_and_to_the_joiner_alone(
     members: int, tasks: int, standbys: int
 ) -> None:
-    """A joiner gets its share, in as many moves as that takes, each one handover; nobody else's tasks change hands."""
     relay = begun(members, tasks, num_standby_replicas=standbys)
     before = relay.owners()
     relay.join("new")
@@ -57,7 +56,6 @@ def test_a_join_moves_the_fewest_tasks_once_each_and_to_the_joiner_alone(
 
 @pytest.mark.parametrize(("members", "tasks", "standbys"), [size for size in SIZES if size[0] > 1])
 def test_a_leave_moves_the_leavers_tasks_alone(members: int, tasks: int, standbys: int) -> None:
-    """Only the tasks of a member that leaves change hands, and where there is a standby, nothing is restored cold."""
     relay = begun(members, tasks, num_standby_replicas=standbys)
     before = relay.owners()
     own = {task for task, owner in before.items() if owner == "m01"}
@@ -75,7 +73,6 @@ def test_a_leave_moves_the_leavers_tasks_alone(members: int, tasks: int, standby
 
 @pytest.mark.parametrize("standbys", [0, 1])
 def test_a_crash_moves_the_tasks_of_the_dead_alone(standbys: int) -> None:
-    """At the end of a dead member's lease its tasks, and no others, have new owners."""
     relay = begun(4, 17, num_standby_replicas=standbys)
     before = relay.owners()
     own = {task for task, owner in before.items() if owner == "m02"}
@@ -91,7 +88,7 @@ def test_a_crash_moves_the_tasks_of_the_dead_alone(standbys: int) -> None:
 
 @pytest.mark.parametrize("known_as", ["replaces", "instance"])
 def test_a_replacement_gets_the_tasks_of_the_one_that_it_replaces(known_as: str) -> None:
-    """One of ten replaced: ten tasks move, all to the newcomer, where Kafka moves those of survivors as well."""
+    """Kafka moves tasks of survivors as well."""
     relay = Relay(topology(100), whole=False, initial_rebalance_delay_ms=3_000)
     for name in crowd(10):
         relay.join(name, instance_id=InstanceId(f"i-{name}"))
@@ -109,7 +106,6 @@ def test_a_replacement_gets_the_tasks_of_the_one_that_it_replaces(known_as: str)
 
 
 def test_a_drain_moves_the_tasks_of_the_drained_alone_and_cold_never() -> None:
-    """A member told to go hands over warm, once a task, within the drain's own budget; then it is told so."""
     relay = begun(5, 40, max_drain_warmups=4, max_warmup_replicas=1)
     before = relay.owners()
     own = {task for task, owner in before.items() if owner == "m00"}
@@ -137,7 +133,7 @@ def status(relay: Relay, name: str) -> tuple[tuple[str, str], ...]:
 
 @pytest.mark.parametrize(("warmups", "per_member"), [(1, 1), (2, 2), (5, 2), (3, 100), (100, 1), ("10%", 100)])
 def test_the_rounds_to_rest_are_within_the_bound(warmups: int | str, per_member: int) -> None:
-    """With members heartbeating and copies catching up, rest comes within the rounds that L9 allows."""
+    """The bound is that of L9."""
     relay = begun(4, 60, max_warmup_replicas=warmups, max_warmups_per_member=per_member)
     before = relay.owners()
     relay.join("n1", "n2")
@@ -149,7 +145,7 @@ def test_the_rounds_to_rest_are_within_the_bound(warmups: int | str, per_member:
 
 @pytest.mark.parametrize("standbys", [1, 2])
 def test_moved_standbys_count_alike_in_the_bound(standbys: int) -> None:
-    """Standbys that move for balance take slots as actives do, and the bound counts them as moves."""
+    """Standbys that move for balance take slots as actives do."""
     relay = begun(10, 100, num_standby_replicas=standbys)
     before = {
         task: (relay.group.tasks[task].target, relay.group.tasks[task].target_standbys) for task in relay.owners()
@@ -164,7 +160,6 @@ def test_moved_standbys_count_alike_in_the_bound(standbys: int) -> None:
 
 
 def test_a_second_join_keeps_the_warmups_that_still_have_a_goal() -> None:
-    """Ten to eleven to twelve in mid-move: no running warmup is dropped, no task that has arrived moves on."""
     relay = begun(10, 100)
     relay.step = COLD_LAG // 3
     relay.join("n1")
@@ -185,7 +180,6 @@ def test_a_second_join_keeps_the_warmups_that_still_have_a_goal() -> None:
 
 
 def test_a_joiner_that_leaves_again_leaves_nothing_behind() -> None:
-    """When the reason of a move is gone, its warmup is dropped and the owner never stops."""
     relay = begun(3, 30)
     relay.step = 1
     relay.join("new")
@@ -199,7 +193,6 @@ def test_a_joiner_that_leaves_again_leaves_nothing_behind() -> None:
 
 
 def test_a_stable_group_is_a_fixed_point() -> None:
-    """A look at a group at rest makes no generation and writes nothing, whoever asks for it."""
     relay = begun(4, 30, num_standby_replicas=1)
     version, generation = relay.group.version, relay.group.generation
     relay.scene.ok(ProbeRequest(), object)
@@ -210,7 +203,6 @@ def test_a_stable_group_is_a_fixed_point() -> None:
 
 
 def test_a_probe_in_mid_move_makes_no_generation() -> None:
-    """A look while warmups run comes to the same target: same outcome, no new generation."""
     relay = begun(2, 20)
     relay.step = COLD_LAG // 5
     relay.join("new")
@@ -225,7 +217,6 @@ def test_a_probe_in_mid_move_makes_no_generation() -> None:
 
 
 def test_counts_follow_capacity_within_one_task() -> None:
-    """Every member's count is the floor or the ceiling of its quota of the tasks by capacity."""
     relay = Relay(topology(60), whole=False, initial_rebalance_delay_ms=3_000, max_warmup_replicas=50)
     capacities = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 5.0}
     for name, capacity in capacities.items():
@@ -240,7 +231,6 @@ def test_counts_follow_capacity_within_one_task() -> None:
 
 
 def test_subtopologies_are_even_from_the_start() -> None:
-    """A first placement spreads each subtopology alone within one task, not only the sum."""
     shape = topology(9, more=(Subtopology("1", 7), Subtopology("2", 5), Subtopology("3", 3)))
     relay = Relay(shape, initial_rebalance_delay_ms=3_000)
     relay.join(*crowd(4))
@@ -253,7 +243,6 @@ def test_subtopologies_are_even_from_the_start() -> None:
 
 
 def test_weights_are_balanced_within_the_heaviest_task() -> None:
-    """With unequal weights every load is within the heaviest task of its quota."""
     shape = topology(6, more=(Subtopology("1", 6, weight=5.0), Subtopology("2", 6, weight=2.5)))
     relay = Relay(shape, initial_rebalance_delay_ms=3_000, max_warmup_replicas=10)
     relay.join(*crowd(3))
@@ -269,7 +258,6 @@ def test_weights_are_balanced_within_the_heaviest_task() -> None:
 
 
 def test_the_group_does_not_depend_on_the_order_of_joins() -> None:
-    """Members that join together get the same tasks in whatever order their joins arrive."""
     owners = []
     for order in (crowd(5), list(reversed(crowd(5)))):
         relay = Relay(topology(23), initial_rebalance_delay_ms=3_000, num_standby_replicas=1)
@@ -282,7 +270,6 @@ def test_the_group_does_not_depend_on_the_order_of_joins() -> None:
 
 
 def test_state_on_disk_decides_who_gets_what_when_all_come_back() -> None:
-    """A whole group that restarts with its disks gets back what it had: nothing is restored, nothing moves."""
     relay = Relay(topology(12), initial_rebalance_delay_ms=3_000)
     # Deliberately not what a deal by name would give.
     had = {f"0_{number}": f"m{(number * 5 + 2) % 4:02}" for number in range(12)}
@@ -293,7 +280,6 @@ def test_state_on_disk_decides_who_gets_what_when_all_come_back() -> None:
 
 
 def test_a_rolling_restart_with_disks_moves_nothing() -> None:
-    """Each member of ten stops to restart and comes back with its disk: owners are as before, no other was touched."""
     relay = Relay(topology(50), whole=False, initial_rebalance_delay_ms=3_000)
     for name in crowd(10):
         relay.join(name, instance_id=InstanceId(f"i-{name}"))

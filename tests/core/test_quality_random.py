@@ -228,7 +228,6 @@ def is_level(relay: Relay) -> bool:
 def test_whatever_happened_the_group_comes_to_rest_level_and_stays(
     shape: object, config: dict[str, object], happenings: list[tuple[str, int, int]], capacities: str, step: int
 ) -> None:
-    """After any story, once faults stop, the group rests (L9) with level counts, and looks change nothing."""
     relay = Relay(shape, **config)  # type: ignore[arg-type]
     relay.step = step
     story = Story(relay, mixed=capacities == "mixed")
@@ -250,7 +249,7 @@ def test_whatever_happened_the_group_comes_to_rest_level_and_stays(
 def test_no_member_ever_holds_more_than_it_said_that_it_can(
     shape: object, config: dict[str, object], happenings: list[tuple[str, int, int]], step: int
 ) -> None:
-    """``max_tasks`` is hard for all copies at every moment, what must still be given up included; the group rests."""
+    """``max_tasks`` is hard for all copies at every moment, those that must still be given up included."""
     relay = Relay(shape, **config)  # type: ignore[arg-type]
     relay.step = step
     story = Story(relay, mixed=False, limits=True)
@@ -281,7 +280,6 @@ def _within_limits(relay: Relay) -> None:
 def test_joins_of_any_group_move_the_fewest_to_the_joiners_once_and_in_time(
     shape: object, config: dict[str, object], members: int, joiners: int, capacities: list[float]
 ) -> None:
-    """Joiners get what they need, each task by one handover, within the budgets and the bound on rounds."""
     relay = Relay(shape, **config)  # type: ignore[arg-type]
     mixed = len(capacities) == 9
     for number in range(members):

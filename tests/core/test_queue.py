@@ -100,7 +100,7 @@ def warming(one: Scene) -> dict[TaskId, MemberId]:
 
 
 def test_no_step_stages_what_waits_for_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nearly all of two hundred tasks wait; a word that frees no slot has only its own tasks staged."""
+    """The heartbeat frees no slot, so that only its own tasks are staged."""
     one = growing()
     assert len(queue_of(one)) > 100
     staged: list[TaskId] = []
@@ -118,7 +118,7 @@ def test_no_step_stages_what_waits_for_a_slot(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_slot_that_comes_free_goes_to_whoever_is_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To one of all that wait, not of those that the word is about."""
+    """The slot goes to one of all that wait, not of those that the heartbeat is about."""
     _compared(monkeypatch, limited=True)
     one = growing()
     before, waited = warming(one), queue_of(one)
@@ -134,7 +134,7 @@ def test_a_slot_that_comes_free_goes_to_whoever_is_next(monkeypatch: pytest.Monk
 
 
 def test_who_may_warm_up_no_more_is_asked_again_once_it_has_finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are slots enough; what bounds is what one member restores at a time."""
+    """There are slots enough; the limit is what one member restores at a time."""
     _compared(monkeypatch, limited=True)
     one = growing(members=3, max_warmup_replicas=50, max_warmups_per_member=2)
     before = warming(one)
@@ -146,7 +146,7 @@ def test_who_may_warm_up_no_more_is_asked_again_once_it_has_finished(monkeypatch
 
 
 def test_a_deadline_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a member runs that goes at an instant is open, and goes to its target cold when the instant comes."""
+    """Tasks of a member that goes at an instant go to their targets cold at that instant."""
     _compared(monkeypatch, limited=True)
     one = growing(members=3, tasks=20)
     assert queue_of(one)
@@ -166,7 +166,7 @@ def test_a_deadline_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_queue_follows_the_number_of_standbys() -> None:
-    """A task that is to have another standby waits for no slot: that copy is free."""
+    """The copy of a wanted standby takes no slot."""
     one = growing(members=3, tasks=20)
     assert queue_of(one)
     one.change(num_standby_replicas=1)
@@ -174,7 +174,6 @@ def test_the_queue_follows_the_number_of_standbys() -> None:
 
 
 def test_a_task_may_wait_for_two_slots_and_get_both_at_once() -> None:
-    """Its active and its standby are both to move, and a larger budget lets both copies begin."""
     stage = Scene()
     stage.declare(topology(8), num_standby_replicas=1, max_warmup_replicas=1, max_warmups_per_member=1)
     for name in "abc":

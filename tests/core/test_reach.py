@@ -51,7 +51,6 @@ def is_resting(scene: Scene) -> bool:
 
 
 def test_full_members_whose_tasks_are_to_change_places_keep_them() -> None:
-    """Neither has room before the other gives up a running task: both stay, the group rests, and the reason is told."""
     scene = full_pair()
     owners = exchange(scene)
     told = [one for one in (scene.last.reasons if scene.last else ()) if one.code == Held.NO_CAPACITY]
@@ -63,7 +62,6 @@ def test_full_members_whose_tasks_are_to_change_places_keep_them() -> None:
 
 
 def test_what_cannot_be_reached_is_not_tried_again_and_again() -> None:
-    """A look at a group that rests so makes no generation, and says once more why."""
     scene = full_pair()
     exchange(scene)
     scene.settle()
@@ -75,7 +73,7 @@ def test_what_cannot_be_reached_is_not_tried_again_and_again() -> None:
 
 
 def test_room_that_is_still_to_be_made_is_waited_for() -> None:
-    """With room for one copy more on one side, the tasks change places one after the other."""
+    """One side has room for one copy more."""
     relay = Relay(topology(3))
     relay.scene.join("a", max_tasks=2)
     relay.scene.join("b", max_tasks=2)
@@ -93,7 +91,6 @@ def test_room_that_is_still_to_be_made_is_waited_for() -> None:
 
 
 def test_a_new_member_may_open_the_ring() -> None:
-    """Once somebody with room is there, a task that was stuck goes where balance and its pin want it."""
     scene = full_pair()
     exchange(scene)
     scene.do(PinRequest(FIRST, None))
@@ -105,7 +102,6 @@ def test_a_new_member_may_open_the_ring() -> None:
 
 
 def test_nothing_is_judged_while_moves_are_held() -> None:
-    """In a pause the target stays what placement says; once moves go on it is placed anew, and what is stuck stays."""
     scene = full_pair()
     scene.do(PauseRequest(PauseScope.ALL))
     owners = exchange(scene)
@@ -131,7 +127,7 @@ def with_first(scene: Scene, **fields: object) -> Scene:
 
 
 def test_a_ring_is_one_only_when_nothing_else_goes_on() -> None:
-    """A stall that ends, a failed owner or a copy that is not caught up may yet make room; then it is only waited."""
+    """A stall that ends, or an owner that failed, may yet make room."""
     assert {plan.task.id for plan in find_unreachable(*swapped(full_pair())).unreachable} == {FIRST, SECOND}
     stalled = with_first(full_pair(), stalls=(Stall(C, 2_000_000),))
     failed = with_first(full_pair(), state=ActiveState.FAILED)
@@ -140,7 +136,7 @@ def test_a_ring_is_one_only_when_nothing_else_goes_on() -> None:
 
 
 def test_a_next_owner_that_is_full_by_now_is_not_waited_for() -> None:
-    """Whoever was to make its room has gone: what it runs stays where it is, and the task without an owner waits."""
+    """The member that was to make its room has gone."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("a", max_tasks=1)
@@ -163,7 +159,7 @@ def test_a_next_owner_that_is_full_by_now_is_not_waited_for() -> None:
 
 
 def test_what_nobody_runs_and_what_a_leaving_member_runs_cannot_stay_where_it_is() -> None:
-    """They go on waiting for room at their targets."""
+    """Such tasks go on waiting for room at their targets."""
     scene = full_pair()
     view, _ = swapped(scene)
     task, nobody = scene.group.tasks[FIRST], Choice(None, Why.STAYS, held=Held.NO_CAPACITY)
@@ -192,7 +188,6 @@ def test_what_waits_for_another_member_keeps_nobody_waiting() -> None:
 
 
 def test_what_runs_is_not_stopped_where_there_is_no_room_for_all() -> None:
-    """A task that nobody runs waits, pinned as it may be, until another member takes one of those that run."""
     scene = Scene()
     scene.declare(topology(2, stateless=1), rejoin_grace_ms=0)
     scene.join("a", max_tasks=2)
@@ -214,7 +209,6 @@ def test_what_runs_is_not_stopped_where_there_is_no_room_for_all() -> None:
 
 
 def test_standbys_that_stay_are_no_more_than_are_wanted() -> None:
-    """What is stuck keeps the standbys that its target names first; a draining member's is none of them."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=2)
     for name in ("a", "b", "c", "d"):
@@ -236,7 +230,6 @@ def test_standbys_that_stay_are_no_more_than_are_wanted() -> None:
 
 
 def test_stateless_tasks_stay_without_copies() -> None:
-    """A task without state that finds no room keeps its owner, and nobody stands by."""
     scene = Scene()
     scene.declare(topology(0, stateless=2))
     scene.join("a", max_tasks=1)
@@ -251,7 +244,6 @@ def test_stateless_tasks_stay_without_copies() -> None:
 
 
 def test_a_group_is_quiet_when_nothing_is_under_way() -> None:
-    """A warmup, a claim or an owner that restores is something under way; a move that is only meant is not."""
     scene = full_pair()
     assert is_nothing_under_way(scene.group)
     scene.join("c")
@@ -261,7 +253,6 @@ def test_a_group_is_quiet_when_nothing_is_under_way() -> None:
 
 
 def test_a_plan_says_what_the_service_does() -> None:
-    """The dry run of full members whose tasks are pinned to each other is at rest, with everything where it is."""
     members = (member("a", runs("0_0"), max_tasks=1), member("b", runs("0_1"), max_tasks=1))
     plan = plan_snapshot(Snapshot(tasks=tasks(2), members=members, pins={FIRST: B, SECOND: A}), Policy())
     assert plan.at_rest
@@ -269,8 +260,7 @@ def test_a_plan_says_what_the_service_does() -> None:
     assert plan.target == {A: {"active": (FIRST,), "standby": ()}, B: {"active": (SECOND,), "standby": ()}}
 
 
-def test_a_move_that_is_not_made_is_not_counted() -> None:
-    """What stays for want of room is no move of the generation that says so."""
+def test_two_pins_to_a_member_with_one_place_move_one_task_and_come_to_rest() -> None:
     scene = full_pair()
     scene.join("c", max_tasks=1)
     for task, pin in ((FIRST, C), (SECOND, C)):

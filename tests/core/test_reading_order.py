@@ -29,12 +29,10 @@ def named() -> set[str]:
 
 
 def test_every_file_that_it_names_is_there() -> None:
-    """Paths begin at `service/batonpass/`."""
     assert sorted(name for name in named() if not (SOURCES / name).is_file()) == []
 
 
 def test_it_names_every_file_that_a_decision_reaches() -> None:
-    """Whoever adds one says there what it is for."""
     code = "import sys, batonpass.core.decide; print(*(getattr(m, '__file__', None) for m in [*sys.modules.values()]), sep='\\n')"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -26,7 +26,6 @@ def assignments_of(scene: Scene) -> list[AssignmentChanged]:
 
 
 def test_no_assignment_gives_a_task_up_and_grants_one() -> None:
-    """Through joins, drains and leaves: an assignment that takes something grants nothing new."""
     relay = Relay(topology(12, stateless=5), num_standby_replicas=1, max_warmup_replicas=4)
     relay.step = COLD_LAG // 2
     relay.join("a", "b")
@@ -51,7 +50,6 @@ def test_no_assignment_gives_a_task_up_and_grants_one() -> None:
 
 
 def test_grants_wait_until_everything_revoked_is_confirmed() -> None:
-    """A member that was told to give up one task is granted another only once it has confirmed."""
     scene = Scene()
     scene.declare(topology(0, stateless=4))
     scene.join("a")
@@ -72,7 +70,6 @@ def test_grants_wait_until_everything_revoked_is_confirmed() -> None:
 
 
 def test_each_member_converges_alone() -> None:
-    """One member does not confirm; what concerns the others goes its way, and they go on with what they have."""
     scene = Scene()
     scene.declare(topology(0, stateless=6))
     for name in ("a", "b"):
@@ -91,7 +88,6 @@ def test_each_member_converges_alone() -> None:
 
 
 def test_a_warmup_is_promoted_in_place() -> None:
-    """The new owner's assignment has the task as active where it stood as warmup: it never gives its copy up."""
     relay = Relay(topology(2))
     relay.join("a")
     relay.play()
@@ -105,7 +101,6 @@ def test_a_warmup_is_promoted_in_place() -> None:
 
 
 def test_a_standby_that_becomes_a_warmup_or_back_is_only_renamed() -> None:
-    """A change of name between the two costs one assignment and no confirmation."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
     for name in ("a", "b", "c"):
@@ -122,7 +117,6 @@ def test_a_standby_that_becomes_a_warmup_or_back_is_only_renamed() -> None:
 
 
 def test_tokens_grow_with_every_grant_of_a_task() -> None:
-    """Whoever gets a task gets a token above every one before, its old owner included."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=100)
     scene.join("a")
@@ -137,7 +131,6 @@ def test_tokens_grow_with_every_grant_of_a_task() -> None:
 
 
 def test_the_final_position_of_the_old_owner_is_passed_to_the_new_one() -> None:
-    """Where the old owner stopped stands in the new one's grant as ``restore_to``."""
     scene = Scene()
     scene.declare(topology(0, stateless=2))
     scene.join("a")
@@ -153,7 +146,6 @@ def test_the_final_position_of_the_old_owner_is_passed_to_the_new_one() -> None:
 
 
 def test_nothing_is_granted_before_the_hold_on_grants_ends_and_then_everything() -> None:
-    """After the store lost commits (L3) grants wait one session timeout; revocations do not."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("a")
@@ -175,7 +167,6 @@ def test_nothing_is_granted_before_the_hold_on_grants_ends_and_then_everything()
 
 
 def test_a_full_member_takes_what_it_has_room_for_actives_first() -> None:
-    """``max_tasks`` holds for what is granted in one assignment too: actives, then standbys, then nothing more."""
     scene = Scene()
     scene.declare(topology(3), num_standby_replicas=1)
     scene.join("a", max_tasks=2)
@@ -189,7 +180,7 @@ def test_a_full_member_takes_what_it_has_room_for_actives_first() -> None:
 
 
 def test_of_more_than_a_member_has_room_for_it_is_granted_the_active() -> None:
-    """A standby that comes first in the order of tasks waits: the limit is for all that one assignment would grant."""
+    """The standby comes first in the order of tasks."""
     one, other = MemberId("m1"), MemberId("m2")
     group, soft = to_group(Snapshot(tasks=tasks(2), members=(member(one, max_tasks=1), member(other))))
     first, second = (group.tasks[TaskId(name)] for name in ("0_0", "0_1"))
@@ -207,7 +198,7 @@ def test_of_more_than_a_member_has_room_for_it_is_granted_the_active() -> None:
 
 
 def test_a_claim_of_a_suspected_member_that_stops_at_its_lease_is_not_waived() -> None:
-    """Only outputs that are fenced may be overtaken: with ``stop`` there is no suspicion, the lease is waited for."""
+    """Only fenced outputs may be overtaken: with ``stop`` there is no suspicion, and the lease is waited for."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
     scene.join("a", on_lease_lost=OnLeaseLost.STOP)
@@ -223,7 +214,6 @@ def test_a_claim_of_a_suspected_member_that_stops_at_its_lease_is_not_waived() -
 
 
 def test_assignments_list_tasks_in_their_order() -> None:
-    """Whatever led to them, the entries of an assignment stand by subtopology and partition."""
     relay = Relay(topology(12), num_standby_replicas=1, initial_rebalance_delay_ms=3_000)
     relay.join("a", "b")
     relay.play()

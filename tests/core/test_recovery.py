@@ -2,6 +2,7 @@
 
 import pytest
 from tests.core.scene import Scene, copy, restoring, running, topology
+from tests.core.scenes import settled
 
 from batonpass.core.answers import answer_to_poll
 from batonpass.core.errors import InvalidRequest, StaleMemberEpoch, UnknownGroup, UnknownMember
@@ -18,16 +19,6 @@ from batonpass.core.soft import Soft, TaskReport
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
 T0 = TaskId("0_0")
 SESSION_MS = 45_000
-
-
-def settled(members: int = 2, partitions: int = 2, **config: object) -> Scene:
-    """Return a settled scene."""
-    scene = Scene()
-    scene.declare(topology(partitions), **config)
-    for number in range(1, members + 1):
-        scene.join(f"m{number}")
-    scene.settle(60)
-    return scene
 
 
 def restore(scene: Scene, group: Group) -> None:
@@ -56,7 +47,6 @@ def lost_handover() -> tuple[Scene, TaskId]:
 
 
 def test_an_epoch_above_ours_is_proof_and_never_a_fence() -> None:
-    """A member that knows a later epoch is answered, not refused; an alarm is raised and grants are held."""
     scene = settled()
     epoch = scene.member("m1").epoch
     reply = scene.ok(Heartbeat(M1, 50, epoch + 7), Answer)
@@ -69,7 +59,6 @@ def test_an_epoch_above_ours_is_proof_and_never_a_fence() -> None:
 
 
 def test_a_token_above_ours_is_proof_as_well() -> None:
-    """A token that the log never gave shows that commits were lost, even where the epochs agree."""
     scene = settled()
     (task,) = scene.held("m1", Role.ACTIVE)
     known = scene.task(task).token
@@ -86,7 +75,6 @@ def test_a_token_above_ours_is_proof_as_well() -> None:
 
 
 def test_new_tokens_lie_above_whatever_was_lost() -> None:
-    """After lost commits every new token is above the highest reported, and above all that can have been lost."""
     scene = settled()
     highest = max(scene.task(task).token for task in scene.group.table.ids)
     (task,) = scene.held("m1", Role.ACTIVE)
@@ -105,7 +93,6 @@ def test_new_tokens_lie_above_whatever_was_lost() -> None:
 
 
 def test_what_members_run_is_adopted() -> None:
-    """The member that runs a task is its owner, whatever the surviving log says; the log's owner speaks first."""
     scene, task = lost_handover()
     lost_epoch = scene.member("m2").epoch + 3
     reply = scene.beat("m2", {task: running(token=2)}, epoch=lost_epoch)
@@ -125,7 +112,7 @@ def test_what_members_run_is_adopted() -> None:
 
 
 def test_what_a_live_owner_says_that_it_runs_is_not_taken_by_a_word() -> None:
-    """A member that makes up an epoch, and says that it runs what others run, gets nothing; the alarm is raised."""
+    """The other member makes up an epoch, and says that it runs the task."""
     scene = settled()
     (task,) = scene.held("m1", Role.ACTIVE)
     (own,) = scene.held("m2", Role.ACTIVE)
@@ -142,7 +129,7 @@ def test_what_a_live_owner_says_that_it_runs_is_not_taken_by_a_word() -> None:
 
 
 def test_two_that_run_each_other_s_tasks_do_not_wait_for_one_another() -> None:
-    """Two handovers were lost: each says that it runs what the log gives to the other, and both are believed."""
+    """Two handovers were lost with the commits."""
     scene = settled()
     (one,), (two,) = scene.held("m1", Role.ACTIVE), scene.held("m2", Role.ACTIVE)
     restore(scene, scene.group)
@@ -154,7 +141,7 @@ def test_two_that_run_each_other_s_tasks_do_not_wait_for_one_another() -> None:
 
 
 def test_who_never_speaks_is_waited_for_until_its_lease_is_over() -> None:
-    """The log's owner died with the commits: the member that runs its task goes on, untold, and then it is its own."""
+    """The log's owner died with the commits, and another member runs its task."""
     scene, task = lost_handover()
     began_ms = scene.now_ms
     while scene.now_ms < began_ms + SESSION_MS:
@@ -167,7 +154,6 @@ def test_who_never_speaks_is_waited_for_until_its_lease_is_over() -> None:
 
 
 def test_what_is_being_given_up_is_not_taken_by_a_word() -> None:
-    """A task that nobody has, and that its last owner says that it still runs, is not adopted by who claims it."""
     scene = settled(1)
     scene.join("m2")
     scene.obey("m2")
@@ -187,7 +173,6 @@ def test_what_is_being_given_up_is_not_taken_by_a_word() -> None:
 
 
 def test_who_was_fenced_is_waited_for_until_its_lease_is_over() -> None:
-    """A task that its fenced owner may be running until its lease is over is adopted by nobody before that."""
     scene = settled()
     (task,) = scene.held("m1", Role.ACTIVE)
     (own,) = scene.held("m2", Role.ACTIVE)
@@ -206,7 +191,7 @@ def test_who_was_fenced_is_waited_for_until_its_lease_is_over() -> None:
 
 
 def test_what_nobody_else_runs_is_adopted_under_a_token_of_its_own() -> None:
-    """No grant that was lost had a token that the log knows: whoever had that token must be fenced by the new one."""
+    """No lost grant had a token that the log knows: the new token must fence whoever had that one."""
     scene = settled()
     (task,) = scene.held("m1", Role.ACTIVE)
     last = scene.task(task).token
@@ -218,7 +203,6 @@ def test_what_nobody_else_runs_is_adopted_under_a_token_of_its_own() -> None:
 
 
 def test_nothing_is_granted_until_everybody_may_have_spoken() -> None:
-    """For one session timeout after the proof nothing is granted to anybody, not even what nobody has."""
     scene, task = lost_handover()
     scene.beat("m2", {task: running(token=2)}, epoch=9)
     until_ms = scene.group.grants_from_ms
@@ -236,7 +220,6 @@ def test_nothing_is_granted_until_everybody_may_have_spoken() -> None:
 
 
 def test_an_active_that_its_owner_does_not_run_is_taken_from_it() -> None:
-    """An active of the log that its owner has given up since is its no more, and free once it has confirmed that."""
     scene, task = lost_handover()
     kept: dict[str, TaskReport] = {one: running() for one in scene.group.table.ids if one != task}
     reply = scene.beat("m1", kept | {task: TaskReport("none", final_position=(("", 905),))}, epoch=9)
@@ -249,7 +232,6 @@ def test_an_active_that_its_owner_does_not_run_is_taken_from_it() -> None:
 
 
 def test_a_heartbeat_without_tasks_adopts_nothing_and_is_told_no_assignment() -> None:
-    """A member that is ahead and reports no tasks is asked for them, and is not told to hold anything before that."""
     scene, task = lost_handover()
     reply = scene.ok(Heartbeat(M1, 1, 9), Answer)
     assert (reply.assignment, reply.report, reply.member_epoch) == (None, "full", 9)
@@ -259,14 +241,14 @@ def test_a_heartbeat_without_tasks_adopts_nothing_and_is_told_no_assignment() ->
 
 
 def test_a_poll_is_not_answered_from_the_past() -> None:
-    """While a member's report is awaited, a long-poll behind the log's epoch waits on: that assignment may be old."""
+    """While a member's report is awaited, the assignment of the log may be old."""
     scene, _ = lost_handover()
     scene.do(Heartbeat(M1, 1, 9))
     assert answer_to_poll(scene.group, scene.soft, M1, 3) is None
 
 
 def test_everybody_is_asked_again() -> None:
-    """The proof of one member puts all reports of copies in doubt: each is asked for a full one."""
+    """The proof of one member puts all reports of copies in doubt."""
     scene = settled(3)
     scene.do(Heartbeat(M1, 50, scene.member("m1").epoch + 1))
     for name in ("m1", "m2", "m3"):
@@ -276,7 +258,6 @@ def test_everybody_is_asked_again() -> None:
 
 
 def test_a_second_proof_while_recovering_raises_no_tokens_again() -> None:
-    """Another member that is ahead within the hold extends it, and the floor of tokens stays what it is."""
     scene = settled(3)
     scene.do(Heartbeat(M1, 50, scene.member("m1").epoch + 1))
     floor = scene.group.tokens_from
@@ -288,7 +269,6 @@ def test_a_second_proof_while_recovering_raises_no_tokens_again() -> None:
 
 
 def test_members_that_know_no_more_keep_what_they_have() -> None:
-    """While one member is ahead, a member whose report agrees with the log keeps its assignment and goes on."""
     scene = settled()
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.do(Heartbeat(M1, 50, scene.member("m1").epoch + 1))
@@ -301,7 +281,6 @@ def test_members_that_know_no_more_keep_what_they_have() -> None:
 
 
 def test_a_member_whose_join_was_lost_is_a_proof_when_it_runs_something() -> None:
-    """An id that the log never saw, with actives at an epoch, shows that its join was lost: grants are held."""
     scene = settled(1)
     refused = scene.refused(Heartbeat(M3, 4, 5, {T0: running()}), UnknownMember)
     assert refused.action == "stop-and-rejoin"
@@ -319,7 +298,6 @@ def test_a_member_whose_join_was_lost_is_a_proof_when_it_runs_something() -> Non
     ids=["no tasks", "no actives", "no epoch"],
 )
 def test_an_unknown_member_that_runs_nothing_is_just_unknown(asked: Heartbeat) -> None:
-    """An unknown id without actives, or that never had an assignment, proves nothing."""
     scene = settled(1)
     version = scene.group.version
     scene.refused(asked, UnknownMember)
@@ -327,7 +305,6 @@ def test_an_unknown_member_that_runs_nothing_is_just_unknown(asked: Heartbeat) -
 
 
 def test_a_departed_member_that_still_runs_something_is_no_proof() -> None:
-    """An id that left is refused as gone; that it has not stopped yet does not show that commits were lost."""
     scene = settled(2)
     scene.do(Leave(M2))
     version = scene.group.version
@@ -337,7 +314,7 @@ def test_a_departed_member_that_still_runs_something_is_no_proof() -> None:
 
 
 def test_an_operator_may_say_that_commits_were_lost() -> None:
-    """``db recovered`` holds grants, raises the floor of tokens and asks everybody, without any other proof."""
+    """By ``db recovered``."""
     scene = settled()
     scene.ok(StoreRecovered(), Done)
     assert alarmed(scene)
@@ -349,7 +326,7 @@ def test_an_operator_may_say_that_commits_were_lost() -> None:
 
 
 def test_after_the_hold_a_report_adopts_nothing() -> None:
-    """Once the hold is over, what a member reports beyond its assignment is its mistake again, not the log's."""
+    """What a member reports beyond its assignment is then its own mistake, not the log's."""
     scene = settled()
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.do(StoreRecovered())
@@ -362,7 +339,6 @@ def test_after_the_hold_a_report_adopts_nothing() -> None:
 
 
 def test_a_task_that_the_member_was_told_to_give_up_is_not_adopted() -> None:
-    """A member that has not heard yet that it must give a task up does not get it back by still running it."""
     scene = settled(1)
     scene.join("m2")
     scene.obey("m2")
@@ -374,7 +350,6 @@ def test_a_task_that_the_member_was_told_to_give_up_is_not_adopted() -> None:
 
 
 def test_a_grant_not_heard_of_yet_stands() -> None:
-    """A member that does not run what it has been granted since the epoch it echoes has given up nothing."""
     scene = settled(2)
     (task,) = scene.held("m2", Role.ACTIVE)
     before = scene.member("m1").epoch
@@ -388,7 +363,6 @@ def test_a_grant_not_heard_of_yet_stands() -> None:
 
 
 def test_stale_epochs_are_stale_also_while_recovering() -> None:
-    """A member that falls back behind what it echoed is told so, recovery or not."""
     scene = settled()
     epoch = scene.member("m1").epoch
     scene.do(Heartbeat(M1, 50, epoch + 4, {}))
@@ -396,7 +370,6 @@ def test_stale_epochs_are_stale_also_while_recovering() -> None:
 
 
 def test_an_adopted_active_may_be_one_that_restores() -> None:
-    """A member that restores an active owns it as one that runs: what it reports next says how far it is."""
     scene, task = lost_handover()
     scene.beat("m1", {one: running() for one in scene.group.table.ids if one != task})
     scene.beat("m2", {task: restoring(500, token=2)}, epoch=9)
@@ -407,7 +380,7 @@ def test_an_adopted_active_may_be_one_that_restores() -> None:
 
 @pytest.mark.parametrize("told", ["epoch", "token"])
 def test_a_number_that_no_store_can_have_lost_is_refused(told: str) -> None:
-    """An epoch or token far beyond ours is a faulty client's: it changes nothing, and the member goes on as before."""
+    """An epoch or token far beyond ours is a faulty client's."""
     scene = Scene()
     scene.declare(topology(1))
     scene.join("m1")
@@ -424,7 +397,7 @@ def test_a_number_that_no_store_can_have_lost_is_refused(told: str) -> None:
 
 
 def test_nobody_is_told_to_stop_while_nothing_is_granted() -> None:
-    """Its target is caught up, but would be granted nothing for a session timeout: the owner goes on until then."""
+    """The target is caught up, but would be granted nothing for a session timeout."""
     scene = Scene()
     scene.declare(topology(2, stateless=1), acceptable_recovery_lag=100)
     scene.join("m1")

@@ -40,7 +40,6 @@ def reports_after(scene: Scene, item: Heartbeat) -> dict[TaskId, MeasuredReport]
 
 
 def test_the_same_words_change_nothing_but_when_the_member_was_heard() -> None:
-    """The answer is the ordinary one, the lease is renewed, and the reports stay the very same."""
     scene = at_rest()
     before = scene.soft
     scene.wait(3_000)
@@ -65,7 +64,6 @@ def test_the_same_words_change_nothing_but_when_the_member_was_heard() -> None:
     ],
 )
 def test_other_words_are_looked_into(reports: dict[str, TaskReport]) -> None:
-    """Another number, one task less, another task, another state, a state that is lost; what is the same is not."""
     scene = at_rest()
     scene.now_ms += 3_000
     found = reports_after(scene, heartbeat(scene, reports))
@@ -76,7 +74,6 @@ def test_other_words_are_looked_into(reports: dict[str, TaskReport]) -> None:
 
 
 def test_no_report_leaves_the_last_one_standing() -> None:
-    """A heartbeat without tasks renews the lease and says nothing of any copy."""
     scene = at_rest()
     before = dict(scene.soft.members[M1].reports)
     assert reports_after(scene, replace(heartbeat(scene), tasks=None)) == before
@@ -84,7 +81,7 @@ def test_no_report_leaves_the_last_one_standing() -> None:
 
 @pytest.mark.parametrize("report", [restoring(5), restoring(0), failed(), copy("standby", 11), copy("standby", None)])
 def test_what_time_decides_about_is_looked_into_each_time(report: TaskReport) -> None:
-    """Who restores, failed or is behind may get on or not: the same words later are news."""
+    """A task that restores, failed or is behind may get on or not: the same words later are news."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=10)
     scene.join("m1")
@@ -95,7 +92,6 @@ def test_what_time_decides_about_is_looked_into_each_time(report: TaskReport) ->
 
 
 def test_what_else_the_same_words_say_is_heard() -> None:
-    """An epoch echoed for the first time, a field that nobody knows, a pause, a changed config, a limit on tasks."""
     scene = at_rest()
     scene.ok(PauseRequest(), Done)
     named = scene.ok(heartbeat(scene, unknown_fields=("x",)), Answer).status
@@ -106,7 +102,6 @@ def test_what_else_the_same_words_say_is_heard() -> None:
 
 
 def test_the_same_words_under_a_new_epoch_confirm_what_was_revoked() -> None:
-    """What is not in the report is given up, as soon as the member echoes the epoch that told it to."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("m1")
@@ -126,7 +121,6 @@ def test_the_same_words_under_a_new_epoch_confirm_what_was_revoked() -> None:
 
 
 def test_a_broken_poll_is_forgotten_by_any_word() -> None:
-    """A suspicion ends with a heartbeat that repeats the last one as with any other."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("m1", on_lease_lost="continue")
@@ -139,7 +133,7 @@ def test_a_broken_poll_is_forgotten_by_any_word() -> None:
 
 
 def test_an_end_that_was_read_makes_the_same_words_news() -> None:
-    """When the coordinator read another end of a changelog, a copy's position means another lag."""
+    """A copy's position then means another lag."""
     scene = Scene()
     shape = Topology(1, (Subtopology("0", 1, changelog_topics=("store",)),))
     scene.declare(shape, num_standby_replicas=1, acceptable_recovery_lag=10)

@@ -39,7 +39,6 @@ def status(scene: Scene, report: TaskReport) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("field", ["positions", "end_offsets", "final_position"])
 def test_invented_changelogs_are_not_kept_and_are_named(field: str) -> None:
-    """Of thousands of topics that are no changelogs of the task nothing stays; the first few are named."""
     scene = scene_of("store")
     said = status(scene, running(**{field: (*INVENTED, *STORE)}))
     assert kept(scene) == running(**{field: STORE})
@@ -50,7 +49,6 @@ def test_invented_changelogs_are_not_kept_and_are_named(field: str) -> None:
 
 
 def test_who_says_it_again_is_told_again() -> None:
-    """A report that repeats the last one is bounded and answered like the first."""
     scene = scene_of("store")
     report = running(positions=(("old-store", 3), ("store", 7)))
     first = status(scene, report)
@@ -60,7 +58,6 @@ def test_who_says_it_again_is_told_again() -> None:
 
 
 def test_a_join_holds_no_more_than_a_heartbeat() -> None:
-    """State on disk of invented tasks and topics is not kept, and an instance with nothing else came without state."""
     scene = scene_of("store")
     on_disk = copy("none", None, positions=(*INVENTED, *STORE))
     unknown = {TaskId(f"9_{number}"): on_disk for number in range(1_000)}
@@ -74,7 +71,6 @@ def test_a_join_holds_no_more_than_a_heartbeat() -> None:
 
 
 def test_a_final_position_is_passed_on_without_invented_changelogs() -> None:
-    """Where an owner stopped goes into the log, and to the next owner: of the task's changelogs alone."""
     scene = scene_of("store")
     scene.join("m2")
     scene.obey("m2")
@@ -87,7 +83,6 @@ def test_a_final_position_is_passed_on_without_invented_changelogs() -> None:
 
 
 def test_a_changelog_without_a_name_is_the_only_one() -> None:
-    """A single position, under no topic, is kept whatever the topology names."""
     for changelogs in ((), ("store",), ("left", "right")):
         scene = scene_of(*changelogs)
         assert status(scene, running(positions=(("", 5),))) == []
@@ -95,7 +90,7 @@ def test_a_changelog_without_a_name_is_the_only_one() -> None:
 
 
 def test_changelogs_that_the_topology_does_not_name_are_few() -> None:
-    """Where the topology names none, a report may name a few; of more none counts: their lag would be too little."""
+    """Of more than those none counts: their lag would be too little."""
     scene = scene_of(policy=Policy(max_unnamed_changelogs=2))
     two: Positions = (("left", 1), ("right", 2))
     assert status(scene, running(positions=two, end_offsets=two)) == []
@@ -107,7 +102,6 @@ def test_changelogs_that_the_topology_does_not_name_are_few() -> None:
 
 
 def test_what_is_kept_of_a_member_does_not_grow_with_what_it_invents() -> None:
-    """However many topics a heartbeat names, as much stays of it as of an honest one."""
     scene = scene_of("left", "right")
     honest = running(positions=(("left", 1), ("right", 2)))
     reports = {T0: honest._replace(positions=(*honest.positions, *INVENTED)), TaskId("0_1"): running()}

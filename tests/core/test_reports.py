@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 
 import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
+from tests.core.scenes import settled
 
 from batonpass.core.decide import Decision
 from batonpass.core.errors import StaleMemberEpoch, TooLarge
@@ -20,19 +21,9 @@ M1, M2 = MemberId("m1"), MemberId("m2")
 T0 = TaskId("0_0")
 
 
-def settled(members: int = 1, partitions: int = 2, **config: object) -> Scene:
-    """Return a settled scene."""
-    scene = Scene()
-    scene.declare(topology(partitions), **config)
-    for number in range(1, members + 1):
-        scene.join(f"m{number}")
-    scene.settle(60)
-    return scene
-
-
 def moving() -> tuple[Scene, TaskId]:
     """Return a scene in which m1 was told, at epoch 3, to hand a task over to m2, and the task."""
-    scene = settled()
+    scene = settled(1)
     scene.join("m2")
     scene.obey("m2")
     (task,) = scene.member("m1").revoking
@@ -48,14 +39,12 @@ def said(scene: Scene, task: TaskId, report: TaskReport | None) -> dict[str, Tas
 
 
 def test_a_heartbeat_at_the_present_epoch_gets_no_assignment() -> None:
-    """Who has the current assignment is told nothing of it again."""
-    scene = settled()
+    scene = settled(1)
     reply = scene.ok(Heartbeat(M1, 50, scene.member("m1").epoch), Answer)
     assert (reply.seq, reply.member_epoch, reply.assignment) == (50, scene.member("m1").epoch, None)
 
 
 def test_a_heartbeat_below_the_present_epoch_gets_the_whole_assignment() -> None:
-    """From the highest epoch echoed to the current one everything is normal, and answered with the whole assignment."""
     scene, task = moving()
     reply = scene.ok(Heartbeat(M1, 50, 2), Answer)
     assert reply.assignment == scene.member("m1").assignment
@@ -64,8 +53,7 @@ def test_a_heartbeat_below_the_present_epoch_gets_the_whole_assignment() -> None
 
 
 def test_late_and_doubled_heartbeats_change_nothing() -> None:
-    """A ``seq`` at or below the last processed gets the present assignment, whatever epoch or tasks it says."""
-    scene = settled()
+    scene = settled(1)
     epoch = scene.member("m1").epoch
     scene.do(Heartbeat(M1, 50, epoch, {TaskId("0_0"): running(), TaskId("0_1"): running()}))
     group, reports = scene.group, scene.soft.members[M1].reports
@@ -82,7 +70,6 @@ def test_late_and_doubled_heartbeats_change_nothing() -> None:
 
 
 def test_an_epoch_below_one_that_was_echoed_is_stale() -> None:
-    """Below the highest epoch echoed so far is 409, without effect, and carries the answer to take."""
     scene, task = moving()
     scene.beat("m1", said(scene, task, running()), epoch=3)
     group = scene.group
@@ -97,7 +84,6 @@ def test_an_epoch_below_one_that_was_echoed_is_stale() -> None:
 
 
 def test_a_revocation_is_confirmed_only_at_its_epoch() -> None:
-    """A heartbeat from before the announcement confirms nothing, even when the task is not in it."""
     scene, task = moving()
     scene.beat("m1", said(scene, task, None), epoch=2)
     assert task in scene.member("m1").revoking
@@ -108,7 +94,6 @@ def test_a_revocation_is_confirmed_only_at_its_epoch() -> None:
 
 
 def test_a_heartbeat_without_tasks_confirms_nothing() -> None:
-    """Tasks left out stand as they were reported: nothing is given up by silence."""
     scene, task = moving()
     scene.beat("m1", said(scene, task, running()), epoch=3)
     scene.beat("m1", None, epoch=3)
@@ -117,7 +102,6 @@ def test_a_heartbeat_without_tasks_confirms_nothing() -> None:
 
 
 def test_a_task_still_running_is_not_given_up() -> None:
-    """As long as it is reported as active, a task is not released, at whatever epoch."""
     scene, task = moving()
     for state in (running(), restoring(5), failed(), running(lost=True)):
         scene.beat("m1", said(scene, task, state), epoch=3)
@@ -127,7 +111,6 @@ def test_a_task_still_running_is_not_given_up() -> None:
 
 @pytest.mark.parametrize("role", ["none", "standby", "warmup", None])
 def test_another_role_or_absence_gives_a_task_up(role: str | None) -> None:
-    """A task revoked as active is confirmed when it is absent or reported in another role."""
     scene, task = moving()
     scene.beat("m1", said(scene, task, None if role is None else copy(role)), epoch=3)
     assert scene.of(TaskReleased) == [TaskReleased(task, M1, at_ms=scene.now_ms)]
@@ -135,7 +118,6 @@ def test_another_role_or_absence_gives_a_task_up(role: str | None) -> None:
 
 
 def test_the_final_position_is_what_the_next_owner_restores_to() -> None:
-    """Where the last owner stopped is told to the next one with its grant, and forgotten once that runs."""
     scene, task = moving()
     scene.beat("m1", said(scene, task, TaskReport("none", final_position=(("", 905),))), epoch=3)
     grant = scene.grant("m2", task)
@@ -146,7 +128,7 @@ def test_the_final_position_is_what_the_next_owner_restores_to() -> None:
 
 
 def test_a_final_position_repeated_is_harmless() -> None:
-    """The final position is repeated until it is answered: saying it again, or late, changes nothing."""
+    """A member repeats its final position until it is answered."""
     scene, task = moving()
     final_position = said(scene, task, TaskReport("none", final_position=(("", 905),)))
     scene.beat("m1", final_position, epoch=3)
@@ -157,15 +139,13 @@ def test_a_final_position_repeated_is_harmless() -> None:
 
 
 def test_an_absent_assigned_task_is_not_started_yet() -> None:
-    """A task of the assignment that a report leaves out has not been started; it is not given up."""
-    scene = settled()
+    scene = settled(1)
     scene.beat("m1", {"0_0": running()})
     assert scene.owners() == {"0_0": "m1", "0_1": "m1"}
     assert not [record for record in scene.log if isinstance(record, TaskReleased)]
 
 
 def test_tasks_that_the_group_does_not_have_are_named_and_ignored() -> None:
-    """An unknown task in a report is ignored and named in the status; the rest of the report counts."""
     scene = Scene()
     scene.declare()
     scene.join("m1")
@@ -177,7 +157,6 @@ def test_tasks_that_the_group_does_not_have_are_named_and_ignored() -> None:
 
 
 def test_the_failure_of_an_unknown_task_is_nobodys() -> None:
-    """A failure reported of a task that the group does not have counts against nothing."""
     scene = Scene()
     scene.declare()
     scene.join("m1")
@@ -187,14 +166,12 @@ def test_the_failure_of_an_unknown_task_is_nobodys() -> None:
 
 
 def test_fields_unknown_to_the_coordinator_are_named() -> None:
-    """Fields of a newer client are named in the status of the answer."""
-    scene = settled()
+    scene = settled(1)
     reply = scene.ok(Heartbeat(M1, 50, scene.member("m1").epoch, None, ("mood",)), Answer)
     assert [code for code, _ in reply.status] == ["unknown-field"]
 
 
 def test_a_member_that_runs_what_it_may_not_is_shown_its_assignment() -> None:
-    """Who reports an active that it is not assigned is shown its assignment again, though its epoch is current."""
     scene = settled(2)
     (other,) = scene.held("m2", Role.ACTIVE)
     mine = {task: running() for task in scene.held("m1", Role.ACTIVE)}
@@ -205,7 +182,6 @@ def test_a_member_that_runs_what_it_may_not_is_shown_its_assignment() -> None:
 
 
 def test_states_of_actives_are_recorded_when_they_change() -> None:
-    """Restoring, running, failed and lost are facts of the log, each recorded once, with the detail of a failure."""
     scene = Scene()
     scene.declare(topology(1))
     scene.join("m1")
@@ -222,7 +198,6 @@ def test_states_of_actives_are_recorded_when_they_change() -> None:
 
 
 def test_a_report_from_before_a_grant_says_nothing_about_it() -> None:
-    """A heartbeat that has not seen the grant cannot speak of it, even if it names the task as active."""
     scene = settled(2, 2)
     (task,) = scene.held("m2", Role.ACTIVE)
     before = scene.member("m1").epoch
@@ -236,7 +211,6 @@ def test_a_report_from_before_a_grant_says_nothing_about_it() -> None:
 
 
 def test_lost_state_makes_its_holder_the_last_choice() -> None:
-    """An active that lost its state is revoked like any other, and a ready copy takes over when that is confirmed."""
     scene = settled(2, 2, num_standby_replicas=1)
     (task,) = scene.held("m1", Role.ACTIVE)
     standbys = {one: copy("standby") for one in scene.held("m1", Role.STANDBY)}
@@ -248,8 +222,7 @@ def test_lost_state_makes_its_holder_the_last_choice() -> None:
 
 
 def test_the_heartbeat_that_says_caught_up_moves_the_task() -> None:
-    """A warmup that caught up is acted upon in the very heartbeat that says so, not at the next look."""
-    scene = settled()
+    scene = settled(1)
     scene.join("m2")
     (task,) = scene.held("m2", Role.WARMUP)
     scene.beat("m2", {task: copy("warmup", 10_001)})
@@ -260,7 +233,6 @@ def test_the_heartbeat_that_says_caught_up_moves_the_task() -> None:
 
 
 def test_a_steady_heartbeat_writes_nothing() -> None:
-    """A heartbeat with nothing new in it touches its member's soft state alone: no record, no look at the group."""
     scene = settled(3, 9, num_standby_replicas=1)
     group = scene.group
     for _ in range(5):
@@ -273,7 +245,6 @@ def test_a_steady_heartbeat_writes_nothing() -> None:
 
 
 def test_a_heartbeat_reports_a_documented_most_of_tasks() -> None:
-    """More tasks than a heartbeat may report are refused (413), and nothing of it counts."""
     scene = Scene(policy=Policy(max_tasks_per_heartbeat=2))
     scene.declare()
     scene.join("m1")
@@ -286,7 +257,7 @@ def test_a_heartbeat_reports_a_documented_most_of_tasks() -> None:
 
 
 def test_a_refused_append_still_counts_as_heard() -> None:
-    """A heartbeat whose records could not be persisted renews the lease, and nothing else of it is kept (L5)."""
+    """The records of the heartbeat could not be persisted: it renews the lease and no more (L5)."""
     scene = Scene()
     scene.declare()
     scene.join("m1")
@@ -299,7 +270,6 @@ def test_a_refused_append_still_counts_as_heard() -> None:
 
 
 def test_a_member_confirms_several_revocations_at_once() -> None:
-    """One heartbeat may confirm everything that its epoch announced, each with its own final position."""
     scene = Scene()
     scene.declare(topology(6), max_warmup_replicas=10, max_warmups_per_member=10)
     scene.join("m1")
@@ -340,8 +310,8 @@ HAPPENS: dict[str, tuple[Input, ...]] = {
 
 @pytest.mark.parametrize("happens", HAPPENS)
 def test_what_is_known_of_a_member_is_kept_whatever_happens(happens: str) -> None:
-    """A field that is added to the soft state of members is lost nowhere, though nobody thought of it."""
-    scene = settled(partitions=1)
+    """No input may drop a field that a later version adds to the soft state of members."""
+    scene = settled(1, 1)
     known = scene.soft.members[M1]
     said_before = {field.name: getattr(known, field.name) for field in fields(known)}
     wider = MemberSoftOfALaterVersion(**said_before, later="kept")
@@ -354,7 +324,6 @@ def test_what_is_known_of_a_member_is_kept_whatever_happens(happens: str) -> Non
 
 
 def test_bytes_on_disk_are_added_up() -> None:
-    """What a member says of its disk is summed over its tasks; where it says nothing there is nothing to say."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("m1")

@@ -13,7 +13,6 @@ from batonpass.core.replies import Done
 from batonpass.core.room import ANY_NUMBER, DiskRoom, has_limits, room_on_disks
 from batonpass.core.soft import TaskReport
 from batonpass.core.step import plan_step
-from batonpass.core.view import View
 
 SIZE = 10
 
@@ -49,18 +48,12 @@ def scene_of(partitions: int, *, stateless: int = 0, **config: object) -> Scene:
     return scene
 
 
-def scene_view(scene: Scene) -> View:
-    """Return the group as it stands."""
-    return View(scene.group, scene.soft, scene.now_ms, scene.policy)
-
-
 def room(scene: Scene, name: str) -> DiskRoom:
     """Return the room of one member."""
     return room_on_disks(scene.group, scene.soft)[MemberId(name)]
 
 
 def test_a_member_takes_as_much_as_fits_on_its_disk() -> None:
-    """A newcomer gets as many tasks as fit, and the group rests; the others stay with who has them."""
     scene = scene_of(8)
     scene.join("m2", max_disk_bytes=2 * SIZE + 3)
     settle(scene)
@@ -73,7 +66,6 @@ def test_a_member_takes_as_much_as_fits_on_its_disk() -> None:
 
 
 def test_what_fits_nowhere_waits() -> None:
-    """Tasks whose owner is gone wait for room, with the reason, and start once somebody has it."""
     scene = scene_of(4)
     scene.join("m2", max_disk_bytes=SIZE)
     settle(scene)
@@ -90,7 +82,6 @@ def test_what_fits_nowhere_waits() -> None:
 
 
 def test_tasks_without_state_take_no_room() -> None:
-    """A member whose disk is full still gets what has no state."""
     scene = scene_of(4, stateless=4)
     scene.join("m2", max_disk_bytes=SIZE - 1)
     settle(scene)
@@ -99,7 +90,6 @@ def test_tasks_without_state_take_no_room() -> None:
 
 
 def test_standbys_take_room_like_actives() -> None:
-    """Copies beside the active count in full; what is lacking has nobody to take it."""
     scene = scene_of(4, num_standby_replicas=1)
     scene.join("m2", max_disk_bytes=3 * SIZE)
     settle(scene)
@@ -108,7 +98,7 @@ def test_standbys_take_room_like_actives() -> None:
 
 
 def test_state_that_is_there_takes_no_room_of_another() -> None:
-    """A worker that comes back to a disk that is as good as full gets what it has there."""
+    """A worker comes back to a disk that is full with its own state."""
     scene = scene_of(4)
     on_disk = {f"0_{number}": copy("none", 0, disk_bytes=SIZE) for number in range(2)}
     scene.join("m2", on_disk, max_disk_bytes=2 * SIZE)
@@ -118,7 +108,6 @@ def test_state_that_is_there_takes_no_room_of_another() -> None:
 
 
 def test_what_grows_beyond_the_limit_stays() -> None:
-    """State that outgrows its member's limit is no reason to move anything; nothing more goes there."""
     scene = scene_of(4)
     scene.join("m2", max_disk_bytes=5 * SIZE)
     settle(scene)
@@ -131,7 +120,7 @@ def test_what_grows_beyond_the_limit_stays() -> None:
 
 
 def test_a_copy_that_fits_no_more_is_not_begun() -> None:
-    """State that grew since the target was placed is held back in the step; the next look finds another target."""
+    """The state has grown since the target was placed."""
     scene = scene_of(6, max_warmup_replicas=1)
     scene.join("m2", max_disk_bytes=3 * SIZE)
     scene.tick(1_000)
@@ -139,7 +128,7 @@ def test_a_copy_that_fits_no_more_is_not_begun() -> None:
     assert len([task for task in scene.group.tasks.values() if task.target == "m2"]) == 3
     settle(scene, sizes=dict.fromkeys(scene.owners(), 2 * SIZE))
     assert scene.held("m2", Role.ACTIVE) == [first]
-    assert {entry.reason for entry in plan_step(scene_view(scene))[1]} == {Held.NO_CAPACITY}
+    assert {entry.reason for entry in plan_step(scene.view())[1]} == {Held.NO_CAPACITY}
     assert scene.group.next_probe_ms is not None
     scene.ok(ProbeRequest(), Done)
     assert scene.group.unsettled == {}
@@ -147,7 +136,7 @@ def test_a_copy_that_fits_no_more_is_not_begun() -> None:
 
 
 def test_what_is_promised_drives_out_nothing() -> None:
-    """A task that waits for a member whose disk is full meanwhile takes no running task's place, and goes elsewhere."""
+    """The disk of the next owner has become full meanwhile."""
     scene = scene_of(3)
     scene.join("m2", max_disk_bytes=2 * SIZE)
     settle(scene)
@@ -178,7 +167,6 @@ def test_the_largest_state_is_what_counts() -> None:
 
 @pytest.mark.parametrize(("limit", "more"), [(0, 0), (1, ANY_NUMBER)])
 def test_as_long_as_nobody_says_what_state_takes_any_number_fits(limit: int, more: int) -> None:
-    """Without a size there is nothing to reckon with but the limit itself."""
     scene = Scene()
     scene.declare(topology(4))
     scene.join("m1", max_disk_bytes=limit)
@@ -200,14 +188,13 @@ def test_after_a_start_nothing_more_is_given_before_a_member_has_spoken() -> Non
 
 
 def test_state_that_is_lost_is_not_there() -> None:
-    """A copy whose state is gone needs room like any other; its bytes count for as long as they are reported."""
+    """The bytes of a lost copy count for as long as they are reported."""
     scene = scene_of(2)
     scene.join("m2", {"0_0": copy("none", None, lost=True, disk_bytes=3)}, max_disk_bytes=SIZE)
     assert room(scene, "m2") == DiskRoom(frozenset(), 0)
 
 
 def test_a_pin_finds_no_room_on_a_full_disk() -> None:
-    """What is pinned where it does not fit stays where it is, with the reason."""
     scene = scene_of(2)
     scene.join("m2", max_disk_bytes=SIZE - 1)
     scene.ok(PinRequest(TaskId("0_0"), MemberId("m2")), Done)
@@ -219,7 +206,6 @@ def test_a_pin_finds_no_room_on_a_full_disk() -> None:
 
 
 def test_limits_of_both_kinds_are_limits() -> None:
-    """Whether anybody in a group takes only so much."""
     scene = scene_of(2)
     assert not has_limits(scene.group)
     scene.join("m2", max_disk_bytes=1)

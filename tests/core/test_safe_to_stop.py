@@ -47,7 +47,6 @@ class Relay:
 
 
 def test_the_only_member_is_never_safe_to_stop() -> None:
-    """Nobody could take over, neither the stateful nor the stateless task."""
     relay = Relay()
     relay.do(Join(M1))
     relay.beat(M1, 1)
@@ -55,7 +54,6 @@ def test_the_only_member_is_never_safe_to_stop() -> None:
 
 
 def test_a_caught_up_standby_makes_its_owner_safe_to_stop() -> None:
-    """While the standby is behind the owner is not safe, once it is caught up it is; the standby's holder always is."""
     relay = Relay()
     relay.do(Join(M1))
     relay.beat(M1, 1)
@@ -73,7 +71,6 @@ def test_a_caught_up_standby_makes_its_owner_safe_to_stop() -> None:
 
 
 def test_a_revocation_that_is_not_confirmed_is_waited_for() -> None:
-    """What a member was told to stop and may still run speaks against stopping it; a dropped copy does not."""
     relay = Relay()
     relay.do(Join(M1))
     member = relay.group.members[M1]

@@ -56,7 +56,7 @@ def goes(scene: Scene) -> list[str]:
 
 
 def test_what_was_read_counts_from_the_beginning_to_the_end_of_all_changelogs() -> None:
-    """Without a beginning the whole counts; a task of which a changelog was not read is not known."""
+    """Without a beginning the whole counts; 0 is a size that is not known."""
     scene = stage(3, ("left", "right"))
     assert sizes(scene) == [0, 0, 0]
     read(
@@ -70,7 +70,7 @@ def test_what_was_read_counts_from_the_beginning_to_the_end_of_all_changelogs() 
 
 
 def test_what_members_report_counts_where_nothing_was_read() -> None:
-    """The farthest end that a report implies: position and lag, or the lag alone; what was read goes before that."""
+    """The farthest end that a report implies: position and lag, or the lag alone."""
     scene = stage(4)
     positions = (("", 300),)
     say(scene, _0_0=restoring(positions=positions, end_offsets=(("", 450),)), _0_1=restoring(70))
@@ -82,7 +82,6 @@ def test_what_members_report_counts_where_nothing_was_read() -> None:
 
 @pytest.mark.parametrize("small", ["0_0", "0_1"])
 def test_of_two_tasks_that_are_otherwise_equal_the_one_with_little_state_moves(small: str) -> None:
-    """A join moves the one that restores less, as the coordinator read it, whichever comes first in order."""
     scene = stage()
     large = {"0_0": "0_1", "0_1": "0_0"}[small]
     ends = {("log", int(task[-1])): end for task, end in ((small, 900_000), (large, 800_000))}
@@ -92,7 +91,6 @@ def test_of_two_tasks_that_are_otherwise_equal_the_one_with_little_state_moves(s
 
 @pytest.mark.parametrize("small", ["0_0", "0_1"])
 def test_without_kafka_what_members_report_decides_alike(small: str) -> None:
-    """Positions that an owner reports say how much there is."""
     scene = stage()
     ends = dict.fromkeys(("0_0", "0_1"), 500000) | {small: 400_000}
     say(scene, **{f"_{task}": running(positions=(("", end),), end_offsets=(("", end),)) for task, end in ends.items()})
@@ -112,7 +110,6 @@ def test_the_smaller_half_moves_and_another_size_later_moves_nothing() -> None:
 
 
 def test_a_snapshot_carries_sizes_so_that_its_plan_is_the_groups() -> None:
-    """What a plan says would move is what then moves."""
     scene = stage(4)
     read(scene, {("log", partition): 1_000 * (4 - partition) for partition in range(4)})
     snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
@@ -134,14 +131,13 @@ def lags(scene: Scene) -> dict[str, int]:
 
 
 def test_the_grant_of_a_warmup_tells_what_there_is_to_restore() -> None:
-    """Without any state that is the whole changelog, as it was read; of nothing else that is granted it is told."""
     scene = stage(4)
     read(scene, {("log", partition): 1_000 * (4 - partition) for partition in range(4)}, {("log", 3): 600})
     assert lags(scene) == {"0_2": 2_000, "0_3": 400}
 
 
 def test_where_nothing_was_read_the_grant_tells_what_the_owner_reports() -> None:
-    """Its position is where the changelog ends; a task of which it says nothing is not known."""
+    """The position of a running owner is where the changelog ends."""
     scene = stage(4)
     ends = {f"_0_{partition}": 1_000 * (4 - partition) for partition in range(3)}
     say(scene, **{name: running(positions=(("", end),), end_offsets=(("", end),)) for name, end in ends.items()})
@@ -149,7 +145,7 @@ def test_where_nothing_was_read_the_grant_tells_what_the_owner_reports() -> None
 
 
 def test_of_state_on_disk_the_grant_tells_how_far_it_is_behind() -> None:
-    """What was read says more than there is left to do."""
+    """The whole changelog, as it was read, is more than there is left to do."""
     scene = stage(2)
     read(scene, {("log", 0): 50_000, ("log", 1): 50_000})
     scene.change(acceptable_recovery_lag=10)
@@ -161,7 +157,7 @@ def test_of_state_on_disk_the_grant_tells_how_far_it_is_behind() -> None:
 
 
 def test_of_a_member_that_has_not_said_what_it_has_nothing_is_told() -> None:
-    """It may have all of it on its disk."""
+    """The member may have all of it on its disk."""
     scene = stage(2)
     read(scene, {("log", 0): 50_000, ("log", 1): 50_000})
     scene.join("m2")

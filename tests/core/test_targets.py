@@ -31,14 +31,9 @@ TASK = TaskId("0_0")
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 
 
-def look(scene: Scene) -> View:
-    """Return the group of a scene as the deciding files see it."""
-    return View(scene.group, scene.soft, scene.now_ms, scene.policy)
-
-
 def request(scene: Scene) -> PlacementRequest:
     """Return what placement would be asked now."""
-    return build_request(look(scene))
+    return build_request(scene.view())
 
 
 def targets(scene: Scene) -> dict[str, str | None]:
@@ -47,7 +42,6 @@ def targets(scene: Scene) -> dict[str, str | None]:
 
 
 def test_a_settled_group_is_asked_for_as_it_stands() -> None:
-    """At rest the request says who has what, and binds, prefers and avoids nothing."""
     scene = Scene()
     scene.declare(topology(3), num_standby_replicas=1)
     for name in ("a", "b"):
@@ -65,7 +59,6 @@ def test_a_settled_group_is_asked_for_as_it_stands() -> None:
 
 
 def test_a_move_under_way_is_told_with_its_warmup() -> None:
-    """A task on its way has its target as the previous one, and says that a warmup runs there."""
     relay = Relay(topology(2))
     relay.step = 1
     relay.join("a")
@@ -80,7 +73,6 @@ def test_a_move_under_way_is_told_with_its_warmup() -> None:
 
 
 def test_a_handover_under_way_is_bound_to_its_heir() -> None:
-    """A task whose revocation was sent belongs to its next owner, whatever else placement would like."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=100)
     scene.join("a")
@@ -95,7 +87,7 @@ def test_a_handover_under_way_is_bound_to_its_heir() -> None:
 
 
 def test_a_target_that_was_bound_is_placed_anew_before_the_group_rests() -> None:
-    """Stateless tasks wait for a lease, their next owners chosen; who joins meanwhile gets its share later."""
+    """The tasks wait for a lease, their next owners chosen, when c joins: c gets its share later."""
     scene = Scene()
     scene.declare(topology(0, stateless=6), session_timeout_ms=10_000)
     for name in ("a", "b"):
@@ -114,7 +106,6 @@ def test_a_target_that_was_bound_is_placed_anew_before_the_group_rests() -> None
 
 
 def test_the_place_of_an_instance_that_restarts_is_kept() -> None:
-    """While an instance is on its way back its tasks stay its own, and others that join take none of them."""
     relay = Relay(topology(4), initial_rebalance_delay_ms=3_000, num_standby_replicas=1)
     for name in ("a", "b"):
         relay.join(name, instance_id=InstanceId(f"i-{name}"))
@@ -128,7 +119,6 @@ def test_the_place_of_an_instance_that_restarts_is_kept() -> None:
 
 
 def test_what_nobody_can_read_keeps_its_target() -> None:
-    """No copy of a free task can be read: a join does not draw its target away."""
     scene = Scene()
     scene.declare(topology(2), num_standby_replicas=1, acceptable_recovery_lag=100)
     for name in ("a", "b"):
@@ -147,7 +137,6 @@ def test_what_nobody_can_read_keeps_its_target() -> None:
 
 
 def test_a_member_where_the_warmup_stalled_is_the_last_choice() -> None:
-    """Its warmth is that of what nobody can judge, the move there is no longer preferred, and another is pointed to."""
     relay = Relay(topology(1), warmup_stall_timeout_ms=3_000)
     relay.join("a")
     relay.play()
@@ -189,7 +178,6 @@ def test_a_stall_is_looked_around_also_while_another_task_has_no_owner() -> None
 
 
 def test_a_pause_does_not_bind_a_task_that_nobody_has() -> None:
-    """Paused: moves under way are bound to where they go, and a task without an owner is nobody's move."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=100)
     scene.join("a")
@@ -206,7 +194,6 @@ def test_a_pause_does_not_bind_a_task_that_nobody_has() -> None:
 
 
 def test_a_pause_keeps_the_moves_that_are_under_way_and_adds_none() -> None:
-    """Paused in mid-move: a probe neither drops the warmup nor begins another move, and a resume lets it go on."""
     relay = Relay(topology(6), max_warmup_replicas=1)
     relay.step = COLD_LAG // 20
     relay.join("a")
@@ -240,7 +227,6 @@ def test_a_pause_keeps_the_moves_that_are_under_way_and_adds_none() -> None:
 
 
 def test_a_pin_binds_its_task_and_no_other() -> None:
-    """A pinned task belongs to its member, also against balance, as long as the pin stands and the member is here."""
     scene = Scene()
     scene.declare(topology(4))
     for name in ("a", "b"):
@@ -257,7 +243,6 @@ def test_a_pin_binds_its_task_and_no_other() -> None:
 
 
 def test_state_on_disk_counts_by_its_lag_for_a_task_without_an_owner_and_as_a_start_for_one_that_runs() -> None:
-    """On disk: as good as a copy where nobody runs the task; where somebody does, colder than what is being tailed."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=100, rebalance_batch_ms=1_000)
     scene.join("a")
@@ -279,7 +264,6 @@ def test_state_on_disk_counts_by_its_lag_for_a_task_without_an_owner_and_as_a_st
 
 
 def test_differences_are_what_changed_and_nothing_else() -> None:
-    """The record of a target names the tasks that differ from the one before, in order, each with all of its target."""
     scene = Scene()
     scene.declare(topology(6))
     scene.join("a")
@@ -290,12 +274,11 @@ def test_differences_are_what_changed_and_nothing_else() -> None:
     assert list(placed.changes) == changed
     assert set(placed.changes.values()) == {(B, (), "")}
     assert (placed.moves, placed.lower_bound) == (3, 3)
-    view, asked = look(scene), request(scene)
+    view, asked = scene.view(), request(scene)
     assert target_changes(view, asked, place(asked)) == {}
 
 
 def test_no_target_has_a_member_twice() -> None:
-    """A task that waits and runs on a draining member has no standby there, nor one beside a bound owner."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
     for name in ("a", "b"):
@@ -313,13 +296,12 @@ def test_no_target_has_a_member_twice() -> None:
 
 
 def test_a_bound_owner_is_no_standby_of_its_own() -> None:
-    """What placement says of a task that is bound to one of its standbys is recorded without that standby."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1)
     for name in ("a", "b"):
         scene.join(name)
     scene.settle()
-    view, asked = look(scene), request(scene)
+    view, asked = scene.view(), request(scene)
     said = place(asked)
     owner = said.owner[0]
     twice = Placed(
@@ -335,7 +317,6 @@ def test_a_bound_owner_is_no_standby_of_its_own() -> None:
 
 
 def test_a_group_that_cannot_be_placed_says_why() -> None:
-    """Partition counts unknown, or nobody there: no target, and the reason."""
     scene = Scene()
     scene.declare(Topology(1, (Subtopology("0", None, source_topics=("in",)),)))
     scene.join("a")
@@ -348,7 +329,6 @@ def test_a_group_that_cannot_be_placed_says_why() -> None:
 
 
 def test_a_second_look_at_an_unanswered_epoch_records_that_it_is_answered() -> None:
-    """A change that leads to the same target makes no generation, and the group epoch counts as answered."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("a")
@@ -363,7 +343,7 @@ def test_a_second_look_at_an_unanswered_epoch_records_that_it_is_answered() -> N
 
 
 def test_a_stall_of_a_member_that_runs_the_task_by_now_says_nothing() -> None:
-    """It stalled as a warmup and has the task since by a takeover: as its owner it is what it is."""
+    """The member stalled as a warmup, and owns the task since by a takeover."""
     scene = Scene()
     scene.declare(topology(1))
     scene.join("a")

@@ -15,7 +15,6 @@ def weights(named: dict[str, float]) -> dict[TaskId, float]:
 
 
 def test_the_table_lists_tasks_by_subtopology_and_partition() -> None:
-    """Whatever order the parts are declared in, the table holds their tasks in order, with their traits."""
     parts = (
         Subtopology("10", 1, stateful=False, weight=2.0, epoch=4),
         Subtopology("b", 1, epoch=3),
@@ -31,7 +30,6 @@ def test_the_table_lists_tasks_by_subtopology_and_partition() -> None:
 
 
 def test_a_task_weighs_what_is_said_of_it_alone() -> None:
-    """Every other task of the subtopology weighs what the subtopology says."""
     parts = (Subtopology("0", 3, weight=2.0, task_weights=weights({"0_1": 5.0, "0_7": 9.0})), Subtopology("1", 2))
     table = build_table(Topology(1, parts))
     assert dict(zip(table.ids, table.weight, strict=True)) == {
@@ -45,7 +43,6 @@ def test_a_task_weighs_what_is_said_of_it_alone() -> None:
 
 
 def test_weights_of_tasks_that_are_not_there_are_refused_by_path() -> None:
-    """A weight names a task of its own subtopology, by its one id, within the partitions that are declared."""
     foreign = weights({"0_0": 2.0, "0_2": 2.0, "1_0": 2.0, "0_01": 2.0})
     with pytest.raises(InvalidTopology) as refused:
         next_topology(Topology(), Topology(1, (Subtopology("0", 2, task_weights=foreign), Subtopology("1", 2))))
@@ -58,7 +55,6 @@ def test_weights_of_tasks_that_are_not_there_are_refused_by_path() -> None:
 
 
 def test_a_partition_that_kafka_is_still_to_have_may_be_weighed() -> None:
-    """Where partitions are left out their number may grow, and the weight is there before its task."""
     part = Subtopology("0", source_topics=("orders",), task_weights=weights({"0_2": 4.0}))
     topology = with_partitions(next_topology(Topology(), Topology(1, (part,))), {"orders": 2})
     assert build_table(topology).weight == (1.0, 1.0)
@@ -66,7 +62,6 @@ def test_a_partition_that_kafka_is_still_to_have_may_be_weighed() -> None:
 
 
 def test_a_weight_of_a_task_is_a_change_of_its_part_under_any_epoch() -> None:
-    """As a weight of the part is: the epoch need not grow, and the other parts keep theirs."""
     before = next_topology(Topology(), Topology(1, (Subtopology("0", 2), Subtopology("1", 2))))
     heavy = weights({"0_1": 3.0})
     wanted = (Subtopology("0", 2, task_weights=heavy), Subtopology("1", 2))
@@ -77,13 +72,11 @@ def test_a_weight_of_a_task_is_a_change_of_its_part_under_any_epoch() -> None:
 
 
 def test_a_part_without_known_partitions_has_no_tasks() -> None:
-    """Until the partition count of its source topics is known, a subtopology has no tasks."""
     assert build_table(Topology(1, (Subtopology("0"),))) is EMPTY_TABLE
     assert build_table(Topology()) is EMPTY_TABLE
 
 
 def test_a_topology_is_ready_when_every_partition_count_is_known() -> None:
-    """A topology is ready with at least one part and every count known; otherwise it says what is missing, by name."""
     known, unknown = Subtopology("0", 3), Subtopology("1", source_topics=("orders", "users"))
     assert is_ready(Topology(1, (known,)))
     assert why_not_ready(Topology(1, (known,))) == ""
@@ -95,7 +88,7 @@ def test_a_topology_is_ready_when_every_partition_count_is_known() -> None:
 
 
 def test_parts_that_stay_as_they_are_keep_their_epoch() -> None:
-    """Only what is new or changed carries the new epoch, so that old programs keep what they know."""
+    """So old programs keep what they know."""
     before = next_topology(Topology(), Topology(1, (Subtopology("0", 2), Subtopology("1", 2))))
     after = next_topology(
         before, Topology(2, (Subtopology("2", 1), Subtopology("1", 2, weight=3.0), Subtopology("0", 2)))
@@ -106,13 +99,11 @@ def test_parts_that_stay_as_they_are_keep_their_epoch() -> None:
 
 
 def test_more_partitions_are_no_new_program() -> None:
-    """A part that only grows keeps its epoch: members need no new program for a new partition."""
     before = next_topology(Topology(), Topology(1, (Subtopology("0", 2),)))
     assert next_topology(before, Topology(5, (Subtopology("0", 3),))) == Topology(5, (Subtopology("0", 3, epoch=1),))
 
 
 def test_partitions_left_out_stay_as_known() -> None:
-    """A declaration that leaves the count out keeps what is known of a part."""
     before = next_topology(Topology(), Topology(1, (Subtopology("0", 2),)))
     assert next_topology(before, Topology(1, (Subtopology("0"),))) == before
     unknown = next_topology(Topology(), Topology(1, (Subtopology("0"),)))
@@ -120,7 +111,6 @@ def test_partitions_left_out_stay_as_known() -> None:
 
 
 def test_fewer_partitions_are_refused_by_path() -> None:
-    """A part cannot lose partitions; each that would is named by its place in the declaration."""
     before = next_topology(Topology(), Topology(1, (Subtopology("0", 4), Subtopology("1", 4))))
     with pytest.raises(InvalidTopology) as refused:
         next_topology(before, Topology(2, (Subtopology("1", 5), Subtopology("0", 3))))
@@ -129,7 +119,6 @@ def test_fewer_partitions_are_refused_by_path() -> None:
 
 
 def test_an_epoch_that_goes_back_is_refused() -> None:
-    """A topology epoch below the present one is refused; the same epoch again is accepted."""
     before = next_topology(Topology(), Topology(3, (Subtopology("0", 1),)))
     assert next_topology(before, before) == before
     with pytest.raises(InvalidTopology) as refused:
@@ -138,7 +127,6 @@ def test_an_epoch_that_goes_back_is_refused() -> None:
 
 
 def test_partition_counts_are_the_highest_of_the_source_topics() -> None:
-    """A part has as many partitions as the widest of its source topics, never fewer than before."""
     parts = (
         Subtopology("0", None, source_topics=("a", "b")),
         Subtopology("1", 5, source_topics=("a",)),

@@ -23,14 +23,13 @@ def difference(name: str, text: str) -> str:
 
 @pytest.mark.parametrize("path", transcripts(), ids=lambda path: path.stem)
 def test_a_transcript_comes_out_as_it_is_written(path: Path) -> None:
-    """What the core decides, step by step, is what people have read and found right."""
+    """What is written is what people have read and found right."""
     found = difference(path.name, path.read_text())
     if found:
         pytest.fail(found, pytrace=False)
 
 
 def test_a_transcript_that_comes_out_otherwise_is_shown_line_by_line() -> None:
-    """A line that is no longer true is shown beside the one that is, and what to do about it."""
     text = (FOLDER / "warm-handover.txt").read_text()
     found = difference("warm-handover.txt", text.replace("token 2", "token 9", 1))
     assert [line for line in found.splitlines() if line.startswith(("-m2", "+m2"))] == [
@@ -42,13 +41,12 @@ def test_a_transcript_that_comes_out_otherwise_is_shown_line_by_line() -> None:
 
 @pytest.mark.parametrize("line", ["> m1 wonders", "> m1 says: 0_0 somehow"])
 def test_a_line_that_the_notation_does_not_know_is_refused(line: str) -> None:
-    """A misspelt line does not pass for one that changes nothing."""
+    """A misspelt line must not pass for one that changes nothing."""
     with pytest.raises(UnclearLine):
         play(f"> given 1 tasks on m1\n{line}\n")
 
 
 def test_every_record_has_words() -> None:
-    """Whatever a log may hold can be told in a transcript."""
     lines = (FIXTURES / "records-v1.jsonl").read_text().splitlines()
     stored = [json.loads(line) for line in lines]
     records = [
@@ -63,6 +61,5 @@ def test_every_record_has_words() -> None:
 
 
 def test_the_index_names_every_transcript() -> None:
-    """The folder's README has a line for each."""
     index = (FOLDER / "README.md").read_text()
     assert [path.name for path in transcripts() if f"[{path.stem}]({path.name})" not in index] == []

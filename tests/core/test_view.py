@@ -11,14 +11,8 @@ from batonpass.core.lag import Readiness
 from batonpass.core.model import PauseScope, Role, Stall, Subtopology
 from batonpass.core.reasons import Held
 from batonpass.core.soft import TaskReport
-from batonpass.core.view import View
 
 A, B = MemberId("a"), MemberId("b")
-
-
-def look(scene: Scene) -> View:
-    """Return the group of a scene as the deciding files see it."""
-    return View(scene.group, scene.soft, scene.now_ms, scene.policy)
 
 
 def two() -> Scene:
@@ -33,11 +27,10 @@ def two() -> Scene:
 
 
 def test_who_is_away_is_not_here() -> None:
-    """A member that restarts keeps its place, and is nobody to hand anything to; neither is nobody."""
     scene = two()
-    assert look(scene).present_member(A) is scene.member("a")
+    assert scene.view().present_member(A) is scene.member("a")
     scene.do(Leave(A, restart=True))
-    view = look(scene)
+    view = scene.view()
     assert view.present_member(A) is None
     assert view.present_member(None) is None
     assert view.present_member(MemberId("never")) is None
@@ -45,9 +38,8 @@ def test_who_is_away_is_not_here() -> None:
 
 
 def test_load_is_the_weight_of_stateful_actives_by_capacity() -> None:
-    """Stateless tasks and copies do not count; the sum is divided by the member's capacity."""
     scene = two()
-    view = look(scene)
+    view = scene.view()
     for name, capacity in (("a", 2.0), ("b", 1.0)):
         weights = [3.0 if task[0] == "2" else 1.0 for task in scene.held(name, Role.ACTIVE) if task[0] != "1"]
         assert view.load(MemberId(name)) == sum(weights) / capacity
@@ -55,23 +47,21 @@ def test_load_is_the_weight_of_stateful_actives_by_capacity() -> None:
 
 
 def test_a_task_that_left_the_topology_is_no_load() -> None:
-    """What a member still holds of a removed subtopology weighs nothing."""
     scene = two()
     scene.change(topology(2, stateless=2, epoch=2))
-    view = look(scene)
+    view = scene.view()
     assert view.load(A) * 2.0 + view.load(B) <= 2.0
 
 
 def test_holders_are_the_copies_beside_the_active() -> None:
-    """Standbys and warmups with their roles, and never the owner."""
     scene = two()
     task = scene.task("0_0")
-    assert look(scene).holders(task) == {task.standbys[0]: Role.STANDBY}
-    assert task.owner not in look(scene).holders(task)
+    assert scene.view().holders(task) == {task.standbys[0]: Role.STANDBY}
+    assert task.owner not in scene.view().holders(task)
 
 
 def test_state_on_disk_is_what_nobody_gave_a_member_to_tail() -> None:
-    """Reported with role none, not lost, not in the assignment, by a member that is here: in the order of members."""
+    """Reported with role none, not lost, not in the assignment, by a member that is here."""
     scene = Scene()
     scene.declare(topology(2), acceptable_recovery_lag=10)
     scene.join("a")
@@ -79,16 +69,15 @@ def test_state_on_disk_is_what_nobody_gave_a_member_to_tail() -> None:
     scene.join("c", {"0_0": copy("none", 700)})
     scene.join("b", {"0_0": copy("none", 900), "0_1": copy("none", None, lost=True)}, instance_id=InstanceId("i"))
     tailed = {(task, name) for name in "bc" for task in scene.member(name).assignment}
-    view = look(scene)
+    view = scene.view()
     expected = [name for name in ("b", "c") if ("0_0", name) not in tailed]
     assert list(view.on_disk(TaskId("0_0"))) == expected
     assert list(view.on_disk(TaskId("0_1"))) == []
     scene.do(Leave(B, restart=True))
-    assert B not in look(scene).on_disk(TaskId("0_0"))
+    assert B not in scene.view().on_disk(TaskId("0_0"))
 
 
 def test_a_copy_is_read_through_the_members_last_report() -> None:
-    """What was said of a copy is what is known of it."""
     scene = two()
     task = scene.task("0_0")
     standby = task.standbys[0]
@@ -96,14 +85,13 @@ def test_a_copy_is_read_through_the_members_last_report() -> None:
     for one, grant in scene.member(standby).assignment.items():
         reports[one] = running() if grant.role is Role.ACTIVE else copy(grant.role, 5_000)
     scene.beat(standby, reports)
-    found = look(scene).copy(task, standby)
+    found = scene.view().copy(task, standby)
     assert (found.readiness, found.lag) == (Readiness.BEHIND, 5_000)
 
 
 def test_a_stall_lasts_until_its_instant() -> None:
-    """A member on which a warmup came no closer is not tried before the instant that was set, and is at it."""
     scene = two()
-    view = look(scene)
+    view = scene.view()
     task = scene.task("0_0")._replace(stalls=(Stall(B, scene.now_ms + 1),))
     assert view.is_stalled(task, B)
     assert not view.is_stalled(task, A)
@@ -120,15 +108,13 @@ def test_a_stall_lasts_until_its_instant() -> None:
     ],
 )
 def test_a_pause_holds_what_its_scope_says(scope: PauseScope, draining: bool, held: Held | None) -> None:  # noqa: FBT001
-    """A pause of balance lets drains go on; one of everything holds them too; without either nothing is held."""
     scene = two()
-    assert look(scene).why_moves_are_held(for_balance=not draining) is None
+    assert scene.view().why_moves_are_held(for_balance=not draining) is None
     scene.do(PauseRequest(scope))
-    assert look(scene).why_moves_are_held(for_balance=not draining) == held
+    assert scene.view().why_moves_are_held(for_balance=not draining) == held
 
 
 def test_a_storm_holds_balance_and_lets_drains_go_on() -> None:
-    """Too many members vanished: moves for balance stop."""
     scene = Scene()
     scene.declare(topology(4), max_lost_share=0.3)
     for name in ("a", "b", "c"):
@@ -138,5 +124,5 @@ def test_a_storm_holds_balance_and_lets_drains_go_on() -> None:
         scene.tick(1_000)
         scene.obey("c")
     assert scene.group.storm_since_ms is not None
-    assert look(scene).why_moves_are_held(for_balance=True) is Held.STORM
-    assert look(scene).why_moves_are_held(for_balance=False) is None
+    assert scene.view().why_moves_are_held(for_balance=True) is Held.STORM
+    assert scene.view().why_moves_are_held(for_balance=False) is None

@@ -28,12 +28,10 @@ def snapshot() -> Snapshot:
 
 
 def test_nothing_to_imagine_is_the_snapshot_itself() -> None:
-    """Without a change the snapshot comes back equal."""
     assert imagine(snapshot(), WhatIf(), max_members=2) == snapshot()
 
 
 def test_newcomers_get_names_that_are_free() -> None:
-    """As many join as were asked for, each kind with its own profile, none under the id of a member."""
     before = Snapshot(members=(SnapshotMember(MemberId("join-2")),))
     kinds = (Newcomers(capacity=4.0, count=2), Newcomers())
     after = imagine(before, WhatIf(join=kinds), max_members=10)
@@ -43,7 +41,6 @@ def test_newcomers_get_names_that_are_free() -> None:
 
 
 def test_whoever_leaves_is_gone_from_targets_pins_and_revocations() -> None:
-    """Nothing in the snapshot names a member that would not be there."""
     after = imagine(snapshot(), WhatIf(leave=(M2,)), max_members=2)
     assert [one.id for one in after.members] == [M1]
     assert after.pins == {TASKS[0]: M1}
@@ -52,7 +49,6 @@ def test_whoever_leaves_is_gone_from_targets_pins_and_revocations() -> None:
 
 
 def test_draining_and_settings_take_their_place() -> None:
-    """The members named drain, the others do not; settings are laid over those of the group."""
     change = WhatIf(drain=(M1,), config={"num_standby_replicas": 1})
     after = imagine(snapshot(), change, max_members=2)
     assert [one.draining for one in after.members] == [True, False]
@@ -60,7 +56,6 @@ def test_draining_and_settings_take_their_place() -> None:
 
 
 def test_what_cannot_be_is_refused_with_every_fault() -> None:
-    """Strangers, names given twice, too many members and impossible settings are refused by path and reason."""
     strangers = WhatIf(leave=(M1, MemberId("m8")), drain=(MemberId("m9"),))
     with pytest.raises(InvalidRequest) as refused:
         imagine(snapshot(), strangers, max_members=2)
@@ -76,7 +71,6 @@ def test_what_cannot_be_is_refused_with_every_fault() -> None:
 
 
 def test_balance_is_weight_per_capacity_of_those_who_stay() -> None:
-    """Heavier tasks and smaller members count more; a draining member does not count; no member is no load."""
     assert balance_now(snapshot()) == Balance(2.0, 2.0)
     after = imagine(snapshot(), WhatIf(join=(Newcomers(capacity=2.0),)), max_members=3)
     plan = plan_snapshot(after, Policy())

@@ -38,11 +38,7 @@ WITH = config(num_standby_replicas=1)
 
 
 def test_01_a_running_owner_keeps_its_tasks_while_another_warms_up() -> None:
-    """Nine tasks run on c1, c2 stands by at lag 10, c3 is new: Kafka lets four leave c1 for c2 although none is for it.
-
-    Ours moves to c2, which is caught up, exactly what c2 is to have for good, warms up what c3 is to have, and takes
-    nothing else from c1: each task that leaves its running owner does so once.
-    """
+    """Kafka lets four tasks leave c1 for c2 although none is for it; ours moves what c2 is to have for good."""
     settings = config(acceptable_recovery_lag=11, num_standby_replicas=1)
     clients = [client("c1", runs=NINE), client("c2", stands_by=dict.fromkeys(NINE, 10)), client("c3")]
     made = plan(clients, NINE, settings=settings)
@@ -55,11 +51,7 @@ def test_01_a_running_owner_keeps_its_tasks_while_another_warms_up() -> None:
 
 
 def test_02_an_unbounded_acceptable_lag_moves_everything_at_once() -> None:
-    """Kafka: without a bound on the lag every client counts as caught up, and 6/6/6 copies are reached at once.
-
-    Ours: every *readable copy* counts as caught up; what has no copy yet gets one first, as a standby or a warmup, and
-    is handed over with its first report. Nobody restores while the task stands still.
-    """
+    """Kafka then counts every client as caught up, ours every readable copy; c3 has none that is tailed yet."""
     settings = config(acceptable_recovery_lag=LAG_UNBOUNDED, max_warmup_replicas=1, num_standby_replicas=1)
     had = everywhere(COLD, NINE)
     clients = [client("c1", runs=NINE), client("c2", stands_by=dict.fromkeys(NINE, COLD)), client("c3", disk=had)]
@@ -72,7 +64,6 @@ def test_02_an_unbounded_acceptable_lag_moves_everything_at_once() -> None:
 
 @pytest.mark.parametrize("capacity", [1, 3, 9], ids=["03 one thread", "04 threads divide", "08 threads equal tasks"])
 def test_equally_cold_tasks_are_spread_evenly(capacity: int) -> None:
-    """Nine tasks, three clients, all equally cold: three each, even in every subtopology, as in Kafka."""
     clients = [client(name, disk=everywhere(10, NINE), capacity=capacity) for name in ("c1", "c2", "c3")]
     made = plan(clients, NINE, settings=STRICT)
     assert counts(made) == aims(made) == [3, 3, 3]
@@ -81,27 +72,23 @@ def test_equally_cold_tasks_are_spread_evenly(capacity: int) -> None:
 
 
 def test_05_clients_that_do_not_divide_the_tasks() -> None:
-    """Nine tasks over two clients: five and four, as in Kafka."""
     made = plan([client(name, disk=everywhere(10, NINE)) for name in ("c1", "c2")], NINE, settings=STRICT)
     assert sorted(counts(made)) == [4, 5]
     assert counts(made) == aims(made)
 
 
 def test_06_uneven_threads_get_uneven_shares() -> None:
-    """Six tasks over one, two and three threads: one, two and three tasks, as in Kafka."""
     tasks = grid(2, 3)
     clients = [client(f"c{threads}", disk=everywhere(10, tasks), capacity=threads) for threads in (1, 2, 3)]
     assert counts(plan(clients, tasks, settings=STRICT)) == [1, 2, 3]
 
 
 def test_07_more_clients_than_tasks_leaves_one_empty() -> None:
-    """Two tasks over three clients: one has nothing, as in Kafka."""
     made = plan([client(name, disk=everywhere(10, PAIR)) for name in ("c1", "c2", "c3")], PAIR, settings=STRICT)
     assert sorted(counts(made)) == [0, 1, 1]
 
 
 def test_09_balance_over_threads_needs_both_newcomers() -> None:
-    """Four tasks warm on c1 alone, five threads each: both newcomers get warm-ups within the budget, as in Kafka."""
     settings = config(acceptable_recovery_lag=0)
     clients = [client("c1", runs=FOUR, capacity=5), client("c2", capacity=5), client("c3", capacity=5)]
     made = plan(clients, FOUR, settings=settings)
@@ -111,10 +98,7 @@ def test_09_balance_over_threads_needs_both_newcomers() -> None:
 
 
 def test_10_warm_newcomers_take_over_at_once() -> None:
-    """c2 is caught up on 0_1 and c3 on 1_0: both are handed over in this very step, as in Kafka, and that is all.
-
-    In Kafka lag 0 is enough; ours wants a copy that is being tailed while the owner runs, so the newcomers stand by.
-    """
+    """In Kafka lag 0 is enough; ours wants a copy that is tailed while the owner runs."""
     settings = config(acceptable_recovery_lag=0)
     clients = [
         client("c1", runs=FOUR, capacity=5),
@@ -129,13 +113,11 @@ def test_10_warm_newcomers_take_over_at_once() -> None:
 
 
 def test_11_unequal_clients_are_balanced_by_threads() -> None:
-    """Nine tasks over six and three threads: six and three, as in Kafka."""
     clients = [client("c1", disk=everywhere(10, NINE), capacity=6), client("c2", disk=everywhere(10, NINE), capacity=3)]
     assert counts(plan(clients, NINE, settings=STRICT)) == [6, 3]
 
 
 def test_12_an_active_that_nobody_had_is_placed() -> None:
-    """One client, a stateful and a stateless task: it gets both, no standby, and nothing is to come, as in Kafka."""
     made = plan([client("c1", disk={"0_0": 0})], ["0_0"], stateless=["0_1"], settings=WITH)
     assert active(made, "c1") == ["0_0", "0_1"]
     assert counts(made, "standby") == [0]
@@ -143,18 +125,13 @@ def test_12_an_active_that_nobody_had_is_placed() -> None:
 
 
 def test_13_a_standby_that_nobody_had_is_placed() -> None:
-    """c1 runs the only task, both have its state: c2 stands by, as in Kafka."""
     made = plan([client("c1", runs=["0_0"]), client("c2", disk={"0_0": 0})], ["0_0"], settings=WITH)
     assert active(made, "c1") == ["0_0"]
     assert standby(made, "c2") == ["0_0"]
 
 
 def test_14_a_task_goes_to_the_caught_up_client_and_stays_there() -> None:
-    """c1 is 500 behind, c2 has it all. Kafka gives c2 the task for now and warms c1 up, to move it back later.
-
-    Its own test remarks that this is not the best route. Ours gives c2 the stateful and c1 the stateless task, and
-    that is all: no warm-up, no second move.
-    """
+    """Kafka gives c2 the task and warms c1 up to move it back, which its own test calls not the best route."""
     clients = [client("c1", disk={"0_0": 500}), client("c2", disk={"0_0": 0})]
     made = plan(clients, ["0_0"], stateless=["0_1"])
     assert active(made, "c2") == ["0_0"]
@@ -164,11 +141,7 @@ def test_14_a_task_goes_to_the_caught_up_client_and_stays_there() -> None:
 
 
 def test_15_with_nobody_caught_up_the_most_caught_up_takes_over() -> None:
-    """Lags none, 1000 and 500, one standby: the client at 500 gets the task, as in Kafka, the one at 1000 stands by.
-
-    Kafka's ideal is c1, so c1 warms up in order to take the task later. Ours makes the warmest client the goal itself:
-    one copy less, one handover less.
-    """
+    """Kafka's ideal is c1, which it warms up to move the task again; ours makes the warmest client the goal."""
     clients = [client("c1"), client("c2", disk={"0_0": 1_000}), client("c3", disk={"0_0": 500})]
     made = plan(clients, ["0_0"], settings=WITH)
     assert active(made, "c3") == ["0_0"]
@@ -177,7 +150,6 @@ def test_15_with_nobody_caught_up_the_most_caught_up_takes_over() -> None:
 
 
 def test_16_standbys_of_stateful_tasks_are_placed() -> None:
-    """Two tasks, each warm on one client: each runs where it is warm and stands by on the other, as in Kafka."""
     clients = [client("c1", disk={"0_0": 0, "0_1": COLD}), client("c2", disk={"0_0": COLD, "0_1": 0})]
     made = plan(clients, PAIR, settings=WITH)
     assert (active(made, "c1"), standby(made, "c1")) == (["0_0"], ["0_1"])
@@ -185,7 +157,6 @@ def test_16_standbys_of_stateful_tasks_are_placed() -> None:
 
 
 def test_17_stateless_tasks_have_no_standbys() -> None:
-    """Two stateless tasks, standbys wanted: one active each and no copy, as in Kafka."""
     made = plan([client("c1"), client("c2")], [], stateless=PAIR, settings=WITH)
     assert counts(made) == [1, 1]
     assert counts(made, "standby") == counts(made, "warmup") == [0, 0]
@@ -193,7 +164,6 @@ def test_17_stateless_tasks_have_no_standbys() -> None:
 
 
 def test_18_warm_ups_are_made_although_no_standbys_are_wanted() -> None:
-    """c1 runs both tasks, c2 is new: c1 goes on with both, c2 warms up exactly one, as in Kafka."""
     made = plan([client("c1", runs=PAIR), client("c2")], PAIR)
     assert active(made, "c1") == PAIR
     assert len(warmup(made, "c2")) == 1
@@ -202,7 +172,6 @@ def test_18_warm_ups_are_made_although_no_standbys_are_wanted() -> None:
 
 
 def test_19_no_more_warm_ups_than_the_budget() -> None:
-    """Four tasks on c1, a budget of one: c2 warms up exactly one, as in Kafka; ours says why the other waits."""
     made = plan([client("c1", runs=FOUR), client("c2")], FOUR, settings=config(max_warmup_replicas=1))
     assert active(made, "c1") == FOUR
     assert len(warmup(made, "c2")) == 1
@@ -211,7 +180,6 @@ def test_19_no_more_warm_ups_than_the_budget() -> None:
 
 
 def test_20_a_warm_up_and_a_standby_of_a_task_are_never_on_one_client() -> None:
-    """Four tasks on c1, one standby wanted, a budget of one: c2 stands by for all and has each once, as in Kafka."""
     settings = config(max_warmup_replicas=1, num_standby_replicas=1)
     made = plan([client("c1", runs=FOUR), client("c2")], FOUR, settings=settings)
     assert active(made, "c1") == FOUR
@@ -220,7 +188,6 @@ def test_20_a_warm_up_and_a_standby_of_a_task_are_never_on_one_client() -> None:
 
 
 def test_21_too_few_clients_for_a_standby() -> None:
-    """One client, a standby wanted: it runs both tasks and nothing is to come, as in Kafka."""
     made = plan([client("c1", runs=PAIR)], PAIR, settings=WITH)
     assert active(made, "c1") == PAIR
     assert made.at_rest
@@ -228,7 +195,7 @@ def test_21_too_few_clients_for_a_standby() -> None:
 
 
 def test_22_a_lone_client_restores_what_nobody_has() -> None:
-    """One client that has nothing: it gets both tasks cold, as in Kafka; ours looks on until they run."""
+    """As in Kafka; ours looks on until the tasks run."""
     made = plan([client("c1", disk=everywhere(COLD, PAIR))], PAIR, settings=WITH)
     assert active(made, "c1") == PAIR
     assert counts(made, "standby") == [0]
@@ -236,7 +203,6 @@ def test_22_a_lone_client_restores_what_nobody_has() -> None:
 
 
 def test_23_standbys_are_free_and_warm_ups_are_not() -> None:
-    """Four tasks on c1, two cold newcomers, one standby wanted: each task has a standby, at most two copies more."""
     made = plan([client("c1", runs=FOUR), client("c2"), client("c3")], FOUR, settings=WITH)
     assert active(made, "c1") == FOUR
     assert sum(counts(made, "standby")) == 4
@@ -245,10 +211,6 @@ def test_23_standbys_are_free_and_warm_ups_are_not() -> None:
 
 
 def test_24_stateless_tasks_fill_the_gaps() -> None:
-    """c1 has all state: c2 gets the three stateless tasks while it warms up its share, as in Kafka.
-
-    In the end two stateful tasks run on each client, and the stateless ones level the sum.
-    """
     stateless = ["2_0", "2_1", "2_2"]
     made = plan([client("c1", runs=FOUR), client("c2")], FOUR, stateless=stateless, settings=WITH)
     assert set(FOUR) <= set(active(made, "c1"))
@@ -259,11 +221,7 @@ def test_24_stateless_tasks_fill_the_gaps() -> None:
 
 
 def test_25_a_client_with_few_threads_is_not_given_more_than_its_share() -> None:
-    """Nine tasks warm everywhere, threads 100, 50 and 1: Kafka gives every client a task (6/2/1).
-
-    The quotas are 5.96, 2.98 and 0.06 tasks, and ours keeps each client between the floor and the ceiling of its own.
-    One task on one thread would be 17 times the load per thread of the others, which no rule asks for.
-    """
+    """Kafka: 6/2/1. The quotas are 5.96, 2.98 and 0.06 tasks; ours keeps to the floor or ceiling of each."""
     clients = [
         client(name, disk=everywhere(0, NINE), capacity=threads)
         for name, threads in (("c1", 100), ("c2", 50), ("c3", 1))
@@ -274,7 +232,7 @@ def test_25_a_client_with_few_threads_is_not_given_more_than_its_share() -> None
 
 
 def test_26_what_ran_well_is_left_alone() -> None:
-    """0_0 and 0_2 on c1, 0_1 and 0_3 on c2: unchanged in Kafka, as that split is its ideal by chance. In ours too."""
+    """Kafka leaves this split alone as well, which is its ideal by chance."""
     tasks = grid(1, 4)
     made = plan([client("c1", runs=["0_0", "0_2"]), client("c2", runs=["0_1", "0_3"])], tasks)
     assert made.moves == 0
@@ -282,21 +240,19 @@ def test_26_what_ran_well_is_left_alone() -> None:
 
 
 def test_26b_another_balanced_split_is_left_alone_too() -> None:
-    """0_0 and 0_1 on c1, 0_2 and 0_3 on c2: as balanced, and Kafka reshuffles it (D2). Ours leaves it alone."""
+    """Kafka reshuffles this split (D2)."""
     made = plan([client("c1", runs=["0_0", "0_1"]), client("c2", runs=["0_2", "0_3"])], grid(1, 4))
     assert made.moves == 0
     assert made.at_rest
 
 
 def test_27_stateless_tasks_alone_need_no_second_look() -> None:
-    """Four stateless tasks over two clients: level at once, no standbys, nothing to come, as in Kafka."""
     made = plan([client("c1"), client("c2")], [], stateless=grid(1, 4), settings=WITH)
     assert counts(made) == [2, 2]
     assert not made.probing_needed
 
 
 def test_28_a_warm_up_needs_a_second_look() -> None:
-    """Both tasks on c1: one warm-up on c2, and something is to come, as in Kafka."""
     made = plan([client("c1", runs=PAIR), client("c2")], PAIR)
     assert counts(made, "warmup") == [0, 1]
     assert made.probing_needed
@@ -306,7 +262,6 @@ def test_28_a_warm_up_needs_a_second_look() -> None:
     "threads", [(7, 7, 7), (2, 2, 2), (1, 2, 3), (3, 3, 3)], ids=["29 ample", "30 short", "31 uneven", "32 all on one"]
 )
 def test_stateless_tasks_are_balanced(threads: tuple[int, int, int]) -> None:
-    """Seven stateless tasks: actives per thread differ by at most one, whoever had them before, as in Kafka."""
     stateless = grid(1, 7)
     had = stateless if threads == (3, 3, 3) else []
     clients = [client(f"c{n}", runs=had if n == 0 else (), capacity=count) for n, count in enumerate(threads)]
@@ -318,10 +273,7 @@ def test_stateless_tasks_are_balanced(threads: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_33_random_groups_are_valid_and_balanced(seed: int) -> None:
-    """Fifty clients of up to three threads, sixty topics of three partitions: valid and balanced, as in Kafka.
-
-    Kafka's balance is one task per thread; ours is the floor or the ceiling of each client's quota.
-    """
+    """Kafka's balance is one task per thread; ours is the floor or the ceiling of each client's quota."""
     rng = random.Random(seed)
     tasks = grid(60, 3)
     clients = []
@@ -335,7 +287,7 @@ def test_33_random_groups_are_valid_and_balanced(seed: int) -> None:
 
 
 def test_34_tags_without_a_rule_change_nothing() -> None:
-    """With a traffic cost of zero Kafka's rack strategy changes nothing. In ours tags that no rule names are idle."""
+    """Kafka's case is its rack strategy with a traffic cost of zero."""
     bare = [client(f"c{n}", disk={NINE[n]: 0}) for n in range(3)]
     tagged = [client(f"c{n}", disk={NINE[n]: 0}, tags={"zone": str(n)}) for n in range(3)]
     assert plan(tagged, NINE, settings=WITH) == plan(bare, NINE, settings=WITH)

@@ -1,4 +1,7 @@
-"""Kafka's tests of convergence, movement and scale: the same groups, with our bounds beside Kafka's."""
+"""Kafka's tests of convergence, movement and scale: the same groups, with our bounds beside Kafka's.
+
+Where a case says nothing else, ours does as Kafka does.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ TRIO = grid(1, 3)
 
 
 def test_one_client_with_one_task_of_each_kind_rests_at_once() -> None:
-    """One client, one stateful, one stateless task: one round in Kafka; in ours the round in which it restores."""
+    """Kafka: one round. Ours is the round in which the task is restored."""
     relay = Relay(topology(1, stateless=1))
     relay.join("m1")
     assert relay.play() == 1
@@ -43,10 +46,7 @@ def test_one_client_with_one_task_of_each_kind_rests_at_once() -> None:
 
 
 def test_a_second_client_gets_its_half_in_fewer_rounds_than_kafka_allows() -> None:
-    """Seven stateless and eleven stateful tasks, one client and then two: Kafka allows six rounds, ours needs four.
-
-    Five tasks move, two at a time, and the last round is the one in which the last of them starts.
-    """
+    """Kafka allows six rounds. Five tasks move, two at a time, and the last of them starts in the fourth."""
     relay = Relay(topology(11, stateless=7), max_warmup_replicas=2)
     relay.join("m1")
     relay.play()
@@ -60,11 +60,7 @@ def test_a_second_client_gets_its_half_in_fewer_rounds_than_kafka_allows() -> No
 
 
 def test_dropping_one_client_after_the_other_needs_no_warm_ups() -> None:
-    """Seven clients, eleven stateless and thirteen stateful tasks, one client after the other gone.
-
-    Kafka allows eight rounds each. Ours needs the one in which the lost tasks are restored where they belong: nothing
-    else moves.
-    """
+    """Kafka allows eight rounds each; ours needs the one in which the lost tasks are restored."""
     relay = Relay(topology(13, stateless=11), initial_rebalance_delay_ms=3_000)
     relay.join(*(f"m{number}" for number in range(7)))
     relay.play()
@@ -87,10 +83,7 @@ happenings = st.lists(st.tuples(st.sampled_from(["drop", "add", "return"]), st.i
 def test_random_perturbations_converge_within_our_bound(
     cluster: int, stateless: int, stateful: int, data: st.DataObject, events: list[tuple[str, int]]
 ) -> None:
-    """Clients come, go and return with old state: Kafka allows 2 (stateful + stateful x standbys) rounds an event.
-
-    Ours keeps to moves by budget, plus two: the bound of L9, with moved standbys counted as moves.
-    """
+    """Kafka allows 2 (stateful + stateful x standbys) rounds an event; ours is L9's bound, moved standbys included."""
     budget = data.draw(st.integers(1, stateful), label="max_warmup_replicas")
     standbys = data.draw(st.integers(0, cluster), label="num_standby_replicas")
     relay = Relay(
@@ -127,7 +120,6 @@ def _aims(relay: Relay, task: TaskId) -> set[MemberId]:
 
 
 def test_movement_with_everybody_caught_up_there_is_none() -> None:
-    """All three clients caught up on all three tasks: no movement, as in Kafka."""
     others = {one: {task: 0 for task in TRIO if task != one} for one in TRIO}
     clients = [client(f"c{n}", runs=[one], stands_by=others[one]) for n, one in enumerate(TRIO)]
     made = plan(clients, TRIO, settings=config(num_standby_replicas=2))
@@ -136,17 +128,13 @@ def test_movement_with_everybody_caught_up_there_is_none() -> None:
 
 
 def test_movement_with_nobody_caught_up_there_is_none() -> None:
-    """Nobody has any of the three tasks: each is restored where it belongs, without a warm-up, as in Kafka."""
     made = plan([client(f"c{n}") for n in range(3)], TRIO)
     assert counts(made) == aims(made) == [1, 1, 1]
     assert counts(made, "warmup") == [0, 0, 0]
 
 
 def test_movement_where_others_are_caught_up_they_get_the_tasks() -> None:
-    """Each task is caught up on one client and meant, by Kafka, for another: two movements, with warm-ups to go back.
-
-    Ours makes the caught-up client the goal: three tasks, three owners, no warm-up, nothing to come but the first run.
-    """
+    """Kafka moves each task twice, with a warm-up to go back; ours makes the caught-up client the goal."""
     clients = [client(f"c{n}", disk={TRIO[(n + 1) % 3]: 0}) for n in range(3)]
     made = plan(clients, TRIO, settings=config(max_warmup_replicas=100))
     assert [active(made, f"c{n}") for n in range(3)] == [[TRIO[1]], [TRIO[2]], [TRIO[0]]]
@@ -154,10 +142,7 @@ def test_movement_where_others_are_caught_up_they_get_the_tasks() -> None:
 
 
 def test_movement_where_all_are_behind_the_most_caught_up_get_the_tasks() -> None:
-    """Lags of 10,000, 20,000 and 30,000, turned by one from client to client: each task goes to the least of its lags.
-
-    So does Kafka, and warms up its ideal owners besides.
-    """
+    """So does Kafka, which warms up its ideal owners besides."""
     lags = (10_000, 20_000, 30_000)
     clients = [client(f"c{n}", disk={task: lags[(n + at) % 3] for at, task in enumerate(TRIO)}) for n in range(3)]
     made = plan(clients, TRIO)
@@ -166,10 +151,6 @@ def test_movement_where_all_are_behind_the_most_caught_up_get_the_tasks() -> Non
 
 
 def test_movement_with_a_budget_of_one_the_first_in_order_is_funded() -> None:
-    """Three tasks on one client, two are to go, a budget of one: the first by order warms up, as in Kafka.
-
-    The other is held back, and says so.
-    """
     clients = [client("c0", runs=TRIO), client("c1"), client("c2")]
     made = plan(clients, TRIO, settings=config(max_warmup_replicas=1))
     assert made.moves == 2
@@ -181,10 +162,7 @@ def test_movement_with_a_budget_of_one_the_first_in_order_is_funded() -> None:
 
 
 def test_movement_to_a_caught_up_standby_uses_no_slot() -> None:
-    """Kafka with no warm-ups at all: a caught-up standby swaps with the owner. In ours too, with every slot taken.
-
-    0_0 runs beside its standby, 0_2 warms up and has the only slot: the roles of 0_0 are swapped all the same.
-    """
+    """Kafka's case allows no warm-up at all; here 0_2 has the only slot."""
     clients = [
         client("c0", runs=["0_0", "0_1", "0_2", "0_3"]),
         client("c1", stands_by=dict.fromkeys(["0_0", "0_1"], 0)),
@@ -210,10 +188,7 @@ SIZES = [
 def test_large_groups_are_placed_whole_and_then_rest(
     partitions: int, clients: int, threads: int, standbys: int
 ) -> None:
-    """Kafka's four large groups: every task and standby has a place, counts are level, a second look changes nothing.
-
-    Kafka gives each of the two assignments 120 seconds; what ours cost is the benchmark's subject.
-    """
+    """Kafka's four large groups. It allows 120 seconds a placement; what ours costs is the benchmark's subject."""
     tasks = grid(1, partitions)
     members = [client(f"c{number:04}", capacity=threads) for number in range(clients)]
     settings_ = config(num_standby_replicas=standbys)
@@ -239,7 +214,6 @@ def _settled(member: SnapshotMember, roles: object) -> SnapshotMember:
 
 
 def test_disk_state_that_is_equally_good_everywhere_does_not_clump() -> None:
-    """A group that comes back whole with copies of everything everywhere is placed as evenly as an empty one."""
     tasks = grid(4, 6)
     made = plan([client(f"c{n}", disk=everywhere(0, tasks)) for n in range(4)], tasks)
     for name in range(4):

@@ -21,7 +21,6 @@ def rows(name: str, letter: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(("name", "letter", "count"), RECORDS)
 def test_every_row_is_there_and_names_a_test(name: str, letter: str, count: int) -> None:
-    """Every defect and invariant has its row, and every row names a test."""
     found = rows(name, letter)
     assert list(found) == [f"{letter}{number}" for number in range(1, count + 1)]
     assert [row for row, text in found.items() if not _NAMED.search(text)] == []
@@ -29,7 +28,6 @@ def test_every_row_is_there_and_names_a_test(name: str, letter: str, count: int)
 
 @pytest.mark.parametrize(("name", "letter"), [record[:2] for record in RECORDS])
 def test_every_test_that_a_record_names_exists(name: str, letter: str) -> None:
-    """A record that names a test which is gone would claim what nobody shows."""
     for text in rows(name, letter).values():
         for path, function in _NAMED.findall(text):
             tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))

@@ -25,7 +25,7 @@ def test_a_ready_copy_is_acted_upon_when_it_says_so_and_not_by_the_interval() ->
 
 
 def test_a_raised_acceptable_lag_promotes_without_a_restart() -> None:
-    """Held while the bound is too small; raised in the group's settings, the same copies are ready at once (D27)."""
+    """In Kafka no setting changes at run time (D27)."""
     scene = Scene()
     scene.declare(topology(2), acceptable_recovery_lag=0)
     scene.join("a")
@@ -42,7 +42,6 @@ def test_a_raised_acceptable_lag_promotes_without_a_restart() -> None:
 
 
 def test_two_joiners_share_one_slot_and_nobody_restores_as_an_owner() -> None:
-    """Three tasks, a budget of one, two joiners: one warm-up at a time, both finish, no active ever restores."""
     relay = Relay(topology(3), max_warmup_replicas=1)
     relay.join("a")
     relay.play()
@@ -56,7 +55,6 @@ def test_two_joiners_share_one_slot_and_nobody_restores_as_an_owner() -> None:
 
 
 def test_a_joiner_that_goes_again_leaves_the_owner_running() -> None:
-    """Scale-in while warming: the unwanted warm-up is gone with its member, and the owner never stops."""
     relay = Relay(topology(2))
     relay.join("a")
     relay.play()
@@ -70,7 +68,7 @@ def test_a_joiner_that_goes_again_leaves_the_owner_running() -> None:
 
 
 def test_the_least_budget_is_one_so_that_no_move_is_cold_by_setting() -> None:
-    """The broker's draft lets a budget of 0 turn warm-ups off, and the move restores it all; ours refuses it."""
+    """In the broker's draft a budget of 0 turns warm-ups off, and a move restores everything."""
     scene = Scene()
     scene.declare(topology(2))
     scene.change(max_warmup_replicas=0)
@@ -78,7 +76,7 @@ def test_the_least_budget_is_one_so_that_no_move_is_cold_by_setting() -> None:
 
 
 def test_many_joins_at_once_make_one_generation() -> None:
-    """A storm of joins within the batch makes one target; the first into an empty group waits longer (KIP-1263)."""
+    """The first join into an empty group waits longer (KIP-1263)."""
     scene = Scene()
     scene.declare(topology(20), initial_rebalance_delay_ms=3_000, rebalance_batch_ms=50)
     for number in range(5):
@@ -97,7 +95,7 @@ def test_many_joins_at_once_make_one_generation() -> None:
 
 
 def test_a_joiner_has_stateless_work_at_once() -> None:
-    """A newcomer is not left with copies alone (D28): its share of the stateless tasks needs no warming."""
+    """In Kafka a newcomer may have standbys alone for a long time (D28)."""
     relay = Relay(topology(4, stateless=4))
     relay.join("a")
     relay.play()
@@ -109,7 +107,7 @@ def test_a_joiner_has_stateless_work_at_once() -> None:
 
 
 def test_a_leavers_tasks_go_to_their_standbys() -> None:
-    """The goal is chosen among those that stand by already (D23): no needless copy beside one that is nearly ready."""
+    """Kafka makes a needless copy beside a standby that is nearly ready (D23)."""
     relay = Relay(topology(4), num_standby_replicas=1, initial_rebalance_delay_ms=3_000)
     relay.join("a", "b", "c", "d")
     relay.play()

@@ -12,7 +12,6 @@ from batonpass.core.lag import Readiness
 from batonpass.core.model import Role, Subtopology, Topology
 from batonpass.core.records import AssignmentChanged
 from batonpass.core.soft import TaskReport
-from batonpass.core.view import View
 
 
 def logs(partitions: int = 1, *changelogs: str) -> Topology:
@@ -26,17 +25,8 @@ def at(role: str, *positions: tuple[str, int]) -> TaskReport:
     return TaskReport(role, positions=positions)
 
 
-def view(scene: Scene) -> View:
-    """Return the group of a scene as the deciding files see it."""
-    return View(scene.group, scene.soft, scene.now_ms, scene.policy)
-
-
 def test_ends_that_cannot_be_read_leave_everything_where_it_is() -> None:
-    """Kafka: when listing offsets fails, a fallback keeps all previous owners and looks again by the timer.
-
-    Ours: copies are unknown, so none is promoted and none dropped; the owner keeps the task and its target, the group
-    looks again, and the first ends that are read let the handover go on.
-    """
+    """Kafka's fallback keeps all previous owners too, and looks again by the timer."""
     scene = Scene()
     scene.declare(logs(2), acceptable_recovery_lag=10)
     scene.join("a")
@@ -55,10 +45,7 @@ def test_ends_that_cannot_be_read_leave_everything_where_it_is() -> None:
 
 
 def test_the_timer_belongs_to_the_group_and_not_to_a_member() -> None:
-    """Kafka hands the deadline to the leader's first consumer alone; if that one is stuck nobody looks again.
-
-    Ours is a record of the group: it is there while something is to come, whoever comes and goes, and gone at rest.
-    """
+    """Kafka gives the deadline to the leader's first consumer alone: where that one is stuck, no look follows."""
     relay = Relay(topology(2))
     relay.join("a")
     relay.play()
@@ -75,10 +62,7 @@ def test_the_timer_belongs_to_the_group_and_not_to_a_member() -> None:
 
 
 def test_a_task_given_to_another_is_granted_with_the_very_heartbeat_that_confirms() -> None:
-    """Kafka withholds what must be revoked first and rebalances all members again at once; ours needs no second round.
-
-    The heartbeat that confirms the revocation grants the task, and no third member is told anything.
-    """
+    """Kafka withholds what must be revoked first, and rebalances all members a second time."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("a")
@@ -95,7 +79,7 @@ def test_a_task_given_to_another_is_granted_with_the_very_heartbeat_that_confirm
 
 
 def test_a_change_of_endpoint_moves_nothing() -> None:
-    """Kafka rebalances at once when a member's host changes; ours takes the endpoint of the new run."""
+    """Kafka rebalances at once when a member's host changes."""
     relay = Relay(topology(4))
     relay.join("a", instance_id="i", endpoint="http://a:1")
     relay.join("b")
@@ -112,10 +96,7 @@ def test_a_change_of_endpoint_moves_nothing() -> None:
 
 
 def test_the_previous_owner_keeps_its_copy_until_the_new_one_runs() -> None:
-    """Kafka keeps a temporary standby on the way only where one was before, and loses the state otherwise (D13).
-
-    Ours: who gives a task up keeps its copy as a standby until the new owner runs it.
-    """
+    """Kafka keeps a temporary standby only where one was before, and loses the state otherwise (D13)."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("a")
@@ -132,7 +113,7 @@ def test_the_previous_owner_keeps_its_copy_until_the_new_one_runs() -> None:
 
 
 def test_stateless_tasks_have_no_temporary_standby() -> None:
-    """A stateless task that moves is simply given up and granted, as in Kafka since KAFKA-10263."""
+    """As in Kafka since KAFKA-10263."""
     scene = Scene()
     scene.declare(topology(0, stateless=2))
     scene.join("a")
@@ -144,7 +125,6 @@ def test_stateless_tasks_have_no_temporary_standby() -> None:
 
 
 def test_new_partitions_become_new_tasks_and_the_old_ones_stay() -> None:
-    """More source partitions: new tasks, granted at once where they belong; the running ones stay, as in Kafka."""
     relay = Relay(Topology(1, (Subtopology("0", 2, source_topics=("in",), changelog_topics=("log",)),)))
     relay.join("a", "b")
     relay.play()
@@ -159,7 +139,7 @@ def test_new_partitions_become_new_tasks_and_the_old_ones_stay() -> None:
 
 
 def test_a_missing_source_topic_is_told_and_nothing_is_granted() -> None:
-    """Kafka sends every member an error code and shuts threads down; ours answers ``topology-not-ready`` and waits."""
+    """Kafka sends every member an error code and shuts threads down."""
     scene = Scene()
     scene.declare(Topology(1, (Subtopology("0", None, source_topics=("in",)),)))
     answer = scene.join("a")
@@ -170,14 +150,14 @@ def test_a_missing_source_topic_is_told_and_nothing_is_granted() -> None:
     assert scene.owners() == {"0_0": "a", "0_1": "a"}
 
 
-def test_a_copy_of_nothing_counts_the_whole_changelog() -> None:
-    """Kafka counts the end sum as the lag of what a client does not have; in ours it is cold, after any known lag."""
+def test_a_copy_of_nothing_comes_after_any_known_lag() -> None:
+    """Kafka counts the end sum as the lag of what a client does not have."""
     made = plan([client("a"), client("b", disk={"0_0": 10**12})], ["0_0"])
     assert active(made, "b") == ["0_0"]
 
 
 def test_a_running_owner_outranks_every_copy() -> None:
-    """Kafka's sentinel for a running owner sorts first; ours is the first class of readiness, before caught up."""
+    """Kafka's sentinel for a running owner sorts first; ours is the first class of readiness."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1)
     scene.join("a")
@@ -185,19 +165,19 @@ def test_a_running_owner_outranks_every_copy() -> None:
     scene.join("b")
     scene.settle()
     task = scene.task("0_0")
-    assert view(scene).copy(task, MemberId("a")).readiness is Readiness.RUNNING
-    assert view(scene).copy(task, MemberId("b")).readiness is Readiness.CAUGHT_UP
+    assert scene.view().copy(task, MemberId("a")).readiness is Readiness.RUNNING
+    assert scene.view().copy(task, MemberId("b")).readiness is Readiness.CAUGHT_UP
 
 
 def test_an_unknown_lag_is_worse_than_any_known_one() -> None:
-    """Kafka's sentinel for unknown is negative and beats 500 records (D6); in ours 500 behind gets the task."""
+    """Kafka's sentinel for an unknown lag is negative, and beats 500 records (D6)."""
     made = plan([client("a", disk={"0_0": None}), client("b", disk={"0_0": 500})], ["0_0"], settings=config())
     assert active(made, "b") == ["0_0"]
     assert counts(made, "warmup") == [0, 0]
 
 
 def test_a_position_beyond_the_end_is_another_incarnation() -> None:
-    """Kafka counts a position above the end as the whole changelog; ours calls it unknown, and never promotes it."""
+    """Kafka counts a position above the end as the whole changelog."""
     scene = Scene()
     scene.declare(logs(), num_standby_replicas=1, acceptable_recovery_lag=10)
     scene.join("a")
@@ -206,13 +186,13 @@ def test_a_position_beyond_the_end_is_another_incarnation() -> None:
     scene.beat("b", {"0_0": at("standby", ("log", 900))})
     scene.now_ms += 1_000
     scene.do(EndOffsets({("log", 0): 500}, scene.now_ms))
-    assert view(scene).copy(scene.task("0_0"), MemberId("b")).readiness is Readiness.UNKNOWN
+    assert scene.view().copy(scene.task("0_0"), MemberId("b")).readiness is Readiness.UNKNOWN
     measured = scene.soft.members[MemberId("b")].reports[TaskId("0_0")]
     assert measured.other_incarnation
 
 
 def test_a_task_with_several_changelogs_is_known_only_with_all_of_them() -> None:
-    """Kafka skips an unknown partition in the sum, so a partly unknown task looks better; in ours it is unknown."""
+    """Kafka leaves an unknown partition out of the sum, so that a partly unknown task looks better."""
     scene = Scene()
     scene.declare(logs(1, "left", "right"), num_standby_replicas=1, acceptable_recovery_lag=10)
     scene.join("a")
@@ -220,13 +200,13 @@ def test_a_task_with_several_changelogs_is_known_only_with_all_of_them() -> None
     scene.join("b")
     scene.do(EndOffsets({("left", 0): 100, ("right", 0): 50}, scene.now_ms))
     scene.beat("b", {"0_0": at("standby", ("left", 100))})
-    assert view(scene).copy(scene.task("0_0"), MemberId("b")).readiness is Readiness.UNKNOWN
+    assert scene.view().copy(scene.task("0_0"), MemberId("b")).readiness is Readiness.UNKNOWN
     scene.beat("b", {"0_0": at("standby", ("left", 100), ("right", 20))})
-    assert view(scene).copy(scene.task("0_0"), MemberId("b")).lag == 30
+    assert scene.view().copy(scene.task("0_0"), MemberId("b")).lag == 30
 
 
 def test_an_active_and_a_standby_of_one_task_on_one_client_cannot_be_said() -> None:
-    """Kafka refuses two copies of a task on one client with an exception; an assignment of ours has one role a task."""
+    """Kafka refuses it with an exception; an assignment of ours has one role a task."""
     clients = [client("a", runs=["0_0"], stands_by={}), client("b", stands_by={"0_0": 0})]
     made = plan(clients, ["0_0"], settings=config(num_standby_replicas=1))
     assert (active(made, "a"), standby(made, "a"), warmup(made, "a")) == (["0_0"], [], [])
@@ -234,7 +214,7 @@ def test_an_active_and_a_standby_of_one_task_on_one_client_cannot_be_said() -> N
 
 
 def test_an_owner_that_restores_yields_to_a_copy_that_is_caught_up() -> None:
-    """State wiped in mid-flight: Kafka restores in place, offline (D14); in ours the ready standby takes over."""
+    """Kafka restores wiped state in place, offline (D14)."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=10)
     scene.join("a")

@@ -1,4 +1,7 @@
-"""Kafka's tests of tag-aware standbys (KIP-708): where standbys may stand, and what gives way when values run out."""
+"""Kafka's tests of tag-aware standbys (KIP-708): where standbys may stand, and what gives way when values run out.
+
+Where a case says nothing else, ours does as Kafka does.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,6 @@ def places(made: Plan, clients: list[SnapshotMember], key: str) -> dict[str, lis
 
 
 def test_stateless_tasks_have_no_standbys_whatever_the_tags() -> None:
-    """A stateless task needs no standby, as in Kafka."""
     made = plan(
         cloud(2, 2), [], stateless=grid(1, 4), settings=config(num_standby_replicas=2, rack_aware_tags=["zone"])
     )
@@ -39,14 +41,12 @@ def test_stateless_tasks_have_no_standbys_whatever_the_tags() -> None:
 
 
 def test_all_standbys_are_placed_where_there_are_clients_enough() -> None:
-    """Two standbys over three clients: each task has both, as in Kafka."""
     clients = [client(f"c{n}", tags={"zone": f"z{n}"}) for n in range(3)]
     made = plan(clients, grid(1, 3), settings=config(num_standby_replicas=2, rack_aware_tags=["zone"]))
     assert counts(made, "standby") == [2, 2, 2]
 
 
 def test_missing_standbys_are_no_failure() -> None:
-    """Three standbys over three clients: each task is one short, as in Kafka, and the group is valid all the same."""
     clients = [client(f"c{n}", tags={"zone": f"z{n}"}) for n in range(3)]
     made = plan(clients, grid(1, 3), settings=config(num_standby_replicas=3, rack_aware_tags=["zone"]))
     assert counts(made, "standby") == [2, 2, 2]
@@ -54,7 +54,6 @@ def test_missing_standbys_are_no_failure() -> None:
 
 @pytest.mark.parametrize("owner", ["z0c0", "z1c1", "z2c0"])
 def test_with_three_zones_and_clusters_copies_differ_in_both(owner: str) -> None:
-    """3 zones x 3 clusters, two standbys: both keys differ between all three copies of every task, as in Kafka."""
     keys = ["zone", "cluster"]
     clients = [
         client(one.id, tags=one.client_tags, disk={"0_0": 0} if one.id == owner else None) for one in cloud(3, 3)
@@ -67,7 +66,6 @@ def test_with_three_zones_and_clusters_copies_differ_in_both(owner: str) -> None
 
 
 def test_standbys_of_actives_in_one_zone_stand_in_the_others() -> None:
-    """Six tasks run in zone 0: its clients hold no standby in Kafka. So it is in ours, and the others have two each."""
     clients = cloud(3, 3)
     tasks = grid(1, 6)
     had = {"z0c0": tasks[:2], "z0c1": tasks[2:4], "z0c2": tasks[4:]}
@@ -85,7 +83,6 @@ def test_standbys_of_actives_in_one_zone_stand_in_the_others() -> None:
 
 
 def test_a_key_whose_values_are_used_up_gives_way_and_the_other_holds() -> None:
-    """2 clusters x 3 zones, two standbys: the third copy has no cluster left, and zones are kept, as in Kafka."""
     clients = cloud(3, 2)
     made = plan(clients, grid(1, 2), settings=config(num_standby_replicas=2, rack_aware_tags=["cluster", "zone"]))
     assert sum(counts(made, "standby")) == 4
@@ -96,7 +93,6 @@ def test_a_key_whose_values_are_used_up_gives_way_and_the_other_holds() -> None:
 
 
 def test_capacity_runs_out_before_the_zones_do() -> None:
-    """Six clients, six tasks, one standby: one active and one standby each, in another zone, as in Kafka."""
     clients = [client(f"c{n}", tags={"zone": f"z{n % 3}"}) for n in range(6)]
     made = plan(clients, grid(1, 6), settings=config(num_standby_replicas=1, rack_aware_tags=["zone"]))
     assert counts(made) == counts(made, "standby") == [1] * 6
@@ -105,14 +101,12 @@ def test_capacity_runs_out_before_the_zones_do() -> None:
 
 
 def test_tags_that_are_not_listed_do_not_matter() -> None:
-    """Clients with tags of which the settings name none are placed as clients without, as in Kafka."""
     tagged, bare = cloud(2, 2), [client(one.id) for one in cloud(2, 2)]
     settings_ = config(num_standby_replicas=1)
     assert plan(tagged, grid(1, 5), settings=settings_) == plan(bare, grid(1, 5), settings=settings_)
 
 
 def test_one_value_under_two_keys_is_two_values() -> None:
-    """A zone called as a cluster is called is another thing: keys are treated apart, as in Kafka."""
     clients = [
         client("a", tags={"zone": "x", "cluster": "y"}),
         client("b", tags={"zone": "y", "cluster": "x"}),
@@ -125,24 +119,20 @@ def test_one_value_under_two_keys_is_two_values() -> None:
 
 
 def test_where_all_share_a_value_load_decides() -> None:
-    """Four clients in one zone: no tag tells them apart, so standbys are level, one each, as in Kafka."""
     clients = [client(f"c{n}", tags={"zone": "only"}) for n in range(4)]
     made = plan(clients, grid(1, 4), settings=config(num_standby_replicas=1, rack_aware_tags=["zone"]))
     assert counts(made, "standby") == [1, 1, 1, 1]
 
 
 def test_one_client_has_no_standby() -> None:
-    """A lone client has nobody beside it; Kafka logs a warning, in ours the group rests all the same."""
+    """Kafka logs a warning."""
     made = plan([client("c0", runs=["0_0"], tags={"zone": "z"})], ["0_0"], settings=config(num_standby_replicas=1))
     assert counts(made, "standby") == [0]
     assert made.at_rest
 
 
 def test_a_standby_moves_only_where_it_does_not_lower_the_spread() -> None:
-    """Kafka lets a standby move only where as many tag values stay in use; so does ours.
-
-    c0 runs in zone a, c1 stands by in zone b; c2, in zone a, would level the counts and would not keep them apart.
-    """
+    """c2 would level the counts, but is in zone a like the owner."""
     clients = [
         client("c0", runs=["0_0", "0_1"], tags={"zone": "a"}),
         client("c1", stands_by={"0_0": 0, "0_1": 0}, tags={"zone": "b"}, capacity=1e-9),
@@ -163,7 +153,6 @@ def test_a_standby_moves_only_where_it_does_not_lower_the_spread() -> None:
     st.integers(0, 3),
 )
 def test_the_first_key_is_as_spread_as_it_can_be(tags: list[tuple[str, str]], tasks: int, standbys: int) -> None:
-    """The copies of a task use as many values of the most important key as there are values, or copies."""
     clients = [client(f"c{n}", tags={"zone": zone, "rack": rack}) for n, (zone, rack) in enumerate(tags)]
     settings_ = config(num_standby_replicas=standbys, rack_aware_tags=["zone", "rack"])
     made = plan(clients, grid(1, tasks), settings=settings_)

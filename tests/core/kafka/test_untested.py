@@ -21,10 +21,7 @@ from batonpass.core.soft import Soft, TaskReport
 
 
 def test_a_waiting_task_is_never_handed_to_a_third_member() -> None:
-    """Ten to eleven members with one standby: Kafka hands over some 700 times, ours nine times, for nine moves.
-
-    While a task waits for a slot its running owner keeps it, whoever else is caught up on it.
-    """
+    """From ten to eleven members with one standby Kafka hands over some 700 times, ours nine times, for nine moves."""
     relay = Relay(topology(100), whole=False, initial_rebalance_delay_ms=3_000, num_standby_replicas=1)
     relay.join(*(f"m{number:02}" for number in range(10)))
     relay.play()
@@ -39,10 +36,7 @@ def test_a_waiting_task_is_never_handed_to_a_third_member() -> None:
 
 
 def test_a_warm_up_that_never_gets_on_frees_its_slot_and_another_is_tried() -> None:
-    """In Kafka a warm-up without progress keeps its slot for ever (D5); ours is reported, freed, another tried.
-
-    The drained member's only task goes to b first, which restores nothing; after the stall timeout c gets it.
-    """
+    """In Kafka a warm-up without progress keeps its slot for ever (D5)."""
     relay = Relay(topology(1), max_warmup_replicas=1, warmup_stall_timeout_ms=5_000)
     relay.join("a")
     relay.play()
@@ -64,7 +58,6 @@ def test_a_warm_up_that_never_gets_on_frees_its_slot_and_another_is_tried() -> N
 
 
 def test_a_member_that_never_gets_on_does_not_hold_up_the_others() -> None:
-    """One of two joiners restores nothing: the other gets its share all the same, within the one slot that there is."""
     relay = Relay(topology(9), max_warmup_replicas=1, max_warmups_per_member=1, warmup_stall_timeout_ms=4_000)
     relay.join("a")
     relay.play()
@@ -78,7 +71,6 @@ def test_a_member_that_never_gets_on_does_not_hold_up_the_others() -> None:
 
 
 def test_a_stalled_task_says_so_while_it_waits() -> None:
-    """With nobody else to try, a task is held back as stalled until its member may be tried again."""
     relay = Relay(topology(2), warmup_stall_timeout_ms=4_000)
     relay.join("a")
     relay.play()
@@ -101,7 +93,6 @@ def test_a_stalled_task_says_so_while_it_waits() -> None:
 
 
 def test_readiness_that_flaps_does_not_flap_the_owner() -> None:
-    """The new owner's lag goes up and down around the threshold: the task is handed over once and stays."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=100)
     scene.join("a")
@@ -127,7 +118,6 @@ def test_readiness_that_flaps_does_not_flap_the_owner() -> None:
 
 
 def test_a_standby_that_flaps_around_the_threshold_moves_nothing_and_writes_next_to_nothing() -> None:
-    """A standby at rest that is now within the acceptable lag and now beyond it changes no assignment."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=100, num_standby_replicas=1)
     scene.join("a")
@@ -144,7 +134,6 @@ def test_a_standby_that_flaps_around_the_threshold_moves_nothing_and_writes_next
 
 
 def test_an_unknown_lag_on_one_member_stops_that_member_alone() -> None:
-    """One of two joiners cannot say how far it is: the other's share arrives, its own waits."""
     relay = Relay(topology(9), max_warmups_per_member=1, max_warmup_replicas=2)
     relay.join("a")
     relay.play()
@@ -161,7 +150,6 @@ def test_an_unknown_lag_on_one_member_stops_that_member_alone() -> None:
 
 
 def test_one_missing_end_of_two_makes_that_task_unknown_alone() -> None:
-    """The end of one changelog of one task cannot be read: that task waits, every other goes its way."""
     scene = Scene()
     parts = (Subtopology("0", 4, changelog_topics=("left", "right")),)
     scene.declare(Topology(1, parts), acceptable_recovery_lag=10, max_warmups_per_member=4)
@@ -183,7 +171,6 @@ def test_one_missing_end_of_two_makes_that_task_unknown_alone() -> None:
 
 @pytest.mark.parametrize("jump_ms", [-600_000, -1, 3_600_000])
 def test_a_jump_of_the_clock_loses_nobody_and_finishes_the_move(jump_ms: int) -> None:
-    """The coordinator's clock jumps in mid-move: no member is expired for it, and the group comes to rest as before."""
     relay = Relay(topology(6))
     relay.step = COLD_LAG // 3
     relay.join("a")
@@ -211,7 +198,6 @@ def replay(scene: Scene) -> None:
 
 @pytest.mark.parametrize("step", range(14))
 def test_a_restart_in_any_step_of_a_handover_loses_nothing(step: int) -> None:
-    """The coordinator restarts after any input of a handover: it hands over once and restores nothing cold."""
     relay = Relay(topology(2))
     relay.join("a")
     relay.play()
@@ -239,7 +225,6 @@ def _restart_after(relay: Relay, step: int, begin: Callable[[], None]) -> None:
 
 
 def test_a_drain_deadline_that_passes_while_a_revocation_is_out_does_not_send_another() -> None:
-    """The deadline is over while the owner still has to confirm: the handover goes on to the chosen next owner."""
     scene = Scene()
     scene.declare(topology(1))
     scene.join("a")
@@ -260,10 +245,7 @@ def test_a_drain_deadline_that_passes_while_a_revocation_is_out_does_not_send_an
 
 
 def test_a_member_that_never_confirms_is_fenced_and_its_task_waits_for_its_lease() -> None:
-    """In Kafka a member that never revokes holds the group up; ours is fenced after ``rebalance_timeout_ms``.
-
-    What it may still be running is free when its lease is over, and not before.
-    """
+    """In Kafka a member that never revokes holds the group up."""
     scene = Scene()
     scene.declare(topology(2), rebalance_timeout_ms=10_000, session_timeout_ms=20_000)
     scene.join("a")
@@ -289,7 +271,7 @@ def test_a_member_that_never_confirms_is_fenced_and_its_task_waits_for_its_lease
 
 
 def test_a_replaced_process_gets_the_leavers_tasks_by_name_alone() -> None:
-    """A pod comes back under its instance id with an empty disk: its tasks go to it, no others move (D20)."""
+    """A pod comes back under its instance id with an empty disk (D20)."""
     relay = Relay(topology(30), initial_rebalance_delay_ms=3_000)
     for name in ("a", "b", "c"):
         relay.join(name, instance_id=InstanceId(f"i-{name}"))
@@ -306,7 +288,6 @@ def test_a_replaced_process_gets_the_leavers_tasks_by_name_alone() -> None:
 
 
 def test_a_returning_member_is_served_meanwhile_and_gets_its_task_back_warm() -> None:
-    """While an instance restarts, standbys serve its tasks; it gets them back, one handover each."""
     relay = Relay(topology(6), initial_rebalance_delay_ms=3_000, num_standby_replicas=1, max_warmup_replicas=6)
     for name in ("a", "b", "c"):
         relay.join(name, instance_id=InstanceId(f"i-{name}"))
