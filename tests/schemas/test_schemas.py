@@ -43,7 +43,6 @@ def changed(name: str, path: str, value: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", schemas.names())
 def test_each_schema_is_one_and_names_itself(name: str) -> None:
-    """Each file is a valid schema of the draft that it names, under the id that its name stands for."""
     schema = schemas.load(name)
     Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
@@ -53,33 +52,28 @@ def test_each_schema_is_one_and_names_itself(name: str) -> None:
 
 
 def test_each_schema_is_shown_an_example() -> None:
-    """No schema stands there without a body that it accepts."""
     assert set(EXAMPLES) == set(schemas.names()) - {"common"}
 
 
 def test_a_schema_that_is_not_there_is_named() -> None:
-    """Asking for one that does not exist says which there are."""
     with pytest.raises(KeyError, match="heartbeat"):
         schemas.load("hartbeat")
-    assert set(schemas.load_all()) == {schemas.URN + name for name in schemas.names()}
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_the_example_is_accepted(name: str) -> None:
-    """What the protocol shows is valid."""
     assert faults(name, EXAMPLES[name]) == []
 
 
 @pytest.mark.parametrize("name", ["join", "heartbeat"])
 def test_a_newer_client_may_say_more(name: str) -> None:
-    """In a join and a heartbeat a field that is not known is let pass, inside of a task's report too."""
+    """In a join and a heartbeat, inside of a task's report too."""
     assert faults(name, changed(name, "mood", "fine")) == []
     assert faults(name, changed(name, "tasks/0_3/mood", "fine")) == []
 
 
 @pytest.mark.parametrize("name", ["group_put", "pause", "pin", "plan_request", "snapshot", "command"])
-def test_a_typo_of_an_operator_is_seen(name: str) -> None:
-    """In operators' calls a field that is not known is refused."""
+def test_a_field_that_is_not_known_is_refused_in_operators_calls(name: str) -> None:
     assert faults(name, changed(name, "resaon", "typo"))
 
 
@@ -104,7 +98,6 @@ def test_a_typo_of_an_operator_is_seen(name: str) -> None:
     ],
 )
 def test_what_may_be_left_out_may_be_left_out(name: str, body: dict[str, object]) -> None:
-    """The least that each body may hold."""
     assert faults(name, body) == []
 
 
@@ -147,7 +140,6 @@ def test_what_may_be_left_out_may_be_left_out(name: str, body: dict[str, object]
     ],
 )
 def test_what_the_prose_allows_is_accepted(name: str, path: str, value: object) -> None:
-    """What the protocol says beyond its examples is valid, too."""
     assert faults(name, changed(name, path, value)) == []
 
 
@@ -163,6 +155,7 @@ def test_what_the_prose_allows_is_accepted(name: str, path: str, value: object) 
         ("join", "on_lease_lost", "go-on"),
         ("join", "instance_id", ""),
         ("join", "instance_id", "a b"),
+        ("join", "instance_id", ".."),
         ("join", "instance_id", "a\n"),
         ("join", "client_tags", {"zone": 3}),
         ("join", "tasks", ["0_3"]),
@@ -254,14 +247,12 @@ def test_what_the_prose_allows_is_accepted(name: str, path: str, value: object) 
     ],
 )
 def test_what_is_wrong_is_refused(name: str, path: str, value: object) -> None:
-    """One fault in a body that is otherwise right is found."""
     assert faults(name, EXAMPLES[name]) == []
     assert faults(name, changed(name, path, value))
 
 
 @pytest.mark.parametrize(("kind", "statuses", "action"), PROBLEMS)
 def test_a_problem_has_the_status_of_its_type(kind: str, statuses: tuple[int, ...], action: str) -> None:
-    """The table of errors: each type with its status, what the caller should do, and what must come with it."""
     body = PROBLEM | {"type": kind, "action": action, "status": statuses[-1]}
     with_all = body | {"answer": MEMBER_ANSWER, "retry_after_ms": 5, "errors": [{"path": "a", "reason": "b"}]}
     for status in statuses:
@@ -275,7 +266,6 @@ def test_a_problem_has_the_status_of_its_type(kind: str, statuses: tuple[int, ..
 
 
 def test_a_problem_names_a_type_of_the_table_and_its_action() -> None:
-    """No other types, and no other way out than the table's."""
     assert faults("problem", PROBLEM | {"type": "about:blank"})
     assert faults("problem", PROBLEM | {"action": "retry"})
     assert faults("problem", PROBLEM | {"type": "fenced-instance-id"})
@@ -286,7 +276,6 @@ def test_a_problem_names_a_type_of_the_table_and_its_action() -> None:
 
 
 def test_the_settings_are_those_of_the_core() -> None:
-    """Names, defaults and ranges in the schema are the ones that the core judges by."""
     settings = schemas.load("common")["$defs"]["config"]["properties"]
     defaults = GroupConfig()
     assert list(settings) == [field.name for field in fields(GroupConfig)]
@@ -311,20 +300,17 @@ BODIES: dict[str, type[msgspec.Struct]] = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_has_the_fields_that_its_schema_describes(name: str) -> None:
-    """What is read is described, and what is described is read."""
     assert [field.encode_name for field in msgspec.structs.fields(BODIES[name])] == list(
         schemas.load(name)["properties"]
     )
 
 
 def test_a_report_has_the_fields_that_its_schema_describes() -> None:
-    """The same holds of what a join and a heartbeat say of one task."""
     described = schemas.load("common")["$defs"]["task_report"]["properties"]
     assert {field.encode_name for field in msgspec.structs.fields(bodies.ReportBody)} == set(described)
 
 
 def test_kafka_carries_the_calls_that_its_schema_describes() -> None:
-    """Whatever a member may say over Kafka stands in the schema, with its fields."""
     schema = schemas.load("kafka_heartbeat")
     assert schema["properties"]["kind"]["enum"] == list(KINDS)
 
@@ -354,7 +340,6 @@ def sent_by_a_worker() -> list[Request]:
 
 
 def test_the_events_are_those_of_the_vocabulary() -> None:
-    """Every type stands in the schema, with the names that its body holds."""
     event = schemas.load("event")
     assert event["properties"]["type"]["enum"] == [kind.value for kind in EventType]
     named = {
@@ -365,7 +350,6 @@ def test_the_events_are_those_of_the_vocabulary() -> None:
 
 
 def test_what_the_worker_sends_is_valid() -> None:
-    """Each body that the member's machine makes is one that the protocol describes."""
     requests = [request for request in sent_by_a_worker() if request.body is not None]
     assert {request.kind for request in requests} == {RequestKind.JOIN, RequestKind.HEARTBEAT}
     for request in requests:
@@ -373,7 +357,6 @@ def test_what_the_worker_sends_is_valid() -> None:
 
 
 def test_the_worker_reads_the_answer_of_the_text() -> None:
-    """The member's machine takes the very body that the protocol shows."""
     read = parse_answer(MEMBER_ANSWER)
     assert read.assignment is not None
     assert read.assignment.grants["0_1"].restore_to == 905

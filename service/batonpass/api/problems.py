@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.core.errors import LimitExceeded, ProtocolError
+from batonpass.core.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,10 +34,13 @@ class UnknownPath(ProtocolError):
     title = "Not found"
 
 
-class TooManyConnections(LimitExceeded):
+class TooManyConnections(ProtocolError):
     """More connections are open than may be. The caller's ends; another coordinator may have room."""
 
+    type = "coordinator-loading"
     status = 503
+    action = "retry"
+    title = "The coordinator has too many connections"
 
 
 class MethodNotAllowed(ProtocolError):

@@ -26,10 +26,14 @@ Bytes = Annotated[int, Meta(ge=1, le=OFFSET_MAX)]
 DurationMs = Annotated[int, Meta(ge=0, le=DURATION_MS_MAX)]
 WaitMs = Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)]
 # A name stands in a path and in a key of Kafka, so it holds no slash, no blank and nothing that cannot be printed.
-NAME_PATTERN: Final = r"^[^\s/\x00-\x1f\x7f-\x9f]+$(?!\n)"
+# Clients take "." and ".." out of a path before they send it, so a thing of such a name could not be asked for.
+NAME_PATTERN: Final = r"^(?!\.{1,2}$)[^\s/\x00-\x1f\x7f-\x9f\ufffd]+$(?!\n)"
+A_NAME: Final = (
+    f"a name has 1 to {NAME_CHARS_MAX} characters, no slash, no blank, nothing unprintable; it is not . or .."
+)
 TASK_PATTERN: Final = r"^[^\s/\x00-\x1f\x7f-\x9f]+_[0-9]+$(?!\n)"
 PATTERNS: Final = {
-    repr(NAME_PATTERN): "a name has no slash, no blank and nothing unprintable",
+    repr(NAME_PATTERN): A_NAME,
     repr(TASK_PATTERN): "not a task id; expected {subtopology}_{partition}, for example 0_3",
 }
 """What to say instead of the pattern that a text does not match."""

@@ -11,7 +11,9 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
 from batonpass.codec.bodies import (
+    A_NAME,
     NAME_CHARS_MAX,
+    NAME_PATTERN,
     DrainQuery,
     EvictQuery,
     GroupBody,
@@ -51,8 +53,7 @@ _GROUP: Final = Shape(GroupBody)
 _PAUSE: Final = Shape(PauseBody)
 _WHAT_IF: Final = Shape(WhatIfBody)
 
-_NAME: Final = re.compile(rf"[^\s/\x00-\x1f\x7f-\x9f\ufffd]{{1,{NAME_CHARS_MAX}}}")
-_DOTS: Final = frozenset({".", ".."})
+_NAME: Final = re.compile(NAME_PATTERN)
 _STATES: Final = {state.value: state for state in (ActiveState.RESTORING, ActiveState.RUNNING, ActiveState.FAILED)}
 Worker = TypeVar("Worker", Join, Heartbeat)
 INSTANT_MS_MAX: Final = 253_370_764_800_000
@@ -66,14 +67,10 @@ def checked_name(kind: str, name: str) -> str:
     """Return ``name``, the ``kind`` (group, member, task) that a path names.
 
     Raises:
-        InvalidRequest: when the name is empty, too long, or holds a slash, a blank or an unprintable character.
+        InvalidRequest: when the name is empty, too long, or no name (protocol 1.2).
     """
-    if name in _DOTS:
-        # Clients take these parts out of a path before they send it, so nobody could ask for it again.
-        raise refusal([(f"path.{kind}", f"a name must not be {name!r}, which paths use otherwise")])
-    if _NAME.fullmatch(name) is None:
-        reason = f"a name has 1 to {NAME_CHARS_MAX} characters, none of them a slash, a blank or unprintable"
-        raise refusal([(f"path.{kind}", reason)])
+    if len(name) > NAME_CHARS_MAX or _NAME.match(name) is None:
+        raise refusal([(f"path.{kind}", A_NAME)])
     return name
 
 

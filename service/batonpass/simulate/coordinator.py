@@ -19,7 +19,8 @@ from batonpass.core.model import Group
 from batonpass.core.policy import Policy
 from batonpass.core.records import Record
 from batonpass.core.replies import Reply
-from batonpass.core.soft import MemberSoft, Soft
+from batonpass.core.reports import count_as_heard
+from batonpass.core.soft import Soft
 from batonpass.simulate.clock import Clock
 from batonpass.simulate.wire import Body, to_answer, unavailable
 
@@ -31,17 +32,6 @@ RETRY_MS = 300
 """When a coordinator asks the store again that did not take its records."""
 
 Respond = Callable[[int, Body | None], None]
-
-
-def heard(group: Group, soft: Soft, item: Input, now_ms: int) -> Soft:
-    """Return the soft state after a refused append: nothing of the input has happened, but its sender was heard (L5).
-
-    Its ``seq`` and reports must not be kept: the repetition would pass for a double, and what it says would be lost.
-    """
-    if not isinstance(item, Heartbeat | Join) or item.member_id not in group.members:
-        return soft
-    known = soft.members.get(item.member_id) or MemberSoft(now_ms)
-    return soft._replace(members=soft.members.having(item.member_id, replace(known, heard_ms=now_ms)))
 
 
 class Fate(StrEnum):
@@ -240,7 +230,8 @@ class SimulatedCoordinator:
         self.decisions += 1
         self._observer.decided(self, item, decision)
         if not self._commit(decision):
-            self.soft = heard(self.group, self.soft, item, self.clock_ms)
+            if isinstance(item, Heartbeat | Join):
+                self.soft = count_as_heard(self.group, self.soft, item, self.clock_ms)
             return None
         self.soft = decision.soft
         self._arm(decision.wake_at_ms)

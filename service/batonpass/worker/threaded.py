@@ -307,9 +307,9 @@ class ThreadedMember:
         """State on disk that is not being followed, by task."""
         return dict(self._member.on_disk)
 
-    def may_process(self, task_id: str) -> bool:
+    def may_process(self, task: Task | str) -> bool:
         """Whether an active may write now: ask before every output and every commit."""
-        return self._member.may_process(task_id)
+        return self._member.may_process(task)
 
     @property
     def _started(self) -> BlockingPortal:
