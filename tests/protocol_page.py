@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from tests.pages import table
+
 PAGE: Final = (Path(__file__).parents[1] / "docs" / "protocol.md").read_text()
 
 BODIES: Final[dict[str, dict[str, Any]]] = {
@@ -14,18 +16,51 @@ BODIES: Final[dict[str, dict[str, Any]]] = {
 }
 """Each body that the page shows, by the schema that it is an example of."""
 
-RULES: Final = re.findall(r"^(\d+\.\d+) ", PAGE, re.MULTILINE)
+RULE: Final = re.compile(r"^(\d+\.\d+) ", re.MULTILINE)
+RULES: Final = RULE.findall(PAGE)
+
+EXEMPT: Final = {
+    r"^```.*?^```$": "a picture or an example shows what a rule says, and says nothing of its own",
+    r"^<!-- schema: \w+ -->$": "names the schema of the example below it, for tests",
+}
+"""What needs no number, beside headings and the head of the page, which says what the page is and what stands where."""
 
 
-def table(heading: str) -> list[list[str]]:
-    """Return the rows of the table below a header line, cell by cell."""
-    found = re.search(rf"^{re.escape(heading)}\n\|[-|]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
-    assert found is not None, heading
-    return [[cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in found[1].splitlines()]
+def unnumbered(page: str) -> list[str]:
+    """Return the first line of each part of a page that is normative and that nothing can cite.
+
+    A paragraph begins with its number. A table or a list belongs to the numbered paragraph right before it: nothing but
+    what is exempt may stand between.
+    """
+    found: list[str] = []
+    _, *sections = re.split(r"^##+ .*$", page, flags=re.MULTILINE)
+    for section in sections:
+        text = section
+        for pattern in EXEMPT:
+            text = re.sub(pattern, "", text, flags=re.MULTILINE | re.DOTALL)
+        last, is_owned = "blank", False
+        for line in text.splitlines():
+            kind = _kind_of(line)
+            if kind not in {"blank", last}:
+                if kind == "paragraph":
+                    is_owned = RULE.match(line) is not None
+                if not is_owned:
+                    found.append(line)
+                is_owned = is_owned and kind == "paragraph"
+            last = kind
+    return found
+
+
+def _kind_of(line: str) -> str:
+    if not line.strip():
+        return "blank"
+    if line.startswith("|"):
+        return "table"
+    return "list" if re.match(r"\s|[-*+] |\d+[.)] ", line) else "paragraph"
 
 
 PROBLEMS: Final[list[tuple[str, tuple[int, ...], str]]] = [
     (row[0].strip("`"), tuple(map(int, row[1].split(" or "))), row[2].split(" or ")[-1].strip("`"))
-    for row in table("| `type` | status | `action` | the caller |")
+    for row in table(PAGE, "| `type` | status | `action` | the caller |")
 ]
 """The table of errors: type, its statuses, and what the caller does."""

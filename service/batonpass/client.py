@@ -1,4 +1,4 @@
-"""The coordinators' REST interface for whoever is no worker: commands, the dashboard, the demonstration, tests.
+"""The coordinators' REST interface for whoever is no worker: commands, the dashboard, the demonstration.
 
 Several coordinators are asked in turn: the next one where one is not there. What only looks is asked again for a while
 where none can answer now; what changes something never is, unless nothing of it was sent.

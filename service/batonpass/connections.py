@@ -1,7 +1,7 @@
 """What one connection may take of a server: bytes of a head, requests that wait, and time to arrive.
 
 Uvicorn parses and answers; it bounds none of this (decision 0031). An answer that is not read is bounded on the socket
-(``sockets.bind``). The coordinator and the dashboard are both served behind these limits.
+(``sockets.end_unread``). The coordinator and the dashboard are both served behind these limits.
 """
 
 from __future__ import annotations

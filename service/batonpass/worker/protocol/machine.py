@@ -173,7 +173,7 @@ ON_REFUSAL: Mapping[str, Verdict] = {
     "store-unavailable": Verdict.RETRY,
     "coordinator-loading": Verdict.RETRY,
 }
-"""What to do about each type of problem (docs/api.md)."""
+"""What to do about each type of problem (protocol 10.5)."""
 
 ON_ACTION: Mapping[str, Verdict] = {"stop-and-rejoin": Verdict.REJOIN, "stop": Verdict.STOP}
 """A type that is not known here goes by its `action`; and where that is none of these, it is tried again."""

@@ -234,7 +234,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A refusal, as RFC 9457 and the table of errors (docs/api.md) have it.
+    """A refusal, as RFC 9457 and the table of errors (protocol 10.5) have it.
 
     ``errors`` lists path and reason of each fault; ``answer`` is the assignment that comes with ``stale-member-epoch``.
     """
