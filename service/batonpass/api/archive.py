@@ -14,20 +14,18 @@ from starlette.responses import Response
 from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
-from batonpass.api.service import group_of, json_response, page, read_query, service_of, task_of
+from batonpass.api.service import json_response, known_group_of, page, read_query, service_of, state_of, task_of
 from batonpass.codec.answers import rfc3339, time_of
 from batonpass.codec.bodies import BackQuery, LimitQuery
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
 from batonpass.codec.shape import refusal
 from batonpass.codec.views import group_explanation_body, route_body, task_explanation_body
-from batonpass.core.errors import UnknownGroup
 from batonpass.core.explain.group import explain_group
 from batonpass.core.explain.task import copies_of, explain_task
 from batonpass.core.ids import GroupId, TaskId
 from batonpass.core.model import Group, Task
 from batonpass.core.reasons import Reason
-from batonpass.core.soft import Soft
 from batonpass.core.view import View
 from batonpass.runtime.history import StoredCommand
 from batonpass.runtime.ports import Archive
@@ -51,7 +49,7 @@ NUMBER_MAX = 2**63 - 1
 )
 async def list_generations(request: Request) -> Response:
     """List the generations of a group: when and why each was made, how much it moved, how even it left the group."""
-    archive, group_id = service_of(request).coordinator.archive, await _known(request)
+    archive, group_id = service_of(request).coordinator.archive, await known_group_of(request)
     asked = read_query(request, BackQuery)
     before = None if asked.before is UNSET else asked.before
     found = await archive.generations(group_id, before=before, limit=asked.limit + 1)
@@ -67,7 +65,7 @@ async def list_generations(request: Request) -> Response:
 )
 async def show_generation(request: Request) -> Response:
     """Show a generation: its trigger, its reasons, and every task whose target it changed."""
-    group_id = await _known(request)
+    group_id = await known_group_of(request)
     number = request.path_params["number"]
     if re.fullmatch(r"[0-9]{1,19}", number) is None or int(number) > NUMBER_MAX:
         raise refusal([("path.number", "not the number of a generation")])
@@ -87,7 +85,7 @@ async def show_generation(request: Request) -> Response:
 )
 async def group_commands(request: Request) -> Response:
     """Show the audit trail of a group: who asked for what, when, and why."""
-    return await _commands(request, await _known(request))
+    return await _commands(request, await known_group_of(request))
 
 
 @route(
@@ -132,10 +130,9 @@ async def task_explanation(request: Request) -> Response:
 @route(router, "GET", TASK + "/route", answers={200: "Who serves the task, and who stands by."}, schema="route_get")
 async def show_route(request: Request) -> Response:
     """Say where a task is served: the endpoint of its active, and those of its standbys with their lag."""
-    group, soft, task_id = await _task(request)
-    coordinator = service_of(request).coordinator
-    view, task = View(group, soft, coordinator.now_ms(), coordinator.policy), group.tasks[task_id]
-    return json_response(route_body(group, task, tuple(copies_of(view, task))))
+    group, soft, now_ms, policy = await state_of(request)
+    task = group.tasks[_present(group, task_of(request))]
+    return json_response(route_body(group, task, tuple(copies_of(View(group, soft, now_ms, policy), task))))
 
 
 @route(
@@ -148,10 +145,8 @@ async def show_route(request: Request) -> Response:
 )
 async def group_explanation(request: Request) -> Response:
     """Explain a group: what is held back and why, which slots are taken, whom it waits for, and until when."""
-    coordinator = service_of(request).coordinator
     asked = read_query(request, LimitQuery)
-    group, soft = await coordinator.look(group_of(request))
-    now_ms, policy = coordinator.now_ms(), coordinator.policy
+    group, soft, now_ms, policy = await state_of(request)
 
     def work() -> dict[str, object]:
         found = explain_group(group, soft, now_ms, policy, limit=asked.limit)
@@ -160,36 +155,25 @@ async def group_explanation(request: Request) -> Response:
     return await show(request, size_of(group), work)
 
 
-async def _known(request: Request) -> GroupId:
-    """Return the group of the path, which exists or existed."""
-    group_id = group_of(request)
-    if not await service_of(request).coordinator.knows(group_id):
-        raise UnknownGroup(f"there is no group {group_id}, and there never was")
-    return group_id
-
-
-async def _task(request: Request) -> tuple[Group, Soft, TaskId]:
-    """Return the task of the path, with its group."""
-    group, soft = await service_of(request).coordinator.look(group_of(request))
-    task_id = task_of(request)
+def _present(group: Group, task_id: TaskId) -> TaskId:
     if task_id not in group.table.index_of:
         raise UnknownPath(f"group {group.id} has no task {task_id}")
-    return group, soft, task_id
+    return task_id
 
 
 async def _explained(request: Request, *, limit: int) -> tuple[dict[str, object], Sequence[Change]]:
     """Return the explanation of the task of the path, with its last changes, newest first."""
-    group, soft, task_id = await _task(request)
-    coordinator = service_of(request).coordinator
-    now_ms, policy = coordinator.now_ms(), coordinator.policy
+    group, soft, now_ms, policy = await state_of(request)
+    task_id = _present(group, task_of(request))
 
     def work() -> dict[str, object]:
         return task_explanation_body(group, explain_task(group, soft, task_id, now_ms, policy))
 
     size = size_of(group) if task_id in group.unsettled else 1
     body = await offload_of(request).do(size, work)
-    changes = await coordinator.archive.task_changes(group.id, task_id, limit=limit)
-    placed = await _last_placement(coordinator.archive, group, group.tasks[task_id], changes)
+    archive = service_of(request).coordinator.archive
+    changes = await archive.task_changes(group.id, task_id, limit=limit)
+    placed = await _last_placement(archive, group, group.tasks[task_id], changes)
     return body | {"last_placement": placed}, changes
 
 

@@ -151,23 +151,19 @@ class RequestContext:
         def break_off(gone: asyncio.Task[None]) -> None:
             if not gone.cancelled():
                 with contextlib.suppress(RuntimeError):  # The work ended in this very moment.
-                    until_gone.reschedule(0.0)
+                    timeout.reschedule(0.0)
 
-        watching, until_gone = asyncio.create_task(self._gone()), asyncio.timeout(None)
+        watching, timeout = asyncio.create_task(until_gone(self.receive)), asyncio.timeout(None)
         try:
-            async with until_gone:
+            async with timeout:
                 watching.add_done_callback(break_off)
                 return await work
         except TimeoutError:
-            if until_gone.expired():
+            if timeout.expired():
                 raise Disconnected from None
             raise
         finally:
             watching.cancel()
-
-    async def _gone(self) -> None:
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
 
     async def answer(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         """Answer; whatever is not 204 states its length."""
@@ -188,6 +184,12 @@ class RequestContext:
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), (HEADER, self.request_id.encode())]
         await self._send(message)
+
+
+async def until_gone(receive: Receive) -> None:
+    """Return when the caller has gone away; what it sends until then is dropped."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _too_large(bytes_max: int) -> TooLarge:

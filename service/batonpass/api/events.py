@@ -12,13 +12,12 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.context import context_of
+from batonpass.api.context import context_of, until_gone
 from batonpass.api.openapi import route
-from batonpass.api.service import group_of, json_response, read_query, service_of
+from batonpass.api.service import json_response, known_group_of, read_query, service_of
 from batonpass.codec.answers import rfc3339, to_json
 from batonpass.codec.bodies import OFFSET_MAX, EventsQuery
 from batonpass.codec.shape import refusal
-from batonpass.core.errors import UnknownGroup
 from batonpass.runtime.feed import Missed
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -67,10 +66,7 @@ _HEADERS: Final = [
 )
 async def group_events(request: Request) -> Response:
     """Tell what happened to a group: a page of events after a position, or a stream that goes on."""
-    group_id = group_of(request)
-    if not await service_of(request).coordinator.knows(group_id):
-        raise UnknownGroup(f"there is no group {group_id}, and there never was")
-    return await _events(request, group_id)
+    return await _events(request, await known_group_of(request))
 
 
 @route(router, "GET", "/events", query=EventsQuery, answers=_ANSWERS, schema="events_get", texts=("text/event-stream",))
@@ -171,7 +167,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI has it so
         """Serve the stream."""
-        gone = asyncio.ensure_future(_gone(receive))
+        gone = asyncio.ensure_future(until_gone(receive))
         # One wait for both, events and a caller that goes away: a task less for each stream that is parked.
         gone.add_done_callback(lambda _: self._follower.woken.set())
         try:
@@ -226,8 +222,3 @@ def _place(position: int) -> bytes:
 async def _send(send: Send, body: bytes) -> None:
     if body:
         await send({"type": "http.response.body", "body": body, "more_body": True})
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -15,7 +15,7 @@ from batonpass.api.admission import others_answers
 from batonpass.api.context import context_of
 from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
-from batonpass.api.service import command_without_answer, group_of, json_response, read_query, service_of
+from batonpass.api.service import command_without_answer, group_of, json_response, read_query, service_of, state_of
 from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBody, ReasonQuery, WhatIfBody
 from batonpass.codec.requests import etag, read_declaration, read_if_match, read_what_if
 from batonpass.codec.snapshots import write_plan, write_snapshot
@@ -100,11 +100,10 @@ async def show_group(request: Request) -> Response:
 )
 async def show_assignment(request: Request) -> Response:
     """Show where tasks belong, where the present step takes them, and who holds them now."""
-    coordinator = service_of(request).coordinator
-    group, soft = await coordinator.look(group_of(request))
+    group, soft, now_ms, policy = await state_of(request)
 
     def work() -> dict[str, Any]:
-        found = describe_assignments(group, soft, coordinator.now_ms(), coordinator.policy)
+        found = describe_assignments(group, soft, now_ms, policy)
         return {"group": group.id, "generation": group.generation} | assignments_body(found)
 
     return await show(request, size_of(group), work)
@@ -126,9 +125,7 @@ async def delete_group(request: Request) -> Response:
 )
 async def show_snapshot(request: Request) -> Response:
     """Write the group as a snapshot, on which `batonpass plan` decides without a server."""
-    coordinator = service_of(request).coordinator
-    group, soft = await coordinator.look(group_of(request))
-    now_ms = coordinator.now_ms()
+    group, soft, now_ms, _ = await state_of(request)
     return await show(request, size_of(group), lambda: write_snapshot(snapshot_of(group, soft, now_ms)))
 
 
@@ -143,10 +140,8 @@ async def show_snapshot(request: Request) -> Response:
 async def plan_change(request: Request) -> Response:
     """Say what would move if members joined, left or drained, or if the config were another."""
     service = service_of(request)
-    coordinator = service.coordinator
     change = read_what_if(await service.raw_body(request))
-    group, soft = await coordinator.look(group_of(request))
-    now_ms, policy = coordinator.now_ms(), coordinator.policy
+    group, soft, now_ms, policy = await state_of(request)
 
     def work() -> dict[str, Any]:
         present = snapshot_of(group, soft, now_ms)
@@ -167,9 +162,7 @@ def _summary(group: Group, soft: Soft, now_ms: int, policy: Policy) -> dict[str,
 
 async def _show(request: Request, *, status: int = 200) -> Response:
     """Answer with the group of the path; its ETag is the one to change it with."""
-    coordinator = service_of(request).coordinator
-    group, soft = await coordinator.look(group_of(request))
-    now_ms, policy = coordinator.now_ms(), coordinator.policy
+    group, soft, now_ms, policy = await state_of(request)
 
     def work() -> dict[str, Any]:
         warnings = advice_on(View(group, soft, now_ms, policy))

@@ -22,6 +22,7 @@ from batonpass.api.service import (
     member_of,
     read_query,
     service_of,
+    state_of,
 )
 from batonpass.codec.answers import status_and_body
 from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody, ReasonQuery
@@ -145,10 +146,9 @@ async def show_member(request: Request) -> Response:
 )
 async def safe_to_stop(request: Request) -> Response:
     """Say whether a member can be stopped now (for a preStop hook, a deployment gate); if not, 409 with the reasons."""
-    coordinator = service_of(request).coordinator
-    group, soft = await coordinator.look(group_of(request))
+    group, soft, now_ms, policy = await state_of(request)
     member = _present(group, member_of(request))
-    work = partial(reasons_to_stay, group, soft, member, coordinator.now_ms(), coordinator.policy)
+    work = partial(reasons_to_stay, group, soft, member, now_ms, policy)
     reasons = await offload_of(request).do(len(member.assignment) + len(member.revoking), work)
     if reasons:
         detail = f"stopping member {member.id} now would interrupt {len(reasons)} tasks; drain it first, or wait"

@@ -16,11 +16,14 @@ from batonpass.codec.answers import to_json
 from batonpass.codec.bodies import ReasonBody, ReasonQuery
 from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape
-from batonpass.core.errors import ProtocolError
+from batonpass.core.errors import ProtocolError, UnknownGroup
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import Input
+from batonpass.core.model import Group
 from batonpass.core.placement import Solver, minimum_flow
+from batonpass.core.policy import Policy
 from batonpass.core.replies import Answer, Declared, Done, DrainProgress, StreamsAdvice
+from batonpass.core.soft import Soft
 from batonpass.runtime.access import Tokens
 from batonpass.runtime.audits import Audits
 from batonpass.runtime.coordinator import Coordinator
@@ -148,6 +151,30 @@ def service_of(request: Request) -> Service:
 def group_of(request: Request) -> GroupId:
     """Return the group that the path names."""
     return GroupId(checked_name("group", request.path_params["group"]))
+
+
+async def known_group_of(request: Request) -> GroupId:
+    """Return the group that the path names, which exists or existed.
+
+    Raises:
+        UnknownGroup: when there never was such a group.
+    """
+    group_id = group_of(request)
+    if not await service_of(request).coordinator.knows(group_id):
+        raise UnknownGroup(f"there is no group {group_id}, and there never was")
+    return group_id
+
+
+async def state_of(request: Request) -> tuple[Group, Soft, int, Policy]:
+    """Return the group that the path names, what is softly known of it, the time, and the policy.
+
+    Raises:
+        UnknownGroup: when it is not declared.
+        StoreUnavailable: when it cannot be read.
+    """
+    coordinator = service_of(request).coordinator
+    group, soft = await coordinator.look(group_of(request))
+    return group, soft, coordinator.now_ms(), coordinator.policy
 
 
 def member_of(request: Request) -> MemberId:

@@ -14,7 +14,7 @@ from typing import Final
 
 from batonpass.audit.findings import END_MISSING, Finding, Severity
 from batonpass.audit.part import Part, columns
-from batonpass.audit.plan import Ask, DayPlan, around, batched, quoted
+from batonpass.audit.plan import Ask, DayPlan, batched, quoted
 
 FATAL, NOTICE = Severity.FATAL, Severity.NOTICE
 
@@ -643,7 +643,7 @@ _BEYOND_HEADS: Final = """
            (select max(version) from traces t where t.group_id = h.group_id and t.version >= h.version),
            (select max(version) from generations g where g.group_id = h.group_id and g.version >= h.version),
            (select max(version) from assignment_events a
-             where a.group_id = h.group_id and a.version >= h.version and a.at >= '{begin}' and a.at < '{end}')
+             where a.group_id = h.group_id and a.version >= h.version and {within})
       from logs join group_heads h using (group_id)
 """
 
@@ -656,7 +656,7 @@ def beyond_heads(ask: Ask, plan: DayPlan) -> Iterator[Finding]:
     """
     for some in batched([one for one in plan.groups if one.ends and not one.missing and one.beyond is None]):
         values = ", ".join(f"({quoted(one.group)})" for one in some)
-        sql = _BEYOND_HEADS.format(values=values, begin=around(plan, -1), end=around(plan, 1))
+        sql = _BEYOND_HEADS.format(values=values, within=plan.within(hours=1))
         for group, version, *known in ask(sql):
             beyond = {
                 name: int(value) + 1

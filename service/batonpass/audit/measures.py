@@ -315,7 +315,6 @@ def _group_day(row: Mapping[str, Any], causes: Mapping[str, Mapping[str, float]]
     for name in ("balance_mean", "balance_worst", "members_max", "tasks_max"):
         measures[name] = row[name]
     measures["tasks_max"] = row["tasks_max"] or row["tasks_seen"]
-    measures["restored_bytes"] = None
     return GroupDay(str(row["group_id"]), measures, causes)
 
 

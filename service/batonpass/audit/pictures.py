@@ -22,15 +22,14 @@ from batonpass.audit.findings import (
     WarmupPoint,
 )
 from batonpass.audit.part import Part, columns
+from batonpass.audit.plan import HOUR_MS, DayPlan
 from batonpass.audit.tables import small
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from batonpass.audit.plan import DayPlan
     from batonpass.audit.tables import DayTables
 
-HOUR_MS: Final = 3_600_000
 GROUPS_SHOWN: Final = 20
 """Of so many groups there are samples, those with the most fatal findings first, then those with the most downtime.
 

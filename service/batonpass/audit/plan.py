@@ -16,7 +16,8 @@ from batonpass.codec.groups import GROUP_VERSION
 Ask = Callable[[str], Sequence[tuple[Any, ...]]]
 """Carries out a query whose answer is small, and returns its rows."""
 
-DAY_MS: Final = 86_400_000
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
 
 CHUNK: Final = 500_000
 """About how many records one partition reads."""
@@ -85,6 +86,15 @@ class DayPlan:
     def records(self) -> int:
         """About how many records are to be read."""
         return sum(max(0, one.last - one.base) for one in self.groups)
+
+    def within(self, hours: int = 0) -> str:
+        """Return in SQL that ``at`` lies in the whole day, or at most some hours before or after it.
+
+        Histories have the coordinator's clock, the log the database's: what belongs to records of the day needs room.
+        """
+        edges_ms = (self.begin_ms - hours * HOUR_MS, self.begin_ms + DAY_MS + hours * HOUR_MS)
+        begin, end = (datetime.fromtimestamp(edge_ms / 1_000, UTC).isoformat() for edge_ms in edges_ms)
+        return f"at >= '{begin}' and at < '{end}'"
 
 
 RETENTION_LEAST_DAYS: Final = 2
@@ -250,12 +260,6 @@ def batched(groups: Sequence[GroupPlan]) -> Iterator[Sequence[GroupPlan]]:
     """Yield the groups, ``GROUPS_AT_ONCE`` at a time."""
     for begin in range(0, len(groups), GROUPS_AT_ONCE):
         yield groups[begin : begin + GROUPS_AT_ONCE]
-
-
-def around(plan: DayPlan, hours: int) -> str:
-    """Return an edge of the day with some room: histories have the coordinator's clock, the log the database's."""
-    edge_ms = plan.begin_ms if hours < 0 else plan.begin_ms + 86_400_000
-    return datetime.fromtimestamp(edge_ms / 1_000 + hours * 3_600, UTC).isoformat()
 
 
 def partitions_for(records: int, cores: int) -> int:

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from batonpass.audit.database import fetch, rows
 from batonpass.audit.group_replay import GroupReplay
-from batonpass.audit.plan import Ask, DayPlan, GroupPlan, around, quoted
+from batonpass.audit.plan import Ask, DayPlan, GroupPlan, quoted
 from batonpass.audit.spread import bundles, part_count
 from batonpass.audit.tables import SELECTS
 from batonpass.codec.code import code_version
@@ -124,7 +124,7 @@ class Replay:
 
     def _stretches(self, one: GroupPlan) -> Iterator[list[tuple[int, str]]]:
         """Yield the queries of a group, each with the rank of its rows: some versions at once, up to the last ones."""
-        within = f"at >= '{around(self.plan, -1)}' and at < '{around(self.plan, 1)}'"
+        within = self.plan.within(hours=1)
         first = {RECORD: one.begin, GENERATION: one.first - 1}
         sql = _CHAIN_BEGIN.format(group=quoted(one.group), first=one.first, last=one.last)
         ((chain_begin,),) = rows(self.url, sql) if one.last >= one.first else [(None,)]
@@ -184,7 +184,7 @@ def replay_day(tables: DayTables, cores: int) -> DataFrame:
 
 def has_histories(ask: Ask, plan: DayPlan) -> bool:
     """Say whether task histories of the day are kept; where retention has taken them, it took all."""
-    within = f"at >= '{around(plan, -1)}' and at < '{around(plan, 1)}'"
+    within = plan.within(hours=1)
     asked = [f"exists (select from {name} where {within})" for name in ("assignment_events", "fresh_changes")]
     ((found,),) = ask(f"select {' or '.join(asked)} as found")
     return bool(found)

@@ -8,7 +8,6 @@ that it draws.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections import Counter, defaultdict
@@ -23,6 +22,7 @@ from typing import Any, Final
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
+from rich.filesize import decimal
 
 from batonpass.audit.findings import (
     AuditResult,
@@ -42,11 +42,12 @@ from batonpass.audit.findings import (
     readable,
     untraced,
 )
+from batonpass.audit.plan import HOUR_MS
 from batonpass.core.durations import duration
+from batonpass.core.ids import subtopology_sort_key
 from batonpass.laws import LAWS
 
 DASH: Final = "–"  # noqa: RUF001 - as typographers write that nothing is known
-SIZES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def span(milliseconds: float | None) -> str:
@@ -68,16 +69,9 @@ def share(value: float | None) -> str:
     return "> 99.9999999 %"
 
 
-def size(count: float | None) -> str:
+def size(count: int | None) -> str:
     """Return a number of bytes: `48.3 GB`."""
-    if count is None:
-        return DASH
-    number = float(count)
-    for unit in SIZES:
-        if number < 1_000 or unit == SIZES[-1]:
-            return f"{number:.3g} {unit}"
-        number /= 1_000
-    return DASH
+    return DASH if count is None else decimal(count)
 
 
 def number(value: float | None) -> str:
@@ -134,7 +128,6 @@ WORK: Final[Columns] = {
     "flapping_members": ("flapping members", number),
     "balance_mean": ("imbalance, mean", number),
     "balance_worst": ("worst", number),
-    "restored_bytes": ("restored", size),
     "generations": ("generations", number),
 }
 
@@ -172,22 +165,15 @@ def as_html(result: AuditResult) -> str:
     environment.filters |= {
         "span": span, "share": share, "size": size, "number": number, "clock": clock,
     }  # fmt: skip
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     template = (files("batonpass.audit") / "report.html.j2").read_text(encoding="utf-8")
     shown: dict[str, Any] = {}
     context = _context(result, shown)
     return environment.from_string(template).render(
         context,
-        figures=_in_script(shown),
+        figures=shown,
         plotly=Markup(get_plotlyjs()),  # noqa: S704 - the library's own script
     )
-
-
-def _in_script(value: object) -> Markup:
-    """Return a value as JSON that may stand within a script: nothing in it can end the script."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Markup(text)  # noqa: S704 - every sign that could end the script is written as its number
 
 
 def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
@@ -406,7 +392,6 @@ def _advised(advice: Recommendation) -> dict[str, Any]:
 
 
 Figure = dict[str, Any]
-HOUR_MS: Final = 3_600_000
 TASKS_SHOWN: Final = 60
 """How many tasks a timeline has rows for; those to which most happened come first."""
 
@@ -734,6 +719,9 @@ def _until(one: OwnershipInterval) -> str:
     return "until the end of what was read" if one.to_ms is None else f"to {instant(one.to_ms)[11:]}"
 
 
-def _in_order(task: str) -> tuple[str, int, str]:
+def _in_order(task: str) -> tuple[tuple[int, int, str], int, str]:
+    """Return the sort key of a task, as everywhere; a damaged log may have names that are no task ids."""
     part, _, partition = task.rpartition("_")
-    return (part, int(partition), task) if partition.isdecimal() else (task, -1, task)
+    if partition.isdecimal():
+        return (subtopology_sort_key(part), int(partition), task)
+    return (subtopology_sort_key(task), -1, task)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -136,13 +135,11 @@ class DayTables:
         and how far warmups had come.
         """
         named = ", ".join(quoted(one.group) for one in groups)
-        begin = datetime.fromtimestamp(self.plan.begin_ms / 1_000, UTC)
-        end = begin + timedelta(days=1)
         wanted = {
             "records": _any("seq", ((one, one.begin, one.last) for one in groups)),
             "snapshots": _any("version", ((one, one.base, one.base) for one in groups if one.base and one.known)),
             "generations": _any("version", ((one, one.first - 1, one.last - 1) for one in groups)),
-            "warmups": f"at >= '{begin.isoformat()}' and at < '{end.isoformat()}' and group_id in ({named})",
+            "warmups": f"{self.plan.within()} and group_id in ({named})",
         }
         return tuple((select_of(name, where), name) for name, where in wanted.items() if where)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -153,11 +152,10 @@ class Facts(NamedTuple):
 
 def facts_of(url: str, plan: DayPlan, one: GroupPlan) -> Facts:
     """Read what the day of a group is made a scenario from."""
-    begin = datetime.fromtimestamp(plan.begin_ms / 1_000, UTC)
     group = f"group_id = {quoted(one.group)}"
     samples = (
         f"select * from ({_SAMPLES}) as copies where {group} and member is not null and task is not null"  # noqa: S608
-        f" and at >= '{begin.isoformat()}' and at < '{(begin + timedelta(days=1)).isoformat()}'"
+        f" and {plan.within()}"
     )
     lags = (
         f"select distinct on (member, task) member, task, lag, at_ms from ({samples}) as seen"  # noqa: S608

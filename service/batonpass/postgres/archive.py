@@ -39,30 +39,17 @@ _CHANGES: Final = text(
     f"({_CHANGE} from assignment_events {_OF_TASK}) union all ({_CHANGE} from fresh_changes {_OF_TASK})"
     " order by version desc, place desc limit :most"
 )
-_EVENT: Final = f"position, group_id, type, {ms_of('at')}, generation, member_id, task_id, cast(body as text)"
-_EVENTS: Final = text(
-    f"select {_EVENT} from events where position > :after order by position limit :most"  # noqa: S608 - constants
+_EVENTS: Final = (
+    f"select position, group_id, type, {ms_of('at')}, generation, member_id, task_id,"  # noqa: S608 - constants
+    " cast(body as text) from events"
 )
-_EVENTS_OF_GROUP: Final = text(
-    f"select {_EVENT} from events where group_id = :of_group and position > :after"  # noqa: S608 - constants
-    " order by position limit :most"
+_COMMANDS: Final = (
+    f"select position, group_id, {ms_of('at')},"  # noqa: S608 - constants
+    " cast(asked as text), cast(subject as text) from commands"
 )
-_EVENTS_BEFORE: Final = text(
-    f"select {_EVENT} from events where position < :before order by position desc limit :most"  # noqa: S608
-)
-_EVENTS_OF_GROUP_BEFORE: Final = text(
-    f"select {_EVENT} from events where group_id = :of_group and position < :before"  # noqa: S608 - constants
-    " order by position desc limit :most"
-)
+_AFTER: Final = "position > :position order by position limit :most"
+_BEFORE: Final = "position < :position order by position desc limit :most"
 _POSITION: Final = text("select position from event_counter")
-_COMMAND: Final = f"position, group_id, {ms_of('at')}, cast(asked as text), cast(subject as text)"
-_COMMANDS: Final = text(
-    f"select {_COMMAND} from commands where position < :before order by position desc limit :most"  # noqa: S608
-)
-_COMMANDS_OF_GROUP: Final = text(
-    f"select {_COMMAND} from commands where group_id = :of_group and position < :before"  # noqa: S608 - constants
-    " order by position desc limit :most"
-)
 BEYOND_ALL: Final = 2**63 - 1
 
 
@@ -97,18 +84,12 @@ class PostgresArchive:
 
         An event is never returned before one of a lower position could still be committed.
         """
-        if group_id is None:
-            return [_event(row) for row in await fetch_rows(self._engine, _EVENTS, after=after, most=limit)]
-        rows = await fetch_rows(self._engine, _EVENTS_OF_GROUP, of_group=group_id, after=after, most=limit)
-        return [_event(row) for row in rows]
+        return [_event(row) for row in await self._rows(_EVENTS, _AFTER, group_id, position=after, most=limit)]
 
     async def events_before(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredEvent]:
         """Return events below a position (None: from the newest), newest first; of all groups when group is None."""
         until = BEYOND_ALL if before is None else before
-        if group_id is None:
-            return [_event(row) for row in await fetch_rows(self._engine, _EVENTS_BEFORE, before=until, most=limit)]
-        rows = await fetch_rows(self._engine, _EVENTS_OF_GROUP_BEFORE, of_group=group_id, before=until, most=limit)
-        return [_event(row) for row in rows]
+        return [_event(row) for row in await self._rows(_EVENTS, _BEFORE, group_id, position=until, most=limit)]
 
     async def last_position(self) -> int:
         """Return the position of the newest event; 0 before the first."""
@@ -117,10 +98,7 @@ class PostgresArchive:
     async def commands(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredCommand]:
         """Return rows of the audit trail below a position (None: from the newest), newest first."""
         until = BEYOND_ALL if before is None else before
-        if group_id is None:
-            rows = await fetch_rows(self._engine, _COMMANDS, before=until, most=limit)
-        else:
-            rows = await fetch_rows(self._engine, _COMMANDS_OF_GROUP, of_group=group_id, before=until, most=limit)
+        rows = await self._rows(_COMMANDS, _BEFORE, group_id, position=until, most=limit)
         return [
             StoredCommand(
                 position,
@@ -131,6 +109,15 @@ class PostgresArchive:
             )
             for position, name, at_ms, asked, subject in rows
         ]
+
+    async def _rows(
+        self, select: str, page: str, group_id: GroupId | None, *, position: int, most: int
+    ) -> list[tuple[Any, ...]]:
+        """Return a page of rows from a position on, without it; of all groups when ``group_id`` is None."""
+        if group_id is None:
+            return await fetch_rows(self._engine, text(f"{select} where {page}"), position=position, most=most)
+        of_group = text(f"{select} where group_id = :of_group and {page}")
+        return await fetch_rows(self._engine, of_group, of_group=group_id, position=position, most=most)
 
 
 def _generation(row: tuple[Any, ...]) -> Generation:

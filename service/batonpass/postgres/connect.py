@@ -1,24 +1,29 @@
 """Connections to Postgres, and its errors in the words of the runtime.
 
 Statements run in autocommit: one statement is one transaction and one round trip. What needs several opens a
-transaction by name. Nothing relies on the state of a session, so a pooler may stand in between.
+transaction by name. Nothing relies on the state of a session, so a pooler may stand in between. What runs beside the
+calls outlives a database that is away (``keep_at``), and of several coordinators one does it at a time (``alone``).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import urlencode
 
 from asyncpg import InterfaceError, PostgresError  # type: ignore[import-untyped]
-from sqlalchemy import TextClause, event
+from sqlalchemy import TextClause, event, text
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from batonpass.runtime.ports import StoreUnavailable
+
+log = logging.getLogger("batonpass.postgres")
 
 CONNECT_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 10.0
@@ -95,13 +100,9 @@ def unavailable_when_away() -> Iterator[None]:
     """
     try:
         yield
-    except DBAPIError as error:
+    # The last two come from the driver itself, where something is done that SQLAlchemy has no name for.
+    except (DBAPIError, PostgresError, InterfaceError) as error:
         if (sqlstate(error) or "")[:2] in OWN_FAULTS:
-            raise
-        raise StoreUnavailable(f"Postgres: {_first_line(error.orig)}") from error
-    except (PostgresError, InterfaceError) as error:
-        # From the driver itself, where something is done that SQLAlchemy has no name for.
-        if (getattr(error, "sqlstate", None) or "")[:2] in OWN_FAULTS:
             raise
         raise StoreUnavailable(f"Postgres: {_first_line(error)}") from error
     except PoolTimeoutError as error:
@@ -171,13 +172,42 @@ async def transacting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         yield connection
 
 
+async def alone(connection: AsyncConnection, key: int) -> bool:
+    """Take an advisory lock until the transaction ends, unless somebody else has it; say whether it was to be had."""
+    took = await connection.execute(text("select pg_try_advisory_xact_lock(:key)"), {"key": key})
+    return bool(took.scalar_one())
+
+
+async def keep_at(turn: Callable[[], Awaitable[float]], *, again_s: float, failing: str) -> None:
+    """Take one turn after the other until cancelled; each returns how many seconds the next one waits.
+
+    A turn that fails in the database is taken again after ``again_s``. Of failures in a row the first is logged, and
+    ``failing`` says what is not done meanwhile.
+    """
+    is_failing = False
+    while True:
+        try:
+            wait_s = await turn()
+            is_failing = False
+        except (StoreUnavailable, DBAPIError) as error:
+            if not is_failing:
+                log.warning("%s; tried again every %s s: %s", failing, again_s, error)
+            wait_s, is_failing = again_s, True
+        await asyncio.sleep(wait_s)
+
+
 def sqlstate(error: Exception) -> str | None:
     """Return the code of an error of Postgres, SQLAlchemy's or the driver's; None when it did not come from there."""
-    code: str | None = getattr(error.orig if isinstance(error, DBAPIError) else error, "sqlstate", None)
+    code: str | None = getattr(_of_driver(error), "sqlstate", None)
     return code
 
 
-def _first_line(error: BaseException | None) -> str:
+def _first_line(error: Exception) -> str:
     # The translated error begins with its class; its cause has the words of Postgres itself.
-    said = str(error.__cause__ if error is not None and error.__cause__ is not None else error)
-    return said.partition("\n")[0] or type(error).__name__
+    translated = _of_driver(error)
+    return str(translated.__cause__ or translated).partition("\n")[0] or type(translated).__name__
+
+
+def _of_driver(error: Exception) -> BaseException:
+    """Return what SQLAlchemy has wrapped; every other error as it is."""
+    return (error.orig or error) if isinstance(error, DBAPIError) else error

@@ -14,12 +14,12 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 from batonpass.child_server import STOP_TIMEOUT_S, ChildServer, ServerCommand
 from batonpass.postgres.binaries import EmbeddedPostgresError, ServerUser, find_binaries, reachable, server_user
+from batonpass.private_files import write_private
 
 USER = "batonpass"
 DATABASE = "postgres"
@@ -30,7 +30,7 @@ SOCKET_PATH_MAX = 90
 """The system allows about 104 bytes for the path of a socket, and the server adds its own name to the folder's."""
 
 
-class EmbeddedPostgres:
+class EmbeddedPostgres(ChildServer):
     """A server on the data in ``folder``, which is made if it is not there and belongs to the server alone."""
 
     def __init__(
@@ -41,13 +41,10 @@ class EmbeddedPostgres:
         Without ``port`` any free one is taken at each start. A server that is not ``durable`` may lose or damage
         everything when the machine, not just the server, goes down: it is for tests.
         """
-        self.folder = folder.absolute()
+        super().__init__(folder, "postgres.log", name="Postgres", kind="a server", error=EmbeddedPostgresError)
         self._port = port
         self._durable = durable
         self._binaries = binaries
-        self._server = ChildServer(
-            self.folder, self._log, name="Postgres", kind="a server", error=EmbeddedPostgresError
-        )
         self.url = ""
 
     def start(self) -> str:
@@ -65,7 +62,7 @@ class EmbeddedPostgres:
             binaries = find_binaries(self.folder, user, self._binaries)
             self._outwait_leftover()
             password = self._make_cluster(binaries, user)
-            port = self._server.launch(
+            port = self._launch(
                 self._port,
                 lambda port: ServerCommand(self._command(binaries, port), user.keywords() if user else {}),
                 lambda _log_size: self._is_ready(),
@@ -76,37 +73,13 @@ class EmbeddedPostgres:
         self.url = f"postgresql://{USER}:{quote(password, safe='')}@127.0.0.1:{port}/{DATABASE}"
         return self.url
 
-    def stop(self) -> None:
-        """Stop the server and wait until it has ended; its clients are disconnected. Nothing if it does not run."""
-        self._server.stop()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the server runs; one that died by itself does not."""
-        return self._server.is_running
-
-    def __enter__(self) -> Self:
-        """Start the server."""
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop the server."""
-        self.stop()
-
     @property
     def _cluster(self) -> Path:
         return self.folder / "cluster"
 
-    @property
-    def _log(self) -> Path:
-        return self.folder / "postgres.log"
-
     def _take_folder(self, user: ServerUser | None) -> None:
         """Hold the folder, and see to it that the server's user can reach it."""
-        self._server.hold_folder(mode=0o711)
+        self._hold_folder(mode=0o711)
         if user is None:
             return
         try:
@@ -138,8 +111,8 @@ class EmbeddedPostgres:
         unfinished, handed = self.folder / "cluster.new", self.folder / "password.new"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(mode=0o700)
-        _write_secret(password_file, password)
-        _write_secret(handed, password)
+        write_private(password_file, password)
+        write_private(handed, password)
         if user is not None:
             for path in (unfinished, handed):
                 os.chown(path, user.uid, user.gid)
@@ -177,7 +150,7 @@ class EmbeddedPostgres:
 
     def _is_ready(self) -> bool:
         lines = self._lock_file()
-        return lines[:1] == [str(self._server.pid)] and len(lines) > 7 and lines[7].strip() == "ready"
+        return lines[:1] == [str(self.pid)] and len(lines) > 7 and lines[7].strip() == "ready"
 
     def _lock_file(self) -> list[str]:
         """Return what a running server says of itself: process id first, state on line eight."""
@@ -208,13 +181,6 @@ def _is_server(pid: int, cluster: Path) -> bool:
         listed = shutil.which("ps")
         command = _run([listed, "-p", str(pid), "-o", "args="], None).stdout if listed else ""
     return f"-D {cluster} " in command
-
-
-def _write_secret(path: Path, secret: str) -> None:
-    """Write a file that only its owner can read, from its first byte on."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secret)
 
 
 def _run(command: list[str], user: ServerUser | None) -> subprocess.CompletedProcess[str]:

@@ -7,20 +7,14 @@ left as rows, in one statement: so every change is seen exactly once, wherever i
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from typing import Final
 
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.advisory_locks import SORTING_LOCK
-from batonpass.postgres.connect import transacting
+from batonpass.postgres.connect import alone, keep_at, transacting
 from batonpass.postgres.tables import assignment_events, batches_as_rows
-from batonpass.runtime.ports import StoreUnavailable
-
-log = logging.getLogger("batonpass.postgres")
 
 BATCHES_AT_ONCE: Final = 100
 EVERY_S: Final = 5.0
@@ -33,7 +27,6 @@ _MOVE: Final = text(
     f" moved as (insert into assignment_events ({_COLUMNS}) {batches_as_rows('taken')})"
     " select count(*) from taken"
 )
-_TURN: Final = text("select pg_try_advisory_xact_lock(:key)")
 
 
 async def sort_some(engine: AsyncEngine) -> bool:
@@ -43,7 +36,7 @@ async def sort_some(engine: AsyncEngine) -> bool:
         StoreUnavailable: when the database is away; nothing was moved.
     """
     async with transacting(engine) as connection:
-        if not (await connection.execute(_TURN, {"key": SORTING_LOCK})).scalar_one():
+        if not await alone(connection, SORTING_LOCK):
             return False
         moved: int = (await connection.execute(_MOVE, {"batches": BATCHES_AT_ONCE})).scalar_one()
         return moved == BATCHES_AT_ONCE
@@ -51,16 +44,9 @@ async def sort_some(engine: AsyncEngine) -> bool:
 
 async def keep_sorted(engine: AsyncEngine) -> None:
     """Move what is there, every few seconds, until cancelled."""
-    is_failing = False
-    while True:
-        more = False
-        try:
-            more = await sort_some(engine)
-        except (StoreUnavailable, DBAPIError) as error:
-            if not is_failing:
-                log.warning("changes cannot be sorted, and pile up; tried again every %s s: %s", EVERY_S, error)
-            is_failing = True
-        else:
-            is_failing = False
+
+    async def turn() -> float:
         # In between, appends go first.
-        await asyncio.sleep(PAUSE_S if more else EVERY_S)
+        return PAUSE_S if await sort_some(engine) else EVERY_S
+
+    await keep_at(turn, again_s=EVERY_S, failing="changes cannot be sorted, and pile up")

@@ -7,25 +7,19 @@ no lock is waited for while others wait behind: what cannot be had at once is tr
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Table, text
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from batonpass.advisory_locks import UPKEEP_LOCK
 from batonpass.codec.groups import GROUP_VERSION
-from batonpass.postgres.connect import reaching, transacting
+from batonpass.postgres.connect import alone, keep_at, reaching, transacting
 from batonpass.postgres.snapshots import KEPT
 from batonpass.postgres.tables import PARTITIONED, assignment_events, samples, traces
-from batonpass.runtime.ports import StoreUnavailable
-
-log = logging.getLogger("batonpass.postgres")
 
 DAYS_AHEAD: Final = 4
 CHUNK: Final = 5_000
@@ -118,18 +112,12 @@ class Upkeep:
 
     async def run(self) -> None:
         """Take a turn now and every hour, until cancelled."""
-        is_failing = False
-        while True:
-            try:
-                await self.turn(datetime.now(UTC))
-            except (StoreUnavailable, DBAPIError) as error:
-                if not is_failing:
-                    log.warning("no days are made, and no old rows deleted; tried again every %s s: %s", RETRY_S, error)
-                is_failing = True
-                await asyncio.sleep(RETRY_S)
-            else:
-                is_failing = False
-                await asyncio.sleep(TURN_S)
+
+        async def turn() -> float:
+            await self.turn(datetime.now(UTC))
+            return TURN_S
+
+        await keep_at(turn, again_s=RETRY_S, failing="no days are made, and no old rows deleted")
 
     async def turn(self, now: datetime) -> None:
         """Make days ahead, drop old ones, and delete what is old.
@@ -192,8 +180,7 @@ class Upkeep:
         """Do something in a transaction, unless somebody else is at it; wait for no lock for long."""
         async with transacting(self._engine) as connection:
             await connection.execute(text(f"set local lock_timeout = {LOCK_TIMEOUT_MS}"))
-            took = await connection.execute(text("select pg_try_advisory_xact_lock(:key)"), {"key": UPKEEP_LOCK})
-            if took.scalar_one():
+            if await alone(connection, UPKEEP_LOCK):
                 await work(connection)
 
     async def _forget(self, now: datetime) -> None:
