@@ -1,6 +1,6 @@
 """A server that this process runs for itself: it holds a folder, has a watchdog, and ends with its parent.
 
-What kind of server it is, and when that is ready, is its owner's to say (`batonpass.postgres.embedded`,
+What kind of server it is, and when that is ready, a subclass says (`batonpass.postgres.embedded`,
 `batonpass.kafka.broker`); `batonpass.child_watchdog` is the process between the two.
 """
 
@@ -11,10 +11,12 @@ import json
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from types import TracebackType
+from typing import IO, Any, Self
 
 from batonpass import child_watchdog
 from batonpass.sockets import free_port
@@ -35,17 +37,20 @@ class ServerCommand:
     user: dict[str, Any] = field(default_factory=dict)
 
 
-class ChildServer:
-    """A folder that is held, and the watchdog of the server on it."""
+class ChildServer(ABC):
+    """A server on the data in ``folder``, which runs from ``start`` to ``stop``, or for as long as a block lasts.
 
-    def __init__(self, folder: Path, log: Path, *, name: str, kind: str, error: type[Exception]) -> None:
+    ``log`` is where the server's own output goes, ``pid`` the process id of the server that was started last.
+    """
+
+    def __init__(self, folder: Path, log: str, *, name: str, kind: str, error: type[Exception]) -> None:
         """Name everything; nothing happens yet.
 
-        ``log`` gets what the server says. ``name`` and ``kind`` are what errors call it (Kafka, a broker); they are
-        raised as ``error``.
+        ``log`` is the name of a file in the folder. ``name`` and ``kind`` are what errors call the server (Kafka, a
+        broker); they are raised as ``error``.
         """
-        self._folder = folder
-        self._log = log
+        self.folder = folder.absolute()
+        self.log = self.folder / log
         self._name = name
         self._kind = kind
         self._error = error
@@ -58,66 +63,81 @@ class ChildServer:
         """Whether the server runs; one that died by itself does not."""
         return self.watchdog is not None and self.watchdog.poll() is None
 
-    def hold_folder(self, *, mode: int = 0o777) -> None:
+    @abstractmethod
+    def start(self) -> str:
+        """Start the server unless it runs, and return where it is reached."""
+
+    def stop(self) -> None:
+        """Stop the server in good order, wait until it has ended, and let go of the folder. Nothing if none runs."""
+        self._end_watchdog()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        """Start the server."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the server."""
+        self.stop()
+
+    def _hold_folder(self, *, mode: int = 0o777) -> None:
         """Make the folder and hold it, so that no second process starts a server on it.
 
         Raises:
-            Exception: the owner's, when that is not possible.
+            Exception: ``error`` of the subclass, when that is not possible.
         """
         try:
-            self._folder.mkdir(mode=mode, parents=True, exist_ok=True)
-            self._lock = (self._folder / "lock").open("a")
+            self.folder.mkdir(mode=mode, parents=True, exist_ok=True)
+            self._lock = (self.folder / "lock").open("a")
         except OSError as error:
             raise self._error(
-                f"cannot write to {self._folder}: {error.strerror}. Choose a folder of your own for the data."
+                f"cannot write to {self.folder}: {error.strerror}. Choose a folder of your own for the data."
             ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.stop()
             raise self._error(
-                f"another process runs {self._kind} on {self._folder}. Stop it, or choose another folder."
+                f"another process runs {self._kind} on {self.folder}. Stop it, or choose another folder."
             ) from None
 
-    def launch(self, port: int | None, order: Callable[[int], ServerCommand], is_ready: Callable[[int], bool]) -> int:
+    def _launch(self, port: int | None, order: Callable[[int], ServerCommand], is_ready: Callable[[int], bool]) -> int:
         """Run the server on a port, any free one if none is named, and return the port once it is ready.
 
         ``order`` says what to run on a port. ``is_ready`` is asked again and again with the length of the log before
         the start.
 
         Raises:
-            Exception: the owner's, with the server's own words, when it does not start.
+            Exception: ``error`` of the subclass, with the server's own words, when it does not start.
         """
         for _ in range(PORT_ATTEMPTS):
             tried = port or free_port()
             wanted = order(tried)
-            before = self._log.stat().st_size if self._log.exists() else 0
+            before = self.log.stat().st_size if self.log.exists() else 0
             if self._try(wanted, lambda before=before: is_ready(before)):  # type: ignore[misc]
                 return tried
-            said = self.said_since(before)
+            said = self._said_since(before)
             self._end_watchdog()
             taken = "Address already in use" in said
             if taken and port:
                 raise self._error(f"port {port} is taken. Choose another one, or none.")
             if not taken:
-                raise self._error(f"{self._name} did not start; {self._log} says: {said[-2_000:]}")
+                raise self._error(f"{self._name} did not start; {self.log} says: {said[-2_000:]}")
         raise self._error("found no free port.")
 
-    def said_since(self, size: int) -> str:
+    def _said_since(self, size: int) -> str:
         """Return what the server said after its log was so long."""
-        with self._log.open("rb") as log:
+        with self.log.open("rb") as log:
             log.seek(size)
             return log.read().decode(errors="replace").strip()
 
-    def stop(self) -> None:
-        """Stop the server in good order, wait until it has ended, and let go of the folder."""
-        self._end_watchdog()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-
     def _try(self, order: ServerCommand, is_ready: Callable[[], bool]) -> bool:
-        arguments = {"command": list(order.command), "log": str(self._log), "user": order.user}
+        arguments = {"command": list(order.command), "log": str(self.log), "user": order.user}
         self.watchdog = process = subprocess.Popen(  # noqa: S603 - our own script
             [sys.executable, "-I", "-S", child_watchdog.__file__, json.dumps(arguments)],
             stdin=subprocess.PIPE,
@@ -133,7 +153,7 @@ class ChildServer:
             if is_ready():
                 return True
             if time.monotonic() > ends_at:
-                raise self._error(f"{self._name} was not ready within {START_TIMEOUT_S:.0f} s; see {self._log}.")
+                raise self._error(f"{self._name} was not ready within {START_TIMEOUT_S:.0f} s; see {self.log}.")
             time.sleep(LOOK_S)
         return False
 

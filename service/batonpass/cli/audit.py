@@ -9,17 +9,18 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 from rich.text import Text
 
-from batonpass.cli.audits import advised
+from batonpass.cli.audits import FINDING, MEASURES, advised, finding_row, measures_row
 from batonpass.cli.client_context import failing_well, table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, running_here
+from batonpass.cli.spans import day_named
 from batonpass.terminal import say, say_on_stderr, screen
 
 if TYPE_CHECKING:
@@ -33,17 +34,6 @@ SHOWN = 20
 
 PACKAGES = ("pyspark", "pyarrow", "adbc_driver_postgresql", "duckdb")
 """What an audit needs beside the base, of the extra `audit`."""
-
-MEASURES = (
-    "availability",
-    "downtime_ms",
-    "longest_unowned_ms",
-    "handovers",
-    "failovers",
-    "cold_starts",
-    "moves",
-    "warmups",
-)
 
 
 @app.command()
@@ -118,7 +108,7 @@ def audit(
         settings = _settings(conf or []) | ({"spark.master": master} if master else {})
         parts = {"what_if": what_if, "replay": replay, "keep": keep, "export": export, "unless_done": unless_done}
         read = {"database_url": _url(database), "spark": settings}
-        given = read | parts | {"day": _day(day), "group": group, "out": out, "objective": objective}
+        given = read | parts | {"day": day_named(day), "group": group, "out": out, "objective": objective}
         if nightly:
             if day is not None or group is not None or not keep:
                 raise Failure(
@@ -262,17 +252,6 @@ def _of_up() -> str:
     return "" if folder is None else folder.kept(folder.database_file) or ""
 
 
-def _day(given: str | None) -> date:
-    if given is None:
-        return datetime.now(UTC).date() - timedelta(days=1)
-    if given == "today":
-        return datetime.now(UTC).date()
-    try:
-        return date.fromisoformat(given)
-    except ValueError:
-        raise Failure(Exit.BAD_INPUT, f"{given!r} is no day.", todo="Write for example --day 2026-11-20.") from None
-
-
 def _settings(given: list[str]) -> dict[str, str]:
     settings: dict[str, str] = {}
     for one in given:
@@ -334,16 +313,11 @@ def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
     out.say(f"{named(result)}: {summary(result)}")
     found = ordered(readable(result).findings)
     if found:
-        rows = [
-            [one.severity.value, one.law, one.group, one.task, one.member, one.detail, _proof(one.sequences)]
-            for one in found[:SHOWN]
-        ]
-        out.print(table("severity", "law", "group", "task", "member", "what", "records", rows=rows))
+        out.print(table(*FINDING, rows=[finding_row(asdict(one), one.sequences) for one in found[:SHOWN]]))
     if len(found) > SHOWN:
         out.say(f"{amount(len(found) - SHOWN, 'more finding')}: --json prints all.")
     days = sorted(result.groups, key=lambda one: (-float(one.measures["downtime_ms"] or 0), one.group))
-    rows = [[one.group, *(_told(name, one.measures[name]) for name in MEASURES)] for one in days[:SHOWN]]
-    out.print(table("group", *MEASURES, rows=rows))
+    out.print(table("group", *MEASURES, rows=[measures_row(one.group, one.measures) for one in days[:SHOWN]]))
     if len(days) > SHOWN:
         out.say(f"{amount(len(days) - SHOWN, 'more group')} with less downtime.")
     for advice in result.recommendations[:SHOWN]:
@@ -351,13 +325,3 @@ def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
             out.say(line)
     if wanted.place is not None and "://" not in wanted.place:
         out.say(f"The report is {Path(wanted.place) / f'report-{result.day}.html'}.")
-
-
-def _proof(sequences: tuple[int, ...]) -> str:
-    return ", ".join(map(str, sequences[:5])) + (", ..." if len(sequences) > 5 else "")
-
-
-def _told(name: str, value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4%}" if name == "availability" else f"{value:,.0f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,18 @@ from batonpass.client import path
 
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many days, or findings of one day.")]
 NO_AUDIT = "No day has been audited. `batonpass audit --day DAY` audits one."
-MEASURES = ("availability", "downtime_ms", "moves", "lower_bound", "handovers", "failovers", "cold_starts", "warmups")
+FINDING = ("severity", "law", "group", "task", "member", "what", "records")
+MEASURES = (
+    "availability",
+    "downtime_ms",
+    "longest_unowned_ms",
+    "handovers",
+    "failovers",
+    "cold_starts",
+    "moves",
+    "lower_bound",
+    "warmups",
+)
 
 
 @client_command
@@ -26,8 +38,7 @@ async def audits(
         await show(context, day, limit)
         return
     body = await context.client.get(path("audits"), limit=limit)
-    if context.as_json:
-        context.answer(body)
+    if context.answered(body):
         return
     if not body["audits"]:
         context.say(NO_AUDIT)
@@ -40,22 +51,18 @@ async def audits(
 async def show(context: ClientContext, day: str, limit: int) -> None:
     """Print one day."""
     body = await context.client.get(path("audits", day), limit=limit)
-    if context.as_json:
-        context.answer(body)
+    if context.answered(body):
         return
     for line in standing(body):
         context.say(line)
-    findings = [
-        [one["severity"], one["law"], one["group"], one["task"], one["member"], one["detail"], _proof(one["evidence"])]
-        for one in body["findings"]
-    ]
+    findings = [finding_row(one, one["evidence"]["sequences"]) for one in body["findings"]]
     if findings:
-        context.table("severity", "law", "group", "task", "member", "what", "records", rows=findings)
+        context.table(*FINDING, rows=findings)
     if body["next"] is not None:
         more = body["fatal"] + body["notices"] - len(findings)
         context.say(f"{more} more findings; --limit shows more of them.")
     if body["measures"]:
-        context.table("group", *MEASURES, rows=[[group, *_told(of)] for group, of in body["measures"].items()])
+        context.table("group", *MEASURES, rows=[measures_row(group, of) for group, of in body["measures"].items()])
     for group, advice in body["recommendations"].items():
         for line in advised(group, advice):
             context.say(line)
@@ -78,6 +85,17 @@ def standing(body: dict[str, Any]) -> list[str]:
     if body["report"]:
         lines.append(f"The report is {body['report']}.")
     return lines
+
+
+def finding_row(finding: Mapping[str, Any], sequences: Sequence[int]) -> list[Any]:
+    """Return a finding as a row below ``FINDING``; ``sequences`` are the numbers of the records that prove it."""
+    proof = ", ".join(map(str, sequences[:5])) + (", ..." if len(sequences) > 5 else "")
+    return [*(finding[name] for name in ("severity", "law", "group", "task", "member", "detail")), proof]
+
+
+def measures_row(group: str, measures: Mapping[str, float | None]) -> list[Any]:
+    """Return the measures of a group as a row: its name, and what stands below ``MEASURES``."""
+    return [group, *(_told(name, measures.get(name)) for name in MEASURES)]
 
 
 def advised(group: str, advice: dict[str, Any]) -> list[str]:
@@ -116,16 +134,7 @@ def _verdict(one: dict[str, Any]) -> str | None:
     )
 
 
-def _proof(evidence: dict[str, Any]) -> str:
-    sequences: list[int] = evidence["sequences"]
-    more = ", ..." if len(sequences) > 3 else ""
-    return ", ".join(map(str, sequences[:3])) + more
-
-
-def _told(measures: dict[str, Any]) -> list[Any]:
-    shown = dict(measures)
-    if shown.get("availability") is not None:
-        shown["availability"] = f"{shown['availability']:.4%}"
-    if shown.get("downtime_ms") is not None:
-        shown["downtime_ms"] = span(shown["downtime_ms"])
-    return [shown.get(name) for name in MEASURES]
+def _told(name: str, value: float | None) -> float | str | None:
+    if value is not None and name == "availability":
+        return f"{value:.4%}"
+    return span(value) if name.endswith("_ms") else value

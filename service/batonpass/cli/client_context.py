@@ -75,8 +75,14 @@ Patience = Annotated[
         "--patience", metavar="SPAN", help="How long to ask again while no coordinator can answer (BATONPASS_PATIENCE)."
     ),
 ]
-COMMON: dict[str, Any] = {"url": Url, "token": Token, "folder": Folder, "patience": Patience, "as_json": AsJson}
-DEFAULTS: dict[str, Any] = {"url": None, "token": None, "folder": None, "patience": None, "as_json": False}
+COMMON: dict[str, tuple[Any, Any]] = {
+    "url": (Url, None),
+    "token": (Token, None),
+    "folder": (Folder, None),
+    "patience": (Patience, None),
+    "as_json": (AsJson, False),
+}
+"""The options that every command has: what Typer makes each of, and its default."""
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", show_default=False)]
 MemberName = Annotated[
@@ -101,6 +107,12 @@ class ClientContext:
         """Print a body as one line of JSON, for scripts."""
         say(json.dumps(body, separators=(",", ":")))
 
+    def answered(self, body: Any) -> bool:
+        """Print a body if scripts are to read it; return whether that was so, and people need nothing more."""
+        if self.as_json:
+            self.answer(body)
+        return self.as_json
+
     def say(self, sentence: str) -> None:
         """Print a sentence for people, as it stands."""
         self.console.say(sentence)
@@ -113,9 +125,7 @@ class ClientContext:
 
     def done(self, sentence: str, **said: Any) -> None:
         """Tell that a command was carried out."""
-        if self.as_json:
-            self.answer({"done": True, **said})
-        else:
+        if not self.answered({"done": True, **said}):
             self.say(sentence)
 
     def table(self, *columns: str, rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
@@ -155,34 +165,33 @@ def client_command(command: Callable[..., Awaitable[None]]) -> Callable[..., Non
         common = {name: given.pop(name) for name in COMMON}
         run(lambda context: command(context, **given), **common)
 
-    # Typer builds its options from the signature, so the common options are appended to it here; at run time they are
-    # split off and passed to `run`.
-    signature = inspect.signature(command, eval_str=True)
-    own = [
-        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, one in signature.parameters.items()
-        if name != "context"
-    ]
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name], annotation=kind)
-        for name, kind in COMMON.items()
-    ]
-    carry_out.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    carry_out.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
+    own = [one for name, one in inspect.signature(command, eval_str=True).parameters.items() if name != "context"]
+    _offer(carry_out, own)
     return carry_out
 
 
-def listing(context: typer.Context, command: Callable[..., None], given: dict[str, Any]) -> None:
-    """Run the command that stands for a group of commands where none of them is named.
+def _offer(command: Callable[..., None], own: Iterable[inspect.Parameter]) -> None:
+    """Have Typer, which reads the signature, offer the common options behind a command's own."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [one.replace(kind=kind) for one in own]
+    parameters += [inspect.Parameter(name, kind, annotation=of, default=one) for name, (of, one) in COMMON.items()]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
 
-    Raises:
-        typer.BadParameter: for options that stand before the name of another one, which would not get them.
-    """
-    if context.invoked_subcommand is None:
-        command(**given)
-    elif given != DEFAULTS:
-        message = f"write options after the command: {context.info_name} {context.invoked_subcommand} ..."
-        raise typer.BadParameter(message)
+
+def listing(app: typer.Typer, command: Callable[..., None]) -> None:
+    """Have a group of commands carry this one out where none is named, with the same options."""
+
+    def carry_out(context: typer.Context, **given: Any) -> None:
+        if context.invoked_subcommand is None:
+            command(**given)
+        elif given != {name: default for name, (_, default) in COMMON.items()}:
+            # The command that is named would not get them.
+            message = f"write options after the command: {context.info_name} {context.invoked_subcommand} ..."
+            raise typer.BadParameter(message)
+
+    _offer(carry_out, [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)])
+    app.callback(invoke_without_command=True)(carry_out)
 
 
 @contextmanager
@@ -329,7 +338,7 @@ def _named(folder: Path) -> list[Running]:
 
 def _token_of(running: Running) -> str | None:
     try:
-        return (running.folder / "token").read_text().strip() or None
+        return UpFolder(running.folder).token_file.read_text().strip() or None
     except OSError:
         # Somebody else's: the coordinator will say that a token is missing.
         return None

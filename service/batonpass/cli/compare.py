@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -22,7 +23,6 @@ from batonpass.simulate.compare import (
     duration,
     play,
     reading,
-    size,
 )
 from batonpass.simulate.compare_chart import chart
 from batonpass.terminal import say, screen
@@ -140,7 +140,7 @@ def _show(comparison: Comparison) -> None:
             duration(result.downtime_p50_ms),
             duration(result.downtime_p99_ms),
             duration(result.downtime_max_ms),
-            size(result.bytes_restored),
+            decimal(result.bytes_restored),
             style="bold green" if place == 0 else None,
         )
     console = screen()

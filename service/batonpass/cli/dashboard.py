@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +11,10 @@ import typer
 
 from batonpass.cli.client_context import Folder, failing_well, find, trusted
 from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.listening import bound
 from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT, Config
 from batonpass.dashboard.serve import Certificate
 from batonpass.dashboard.serve import serve as run_server
-from batonpass.sockets import bind
 from batonpass.terminal import say
 
 ENV = "BATONPASS_DASHBOARD_"
@@ -53,7 +52,7 @@ def dashboard(
         # A token is never taken from the folder of an `up`: that one is an admin's, and a page is open to all.
         url, _ = find(server, "none", folder)
         certificate = _certificate(tls_cert, tls_key)
-        listener = _bound(host, port)
+        listener = bound(host, port)
         config = Config(
             url,
             token=token or None,
@@ -77,17 +76,6 @@ def _certificate(cert: Path | None, key: Path | None) -> Certificate | None:
     if (cert is None) != (key is None):
         raise Failure(Exit.BAD_INPUT, "--tls-cert and --tls-key go together.", todo="Give both, or none.")
     return Certificate(str(cert), str(key)) if cert and key else None
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    try:
-        return bind(host, port)
-    except OSError as error:
-        raise Failure(
-            Exit.REFUSED,
-            f"cannot listen on {host}:{port}: {error.strerror or error}.",
-            todo="Choose another port with --port N, or any free one with --port 0.",
-        ) from None
 
 
 def _say(at: str, url: str, *, as_json: bool) -> None:

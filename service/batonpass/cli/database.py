@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import make_url
@@ -21,26 +22,38 @@ def without_password(url: str) -> str:
     return make_url(url).render_as_string(hide_password=True)
 
 
-def run_on_database(work: Coroutine[Any, Any, T], url: str) -> T:
-    """Run something on a database and return its result.
+@contextmanager
+def failing_on_database(url: str) -> Iterator[None]:
+    """Turn what goes wrong with a database into a failure that names it, without its password.
 
     Raises:
-        Failure: when it cannot be reached, or refuses.
+        Failure: when it cannot be reached, is busy for too long, or refuses.
     """
     try:
-        return asyncio.run(work)
+        yield
     except StoreUnavailable as error:
         raise Failure(
             Exit.UNREACHABLE,
             f"the database {without_password(url)} is not to be had: {error.detail}.",
             todo="Look that it runs.",
         ) from None
-    except ValueError as error:
-        raise Failure(Exit.BAD_INPUT, f"BATONPASS_DATABASE_URL: {error}.") from None
     except SchemaBusy as error:
         raise Failure(Exit.UNREACHABLE, str(error)) from None
     except DBAPIError as error:
         raise Failure(Exit.REFUSED, f"the database {without_password(url)} refused: {error.orig}.") from None
+
+
+def run_on_database(work: Coroutine[Any, Any, T], url: str) -> T:
+    """Run something on a database and return its result.
+
+    Raises:
+        Failure: when it cannot be reached, or refuses, or the URL is none.
+    """
+    try:
+        with failing_on_database(url):
+            return asyncio.run(work)
+    except ValueError as error:
+        raise Failure(Exit.BAD_INPUT, f"BATONPASS_DATABASE_URL: {error}.") from None
 
 
 def upgrade_schema(url: str) -> tuple[Standing, Standing]:

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from sqlalchemy.exc import DBAPIError
 
-from batonpass.cli.database import upgrade_schema, without_password
+from batonpass.cli.database import failing_on_database, upgrade_schema, without_password
 from batonpass.cli.exits import Exit, Failure
 from batonpass.days.generate import Drawing, Hear, Wish, Written, generate, generate_scenario
 from batonpass.days.plant import OF_DRAWN_DAYS, Fault
 from batonpass.days.writing import GroupsThere
-from batonpass.runtime.ports import StoreUnavailable
 from batonpass.simulate.scenario.drawing import EVENTS_OF_A_DAY
 from batonpass.simulate.scenario.model import Scenario
 from batonpass.terminal import say, say_on_stderr, screen
 
-__all__ = ["EVENTS_OF_A_DAY", "Wish", "fill", "parse_day", "parse_faults"]
+__all__ = ["EVENTS_OF_A_DAY", "Wish", "fill", "parse_faults"]
 
 
 LINE_EVERY_S = 5.0
@@ -33,12 +30,16 @@ LINE_EVERY_S = 5.0
 
 @dataclass(slots=True)
 class Sum:
-    """What has been written so far, and the share of each day that is being simulated."""
+    """What has been written so far, and the share of each day that is being simulated.
+
+    ``missed`` are the steps that could not happen, each once, however many groups live the day.
+    """
 
     groups: int = 0
     events: int = 0
     records: int = 0
     traces: int = 0
+    missed: dict[str, None] = field(default_factory=dict)
     under_way: dict[str, float] = field(default_factory=dict)
 
     def add(self, one: Written | Drawing) -> None:
@@ -51,6 +52,7 @@ class Sum:
         self.events += one.events
         self.records += one.records
         self.traces += one.traces
+        self.missed |= dict.fromkeys(one.missed)
 
     def about(self, of_a_group: float) -> int:
         """Return how many events there are, those of days under way as their share of what a group has."""
@@ -59,20 +61,6 @@ class Sum:
     def counts(self) -> dict[str, int]:
         """Return what was written, by name."""
         return {"groups": self.groups, "events": self.events, "records": self.records, "traces": self.traces}
-
-
-def parse_day(text: str | None) -> date:
-    """Return the day that is named; None: yesterday (UTC), which is what a nightly audit looks at.
-
-    Raises:
-        typer.BadParameter: when it is none.
-    """
-    if text is None:
-        return datetime.now(UTC).date() - timedelta(days=1)
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no day; write for example 2026-11-20", param_hint="--day") from None
 
 
 def parse_faults(names: list[str], *, is_drawn: bool) -> tuple[Fault, ...]:
@@ -103,18 +91,22 @@ def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> N
     done, started = Sum(), time.monotonic()
     try:
         with _progress(wish, done) as hear:
-            _carefully(url, lambda: _write(url, wish, scenario, hear))
+            _write(url, wish, scenario, hear)
     except KeyboardInterrupt:
         whole = f"{done.groups} of {wish.group_count} groups were written whole, and nothing of the others"
         raise Failure(Exit.INTERRUPTED, f"interrupted: {whole}.") from None
     seconds = round(time.monotonic() - started, 1)
+    # What a drawn day leaves out is the draw's; what a scenario's leaves out somebody asked for.
+    missed = [] if scenario is None else list(done.missed)
     if as_json:
-        say(json.dumps({"day": wish.day.isoformat(), **done.counts(), "seconds": seconds}))
+        say(json.dumps({"day": wish.day.isoformat(), **done.counts(), "missed": missed, "seconds": seconds}))
         return
     say(
         f"wrote {done.groups} group{'s' * (done.groups != 1)} on {wish.day}: {done.events:,} changes of assignments, "
         f"{done.records:,} records, {done.traces:,} decisions in {seconds} s"
     )
+    for one in missed:
+        say(f"could not be: {one}")
     say(f"look at it: batonpass audit --day {wish.day} --database-url {without_password(url)}")
 
 
@@ -141,15 +133,12 @@ def _progress(wish: Wish, done: Sum) -> Iterator[Hear]:
 
 
 def _write(url: str, wish: Wish, scenario: Scenario | None, hear: Hear) -> None:
-    if scenario is None:
-        generate(url, wish, hear=hear)
-    else:
-        generate_scenario(url, scenario, replace(wish, events=0), hear=hear)
-
-
-def _carefully(url: str, work: Callable[[], None]) -> None:
     try:
-        work()
+        with failing_on_database(url):
+            if scenario is None:
+                generate(url, wish, hear=hear)
+            else:
+                generate_scenario(url, scenario, replace(wish, events=0), hear=hear)
     except GroupsThere as error:
         some = ", ".join(error.groups[:5]) + (f" and {len(error.groups) - 5} more" if len(error.groups) > 5 else "")
         raise Failure(
@@ -157,14 +146,6 @@ def _carefully(url: str, work: Callable[[], None]) -> None:
             f"{without_password(url)} has groups of these names: {some}. Nothing was written over them.",
             todo="Choose other names (--prefix, or `group` in the scenario), or an empty database.",
         ) from None
-    except StoreUnavailable as error:
-        raise Failure(
-            Exit.UNREACHABLE,
-            f"the database {without_password(url)} is not to be had: {error.detail}.",
-            todo="Look that it runs.",
-        ) from None
-    except DBAPIError as error:
-        raise Failure(Exit.REFUSED, f"the database {without_password(url)} refused: {error.orig}.") from None
     except BrokenExecutor:
         raise Failure(
             Exit.REFUSED,

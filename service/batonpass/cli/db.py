@@ -29,7 +29,7 @@ app = typer.Typer(add_completion=False, help="Upgrade the database, look at it, 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Database = Annotated[
     str | None,
-    typer.Option("--database", metavar="URL", help="The database (better: BATONPASS_DATABASE_URL)."),
+    typer.Option("--database-url", "--database", metavar="URL", help="The database (better: BATONPASS_DATABASE_URL)."),
 ]
 
 

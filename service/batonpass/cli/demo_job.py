@@ -155,14 +155,9 @@ class DemoJob:
 
     def stop(self) -> None:
         """Stop the broker."""
-        self.note_file.unlink(missing_ok=True)
+        self._folder.job_file.unlink(missing_ok=True)
         if self._broker is not None:
             self._broker.stop()
-
-    @property
-    def note_file(self) -> Path:
-        """Where `batonpass worker` finds the job while it runs."""
-        return self._folder.path / "job.json"
 
     def declaration(self) -> Mapping[str, Any]:
         """Return the group as it is declared."""
@@ -189,7 +184,7 @@ class DemoJob:
             raise Failure(
                 Exit.REFUSED, sentence, todo="Look at its log, kafka/broker.log in the data folder."
             ) from None
-        self._folder.keep(self.note_file, self.job.words())
+        self._folder.keep(self._folder.job_file, self.job.words())
 
     def companions(self) -> Iterable[tuple[str, Program]]:
         """Return the load."""

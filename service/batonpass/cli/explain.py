@@ -24,15 +24,11 @@ async def explain(
     """Say why a task is where it is and what it waits for; without a task, what the group waits for."""
     if task is None:
         body = await context.client.get(path("groups", group, "explain"))
-        if context.as_json:
-            context.answer(body)
-        else:
+        if not context.answered(body):
             explain_group(context, body, await names_of(context, group))
         return
     body = await context.client.get(path("groups", group, "tasks", task))
-    if context.as_json:
-        context.answer(body)
-    else:
+    if not context.answered(body):
         explain_task(context, body, await names_of(context, group))
 
 

@@ -4,6 +4,7 @@
       batonpass.json   says that the folder is Batonpass's
       token            the admin token; only its owner can read it
       workers-token    the token of the simulated workers, for their group alone
+      job.json         the job on Kafka, as long as it runs; only its owner can read it
       database-url     where the database listens and its password, for the audit; only its owner can read it
       lock             held as long as an `up` runs; says who and where
       postgres/        the database and its log
@@ -27,6 +28,7 @@ import typer
 
 from batonpass import __version__
 from batonpass.cli.exits import Exit, Failure
+from batonpass.private_files import write_private
 
 MARK = "batonpass.json"
 FORMAT = 1
@@ -92,6 +94,11 @@ class UpFolder:
     def workers_token_file(self) -> Path:
         """The file with the token that the simulated workers show."""
         return self.path / "workers-token"
+
+    @property
+    def job_file(self) -> Path:
+        """The file with the job on Kafka, as long as that runs."""
+        return self.path / "job.json"
 
     @property
     def database_file(self) -> Path:
@@ -177,9 +184,7 @@ class UpFolder:
         """
         unfinished = file.with_name(f"{file.name}.new")
         try:
-            unfinished.unlink(missing_ok=True)
-            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-                opened.write(secret + "\n")
+            write_private(unfinished, secret + "\n")
             unfinished.rename(file)
         except OSError as error:
             raise self._unusable(error) from None

@@ -10,38 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from batonpass.cli.client_context import (
-    AsJson,
-    ClientContext,
-    Folder,
-    GroupName,
-    Patience,
-    Token,
-    Url,
-    Why,
-    client_command,
-    listing,
-)
+from batonpass.cli.client_context import ClientContext, GroupName, Why, client_command, listing
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import ago, span
 from batonpass.client import path
 
-app = typer.Typer(add_completion=False, help="List, show, declare and delete groups.", no_args_is_help=False)
+app = typer.Typer(add_completion=False, help="List, show, declare and delete groups; without a subcommand, list them.")
 COLUMNS = ("group", "state", "members", "tasks", "warmups", "moves to come", "generation")
-
-
-@app.callback(invoke_without_command=True)
-def groups(
-    context: typer.Context,
-    url: Url = None,
-    token: Token = None,
-    folder: Folder = None,
-    patience: Patience = None,
-    as_json: AsJson = False,
-) -> None:
-    """List, show, declare and delete groups; without a subcommand, list them."""
-    given = {"url": url, "token": token, "folder": folder, "patience": patience, "as_json": as_json}
-    listing(context, list_groups, given)
 
 
 @app.command("list")
@@ -58,13 +33,15 @@ async def list_groups(context: ClientContext) -> None:
         context.table(*COLUMNS, rows=[[one.get(name) for name in names] for one in found])
 
 
+listing(app, list_groups)
+
+
 @app.command()
 @client_command
 async def show(context: ClientContext, group: GroupName) -> None:
     """Show a group: where it stands, what it waits for, and how it is declared."""
     body = await context.client.get(path("groups", group))
-    if context.as_json:
-        context.answer(body)
+    if context.answered(body):
         return
     for line in standing(body):
         context.say(line)
@@ -92,8 +69,7 @@ async def declare(
     else:
         reply = await context.client.declare(group, body, query=query)
     created = reply.status == 201
-    if context.as_json:
-        context.answer(reply.body)
+    if context.answered(reply.body):
         return
     context.say(f"Group {group} {'created' if created else 'changed'}: {reply.body['tasks']} tasks.")
     for warning in reply.body.get("warnings", []):

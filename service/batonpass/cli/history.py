@@ -24,15 +24,13 @@ async def generations(
     """List the generations of a group, newest first, or show one: why it was made, and what it moved."""
     if number is None:
         body = await context.client.get(path("groups", group, "generations"), limit=limit)
-        if context.as_json:
-            context.answer(body)
+        if context.answered(body):
             return
         columns = ("generation", "made", "because", "members", "tasks", "moves", "at least", "imbalance", "decided in")
         context.table(*columns, rows=[_row(one) for one in body["generations"]])
         return
     body = await context.client.get(path("groups", group, "generations", str(number)))
-    if context.as_json:
-        context.answer(body)
+    if context.answered(body):
         return
     context.say(
         f"Generation {number} of {group}, {ago(body['at'])}, because of {', '.join(body['triggers']) or 'nothing'}."
@@ -60,8 +58,7 @@ async def commands(
     """Show the audit trail, newest first: who asked for what, when, and why."""
     place = path("commands") if group is None else path("groups", group, "commands")
     body = await context.client.get(place, limit=limit)
-    if context.as_json:
-        context.answer(body)
+    if context.answered(body):
         return
     rows = [
         [ago(one["at"]), one["group"], one["command"], one["subject"], one["who"], one["reason"], one["cause"]]

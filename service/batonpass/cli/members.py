@@ -74,8 +74,7 @@ async def members(
             context.table(*COLUMNS, rows=[[cell(one) for cell in COLUMNS.values()] for one in found])
         return
     body = await context.client.get(path("groups", group, "members", await context.member_of(group, member)))
-    if context.as_json:
-        context.answer(body)
+    if context.answered(body):
         return
     context.table("field", "value", rows=[(name, body[name]) for name in body if name not in {"assignment", "reports"}])
     context.table("task", "role", "token", "reported", "state", "lag", "records/s", "disk", "at", rows=_tasks(body))
@@ -130,9 +129,7 @@ async def drain(
     body = (await context.client.call("POST", call, query={"deadline_ms": deadline_ms, "reason": reason})).body
     if wait and not body["drained"]:
         body = await _follow(context, call, body, ends_at, label=f"{group}/{member}")
-    if context.as_json:
-        context.answer({"member_id": member_id, **body})
-    else:
+    if not context.answered({"member_id": member_id, **body}):
         _tell_drain(context, member, body)
     if wait and not body["drained"]:
         raise typer.Exit(Exit.REFUSED)
@@ -248,7 +245,5 @@ async def safe_to_stop(context: ClientContext, group: GroupName, member: MemberN
             context.answer({"member_id": member_id, "safe_to_stop": False, "reasons": reasons})
             raise typer.Exit(Exit.REFUSED) from None
         raise
-    if context.as_json:
-        context.answer(body)
-    else:
+    if not context.answered(body):
         context.say(f"{member} can be stopped now.")

@@ -74,8 +74,7 @@ async def _live(context: ClientContext, group: str, change: dict[str, Any], memb
     given = {name: wanted for name, wanted in change.items() if wanted}
     place = path("groups", group, "plan")
     found = (await context.client.call("POST", place, body=given, is_repeatable=True)).body
-    if context.as_json:
-        context.answer(found)
+    if context.answered(found):
         return
     _show(found, await names_of(context, group))
     before, after = found["balance"]["before"], found["balance"]["after"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from rich.box import SIMPLE_HEAD
+from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -15,7 +16,6 @@ from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import span
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
-from batonpass.simulate.compare import size
 from batonpass.simulate.group import NeverAtRest
 from batonpass.simulate.scenario.model import Scenario
 from batonpass.simulate.scenario.play import LEAD_MS, LIMIT_MS, Played, play
@@ -122,7 +122,7 @@ def _table(result: Result) -> None:
         ("downtime of a task, median", span(result.downtime_p50_ms)),
         ("99 of 100 tasks below", span(result.downtime_p99_ms)),
         ("longest", span(result.downtime_max_ms)),
-        ("restored", size(result.bytes_restored)),
+        ("restored", decimal(result.bytes_restored)),
     ]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_header=False)
     table.add_column("")

@@ -14,6 +14,7 @@ from batonpass.bootstrap import serve as run_server
 from batonpass.cli.client_context import failing_well
 from batonpass.cli.database import require_fit, without_password
 from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.listening import busy
 from batonpass.settings import Settings
 from batonpass.terminal import say
 
@@ -82,20 +83,11 @@ def listen(settings: Settings, **more: Any) -> None:
     try:
         run_server(settings, listening=note, **more)
     except OSError as error:
-        raise busy(settings, error) from None
+        raise busy(settings.host, settings.port, error) from None
     except KeyboardInterrupt:
         return
     if not heard:
         raise Failure(Exit.REFUSED, "the coordinator did not start; what it said stands above.")
-
-
-def busy(settings: Settings, error: OSError) -> Failure:
-    """Return the failure of an address that cannot be had."""
-    return Failure(
-        Exit.REFUSED,
-        f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}.",
-        todo="Choose another port with --port N, or any free one with --port 0.",
-    )
 
 
 def _say(url: str, database: str, *, as_json: bool) -> None:

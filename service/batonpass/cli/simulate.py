@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from batonpass.cli.client_context import failing_well
 from batonpass.cli.compare import compare
+from batonpass.cli.spans import day_named
 from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.shrink import Narrowing, replay_command, shrink
 from batonpass.terminal import say, screen
@@ -94,7 +95,9 @@ def simulate(
     scenario: ScenarioPath = None,
     drawn: Drawn = None,
     into: Into = None,
-    day: Annotated[str | None, typer.Option(metavar="DATE", help="Which day to write (yesterday).")] = None,
+    day: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Which day to write, as in 2026-11-20, or today (yesterday).")
+    ] = None,
     events: Annotated[int | None, typer.Option(min=1, help="Write about so many changes of assignments.")] = None,
     groups: Annotated[int | None, typer.Option(min=1, help="Write so many groups.")] = None,
     prefix: Annotated[str, typer.Option(help="How the names of written groups begin.")] = "simulated",
@@ -169,7 +172,7 @@ def _fill(
     day, events, plant = said
     events = events or days.EVENTS_OF_A_DAY * (wanted["groups"] or 1)
     faults = days.parse_faults(plant, is_drawn=path is None)
-    wish = days.Wish(day=days.parse_day(day), events=events, faults=faults, **wanted)
+    wish = days.Wish(day=day_named(day), events=events, faults=faults, **wanted)
     days.fill(url, wish, None if path is None else read(path), as_json=json_output)
 
 

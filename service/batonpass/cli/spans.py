@@ -1,17 +1,15 @@
-"""Spans of time as people type them, `30s`, `2m`, `1h30m`, and as they read them."""
+"""Spans of time and days as people type them, `30s`, `1h30m`, `2026-11-20`, and as they read them."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import typer
 
+from batonpass.cli.exits import Exit, Failure
 from batonpass.client import instant
-from batonpass.core.durations import duration
-
-UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+from batonpass.core.durations import duration, parse_span
 
 
 def span_ms(text: str) -> int:
@@ -23,10 +21,28 @@ def span_ms(text: str) -> int:
     bare = text.replace(" ", "")
     if re.fullmatch(r"\d+(\.\d+)?", bare):
         return round(float(bare) * 1_000)
-    if not bare or SPAN.sub("", bare):
+    try:
+        return parse_span(bare)
+    except ValueError:
         message = f"{text!r} is no span of time; write for example 30s, 2m or 1h30m"
-        raise typer.BadParameter(message)
-    return round(sum(float(number) * UNITS_MS[unit] for number, unit in SPAN.findall(bare)))
+        raise typer.BadParameter(message) from None
+
+
+def day_named(text: str | None) -> date:
+    """Return the day that a text names, in UTC: `2026-11-20`, or `today`; None: yesterday, the last that is over.
+
+    Raises:
+        Failure: when it names none.
+    """
+    today = datetime.now(UTC).date()
+    if text is None:
+        return today - timedelta(days=1)
+    if text == "today":
+        return today
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise Failure(Exit.BAD_INPUT, f"--day: {text!r} is no day; write for example 2026-11-20.") from None
 
 
 def span(milliseconds: float | None) -> str:

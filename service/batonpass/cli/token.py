@@ -7,22 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from batonpass.cli.client_context import (
-    AsJson,
-    ClientContext,
-    Folder,
-    Patience,
-    Token,
-    Url,
-    Why,
-    client_command,
-    listing,
-)
+from batonpass.cli.client_context import ClientContext, Why, client_command, listing
 from batonpass.cli.spans import ago, span_ms
 from batonpass.client import path
 from batonpass.terminal import say
 
-app = typer.Typer(add_completion=False, help="Create, list and revoke tokens; for admins.")
+app = typer.Typer(
+    add_completion=False, help="Create, list and revoke tokens, for admins; without a subcommand, list them."
+)
 COLUMNS = ("id", "name", "role", "group", "secret", "status", "created", "expires")
 
 
@@ -33,20 +25,6 @@ class Role(StrEnum):
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"
-
-
-@app.callback(invoke_without_command=True)
-def tokens(
-    context: typer.Context,
-    url: Url = None,
-    token: Token = None,
-    folder: Folder = None,
-    patience: Patience = None,
-    as_json: AsJson = False,
-) -> None:
-    """Create, list and revoke tokens; without a subcommand, list them."""
-    given = {"url": url, "token": token, "folder": folder, "patience": patience, "as_json": as_json}
-    listing(context, list_tokens, given)
 
 
 @app.command("list")
@@ -60,6 +38,9 @@ async def list_tokens(context: ClientContext) -> None:
         context.say("There are no tokens but the one that the coordinator was started with.")
     else:
         context.table(*COLUMNS, rows=[_row(one) for one in body["tokens"]])
+
+
+listing(app, list_tokens)
 
 
 @app.command()
@@ -83,8 +64,7 @@ async def create(
     if lasting is not None:
         wish["expires_in_ms"] = span_ms(lasting)
     body = (await context.client.call("POST", "/tokens", query={"reason": reason}, body=wish)).body
-    if context.as_json:
-        context.answer(body)
+    if context.answered(body):
         return
     bound = "" if body["group"] is None else f" for group {body['group']}"
     context.say(f"Token {body['id']}: {name}, {body['role']}{bound}. Keep the secret; it is not shown again.")

@@ -9,7 +9,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,15 +23,16 @@ from batonpass.cli.database import upgrade_schema
 from batonpass.cli.demo_job import DemoJob, NoKafka, SimulatedWorkers
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, default_folder, folder_named
-from batonpass.cli.serve import busy, listen, settings_of
+from batonpass.cli.listening import bound
+from batonpass.cli.serve import listen, settings_of
 from batonpass.cli.worker_processes import Process, Program, WorkerProcesses, kill, start, stop, watch
 from batonpass.client import ApiError
 from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT
 from batonpass.postgres.binaries import EmbeddedPostgresError
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.runtime.access import new_secret
-from batonpass.settings import OPEN_PATHS, Settings
-from batonpass.sockets import bind, free_port
+from batonpass.settings import OPEN_PATHS
+from batonpass.sockets import free_port
 from batonpass.terminal import say, say_on_stderr, screen
 
 LOOK_EVERY_S = 1.0
@@ -113,7 +113,7 @@ class _UpRun:
         settings = settings_of({"port": port, "host": host})
         self._folder.hold()
         try:
-            with _bound(settings) as listener:
+            with bound(settings.host, settings.port) as listener:
                 self._token = self._folder.token(new_secret)
                 if not self._as_json and not self._folder.postgres.exists():
                     say(f"Making a database in {self._folder.path}; that takes some seconds, once.")
@@ -250,13 +250,6 @@ class _UpRun:
         await stop(self._companions)
         if self._workers is not None:
             await self._workers.stop()
-
-
-def _bound(settings: Settings) -> socket.socket:
-    try:
-        return bind(settings.host, settings.port)
-    except OSError as error:
-        raise busy(settings, error) from None
 
 
 def _die_in_order() -> None:

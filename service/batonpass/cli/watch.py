@@ -115,9 +115,7 @@ async def _follow(context: ClientContext, group: str) -> None:
             context.note("coordinator-back", f"{back(gone_ms)} {GOING_ON}", away_ms=round(gone_ms))
         if heard is None:
             continue
-        if context.as_json:
-            context.answer(heard)
-        else:
+        if not context.answered(heard):
             context.say(event_line(heard, await names.of(heard)).plain)
 
 

@@ -15,9 +15,10 @@ import typer
 
 from batonpass.cli.client_context import Folder, Token, Url, failing_well, find, trusted
 from batonpass.cli.demo_job import DEMO, SIMULATED, Pace, arguments, real_worker
-from batonpass.cli.folder import default_folder, running_here
+from batonpass.cli.folder import UpFolder, default_folder, running_here
 from batonpass.cli.worker_processes import Program
 from batonpass.client import CoordinatorClient, path
+from batonpass.private_files import write_private
 from batonpass.terminal import say
 
 
@@ -46,16 +47,20 @@ def worker(
     """
     with failing_well(as_json=False):
         at, secret = find(url, token, folder)
-        job = _job_of(at)
+        up = _up_at(at)
+        job = up.job_file.read_text() if up and os.access(up.job_file, os.R_OK) else None
         own = DEMO if job is None else str(json.loads(job)["group"])
         group = group or own
         members = asyncio.run(_members(at, secret, group))
         name = instance or next_name(group, (str(one["instance_id"]) for one in members))
-        place = _kept(at) / name
+        place = _kept(up) / name
         place.mkdir(parents=True, exist_ok=True)
-        shown = _own_token(at) if group == own else None
-        if shown is None and secret:
-            shown = _hand_over(place / "token", secret)
+        shown = None
+        if up and group == own and os.access(up.workers_token_file, os.R_OK):
+            shown = up.workers_token_file
+        elif secret:
+            shown = place / "token"
+            write_private(shown, secret + "\n")
         if job is not None and group == own and shown is not None:
             program = real_worker(job, name, url=at, folder=place, token_file=shown)
         else:
@@ -89,29 +94,11 @@ def next_name(group: str, taken: Iterable[str]) -> str:
     return f"{group}-{max(numbers, default=0) + 1}"
 
 
-def _job_of(url: str) -> str | None:
-    """Return the job that an `up` of this machine runs on Kafka; None where there is no such thing."""
-    files = [one.folder / "job.json" for one in running_here() if one.url == url]
-    return next((file.read_text() for file in files if os.access(file, os.R_OK)), None)
+def _up_at(url: str) -> UpFolder | None:
+    """Return the folder of the `up` of this machine that listens there; what is in it may be somebody else's."""
+    return next((UpFolder(one.folder) for one in running_here() if one.url == url), None)
 
 
-def _own_token(url: str) -> Path | None:
-    """Return the file with the token that an `up` of this machine made for the workers of its own group."""
-    files = [one.folder / "workers-token" for one in running_here() if one.url == url]
-    return next((file for file in files if os.access(file, os.R_OK)), None)
-
-
-def _hand_over(file: Path, secret: str) -> Path:
-    """Write the token where the worker reads it, and nobody else can."""
-    file.unlink(missing_ok=True)
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
-        written.write(secret + "\n")
-    return file
-
-
-def _kept(url: str) -> Path:
+def _kept(up: UpFolder | None) -> Path:
     """Return where workers of this machine keep their state: with the `up` that they speak to, where it is ours."""
-    for running in running_here():
-        if running.url == url and os.access(running.folder / "workers", os.W_OK):
-            return running.folder / "workers"
-    return default_folder().with_name("batonpass-workers")
+    return up.workers if up and os.access(up.workers, os.W_OK) else default_folder().with_name("batonpass-workers")

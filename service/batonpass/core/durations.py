@@ -1,9 +1,15 @@
-"""Durations as people read them: one form for sentences, tables, pages and reports."""
+"""Durations as people read them: one form for sentences, tables, pages and reports; and spans as people type them."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+SPAN: Final = r"^(\d+(\.\d+)?(ms|s|m|h|d))+$"
+"""What a span of time looks like where it is typed, `500ms`, `90s`, `1h30m`: a regular expression, for schemas too."""
+
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3_600
 _DAY_S: Final = 86_400
@@ -26,3 +32,14 @@ def duration(milliseconds: float) -> str:
     whole, rest = divmod(seconds, large_s)
     # The smaller unit is rounded down: what is not over yet is not said to be.
     return f"{whole} {large} {rest // small_s} {small}" if rest // small_s else f"{whole} {large}"
+
+
+def parse_span(text: str) -> int:
+    """Return the milliseconds of a span of time as it is typed: numbers with their units, which add up (``SPAN``).
+
+    Raises:
+        ValueError: when the text is none.
+    """
+    if not re.match(SPAN, text):
+        raise ValueError(f"{text!r} is no span of time")
+    return round(sum(float(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text)))

@@ -56,12 +56,13 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written of one group."""
+    """What was written of one group; ``missed`` are the steps of its scenario that could not happen."""
 
     group: str
     events: int
     records: int
     traces: int
+    missed: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def _write_part(url: str, wish: Wish, part: _Part, hear: Hear) -> None:
             for place, name in enumerate(part.groups):
                 one = rows.copy_as(name) if place else faulty
                 await write(engine, one)
-                hear(Written(name, one.events, one.version, len(one.tables["traces"])))
+                hear(Written(name, one.events, one.version, len(one.tables["traces"]), one.missed))
         finally:
             await engine.dispose()
 
@@ -178,5 +179,5 @@ def rows_of(
     """
     start_ms = round(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1_000)
     recorder = GroupRecorder(scenario.group, sample_every=sample_every)
-    play(scenario, observer=recorder, start_ms=start_ms, passed=passed)
-    return recorder.rows()
+    played = play(scenario, observer=recorder, start_ms=start_ms, passed=passed)
+    return replace(recorder.rows(), missed=played.missed_in_words())

@@ -59,12 +59,16 @@ def instant(at_ms: int | None) -> datetime | None:
 
 @dataclass(slots=True)
 class GroupRows:
-    """All rows of one group. ``version`` is how many records it has; ``tables`` has the rows of each table."""
+    """All rows of one group. ``version`` is how many records it has; ``tables`` has the rows of each table.
+
+    ``missed`` says which steps of the scenario could not happen.
+    """
 
     group_id: str
     version: int = 0
     coordinator_epoch: int = 1
     tables: dict[str, list[Row]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
+    missed: tuple[str, ...] = ()
 
     @property
     def events(self) -> int:
@@ -82,13 +86,7 @@ class GroupRows:
             tables[name] = [(*row[:place], group_id, *row[place + 1 :]) for row in rows]
         tables["traces"] = []
         tables["snapshots"] = [(*row[:-1], _snapshot_named(row[2], row[-1], group_id)) for row in tables["snapshots"]]
-        return GroupRows(group_id, self.version, self.coordinator_epoch, tables)
-
-
-def rows_of_table(rows: GroupRows, table: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one table by the names of its columns."""
-    for row in rows.tables[table]:
-        yield dict(zip(COLUMNS[table], row, strict=True))
+        return replace(self, group_id=group_id, tables=tables)
 
 
 class GroupRecorder:

@@ -13,6 +13,7 @@ from batonpass.demo.topics import BROKER_SETTINGS
 from batonpass.kafka.broker import BOOTSTRAP_VARIABLE, LocalBroker
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade
+from batonpass.private_files import write_private
 from batonpass.runtime.access import new_secret
 
 START_PATIENCE_S = 60.0
@@ -50,8 +51,7 @@ class Infrastructure:
         # The database's own user has to pass through.
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o711)
-        self.token_file.touch(mode=0o600)
-        self.token_file.write_text(self.token)
+        write_private(self.token_file, self.token)
         outcomes = await asyncio.gather(
             asyncio.to_thread(self._start_broker), self._start_postgres(), return_exceptions=True
         )

@@ -53,24 +53,23 @@ class AlterClientQuotasStruct(RequestStruct):  # type: ignore[misc]
 
 
 class AlterClientQuotas(Request[AlterClientQuotasStruct]):  # type: ignore[misc]
-    """A request for changes of quotas of clients; a rate of None takes the quota away."""
+    """A request for changes of quotas of clients."""
 
     API_KEY = 49
 
-    def __init__(self, rates: Mapping[str, float | None]) -> None:
+    def __init__(self, rates: Mapping[str, float]) -> None:
         self._rates = rates
 
     def build(self, request_struct_class: type[AlterClientQuotasStruct]) -> Any:
         """Return the request as it goes over the wire."""
         entries = [
-            ([("client-id", name)], [(CONSUMER_RATE, rate or 0.0, rate is None)])
-            for name, rate in sorted(self._rates.items())
+            ([("client-id", name)], [(CONSUMER_RATE, rate, False)]) for name, rate in sorted(self._rates.items())
         ]
         return request_struct_class(entries, False)
 
 
-async def limit_reading(admin: AIOKafkaAdminClient, clients: Iterable[str], bytes_per_s: float | None) -> None:
-    """Let clients of these names read no faster than that, each of them; None: as fast as they can.
+async def limit_reading(admin: AIOKafkaAdminClient, clients: Iterable[str], bytes_per_s: float) -> None:
+    """Let clients of these names read no faster than that, each of them.
 
     Raises:
         KafkaError: when the broker refuses.

@@ -108,7 +108,7 @@ def spread_words(values: Sequence[int]) -> str:
 
 
 def bars(figures: RunFigures) -> list[Bar]:
-    """Return every bar that this run can be held against, in the order of the issue's list."""
+    """Return every bar that this run can be held against."""
     return [*_correctness(figures), *_times(figures)]
 
 

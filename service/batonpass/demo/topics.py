@@ -110,8 +110,8 @@ async def preload(job: Job) -> int:
     return job.customers * job.tasks
 
 
-async def throttle(job: Job, workers: Iterable[str], bytes_per_s: float | None) -> None:
-    """Let each copy of a task, on each of these workers, restore no faster than that; None: as fast as it can.
+async def throttle(job: Job, workers: Iterable[str], bytes_per_s: float) -> None:
+    """Let each copy of a task, on each of these workers, restore no faster than that.
 
     Raises:
         KafkaError: when the broker refuses.

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import fcntl
 import json
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from batonpass.worker import Exit, Member, OnLeaseLost, Task
 from batonpass.worker.kafka import ActiveOptions, KafkaRuntime, RocksMemory, RocksStore
 from batonpass.worker.options import fresh_member_id
 from batonpass.worker.protocol import Offsets, Role, Stage
+from batonpass.worker.simulated import sole_user_of
 from batonpass.worker.tasks import Revocation
 
 LOOK_S = 0.1
@@ -239,19 +239,6 @@ def keep_heap_small() -> None:
     """
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
-
-
-@contextlib.contextmanager
-def sole_user_of(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process alone.
-
-    Raises:
-        BlockingIOError: when another process holds it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
 
 
 def main() -> int:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import base64
 import fcntl
-import os
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Self
+from types import MappingProxyType
 
 from batonpass.child_server import STOP_TIMEOUT_S, ChildServer, ServerCommand
 from batonpass.kafka.broker_parts import BrokerUnavailable, find_jars, find_java
+from batonpass.private_files import write_private
 from batonpass.sockets import free_port
 
 BOOTSTRAP_VARIABLE = "BATONPASS_KAFKA_BOOTSTRAP"
@@ -58,7 +56,7 @@ SETTINGS = MappingProxyType(
 )
 
 
-class LocalBroker:
+class LocalBroker(ChildServer):
     """A broker on the data in ``folder``, which is made if it is not there."""
 
     def __init__(
@@ -77,12 +75,11 @@ class LocalBroker:
         of the broker's properties that go before its own, but for the addresses that it listens on. ``say`` is called
         at a first fetch of the broker's jars.
         """
-        self.folder = folder.absolute()
+        super().__init__(folder, "broker.log", name="Kafka", kind="a broker", error=BrokerUnavailable)
         self._port = port
         self._settings = dict(settings or {})
         self._heap_mb = heap_mb
         self._say = say or (lambda _: None)
-        self._server = ChildServer(self.folder, self.log, name="Kafka", kind="a broker", error=BrokerUnavailable)
         self.bootstrap_servers = ""
 
     def start(self) -> str:
@@ -96,48 +93,18 @@ class LocalBroker:
         self.stop()
         java = find_java()
         jars = find_jars(java, self._say)
-        self._server.hold_folder()
+        self._hold_folder()
         try:
             self._outwait_leftover()
             command = (*java, "-cp", f"{jars}/*")
             wanted = self._port or self._last_port()
-            port = self._port = self._server.launch(wanted, lambda port: self._order(command, port), self._is_ready)
+            port = self._port = self._launch(wanted, lambda port: self._order(command, port), self._is_ready)
             self._port_file.write_text(f"{port}\n")
         except BaseException:
             self.stop()
             raise
         self.bootstrap_servers = f"127.0.0.1:{port}"
         return self.bootstrap_servers
-
-    def stop(self) -> None:
-        """Stop the broker in good order and wait until it has ended. Nothing if it does not run."""
-        self._server.stop()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the broker runs; one that died by itself does not."""
-        return self._server.is_running
-
-    @property
-    def pid(self) -> int:
-        """The process id of the broker that was started last."""
-        return self._server.pid
-
-    def __enter__(self) -> Self:
-        """Start the broker."""
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop the broker."""
-        self.stop()
-
-    @property
-    def log(self) -> Path:
-        """Where the broker's own output goes."""
-        return self.folder / "broker.log"
 
     @property
     def _port_file(self) -> Path:
@@ -167,7 +134,7 @@ class LocalBroker:
         return ServerCommand((*java, f"-Xmx{self._heap_mb}m", *JVM, *LOGGING, "kafka.Kafka", str(properties)))
 
     def _is_ready(self, log_size: int) -> bool:
-        return STARTED in self._server.said_since(log_size)
+        return STARTED in self._said_since(log_size)
 
     def _write_properties(self, port: int, controller_port: int) -> Path:
         lines = SETTINGS | self._settings
@@ -183,8 +150,7 @@ class LocalBroker:
         }
         written = self.folder / "server.properties"
         # A password may be among the settings.
-        with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.writelines(f"{key}={value}\n" for key, value in sorted(lines.items()))
+        write_private(written, "".join(f"{key}={value}\n" for key, value in sorted(lines.items())))
         return written
 
     def _format(self, java: tuple[str, ...], properties: Path) -> None:
@@ -193,21 +159,6 @@ class LocalBroker:
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - Kafka's own tool
         if done.returncode:
             raise BrokerUnavailable(f"cannot format {self.folder}: {(done.stderr or done.stdout).strip()[-2_000:]}")
-
-
-@contextmanager
-def some_cluster(folder: Path, *, say: Callable[[str], None] | None = None) -> Iterator[str]:
-    """Yield the bootstrap servers of the cluster that BATONPASS_KAFKA_BOOTSTRAP names, else of a broker of one's own.
-
-    Raises:
-        BrokerUnavailable: when no cluster is named and no broker can be run.
-    """
-    given = os.environ.get(BOOTSTRAP_VARIABLE)
-    if given:
-        yield given
-        return
-    with LocalBroker(folder, say=say) as broker:
-        yield broker.bootstrap_servers
 
 
 def _is_held(lock: Path) -> bool:

@@ -56,7 +56,6 @@ class MemoryRecordLog:
         self._histories: dict[GroupId, list[History]] = {}
         self._events: list[StoredEvent] = []
         self._commands: list[StoredCommand] = []
-        self.samples: list[Sample] = []
 
     async def take_over(self, group_id: GroupId) -> int:
         """Return the next coordinator epoch of the group; appends of lower ones fail from now on."""
@@ -103,10 +102,6 @@ class MemoryRecordLog:
 
     async def keep_snapshot(self, group: Group) -> None:
         """Do nothing: reading from the beginning costs this log no more."""
-
-    async def keep_samples(self, samples: Sequence[Sample]) -> None:
-        """Keep the samples until this log is gone."""
-        self.samples.extend(samples)
 
     async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
         """Return generations below ``before``, newest first, without ``moved``."""

@@ -31,8 +31,3 @@ def load(name: str) -> dict[str, Any]:
         raise KeyError(f"no schema is named {name!r}; there are {', '.join(names())}")
     schema: dict[str, Any] = json.loads((files(__name__) / f"{name}.json").read_text(encoding="utf-8"))
     return schema
-
-
-def load_all() -> dict[str, dict[str, Any]]:
-    """Return every schema by its `$id`, as a registry of schemas wants them."""
-    return {URN + name: load(name) for name in names()}

@@ -9,7 +9,7 @@ the real thing where there is one (`kafka`). What the numbers can and cannot say
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
@@ -339,17 +339,6 @@ def play(name: str, arm: Arm, scenario: Scenario) -> Result:
     )
 
 
-def run(scenario: Scenario) -> Iterator[Result]:
-    """Yield the result of one arm after the other."""
-    for name, make in arms_of(scenario).items():
-        yield play(name, make(), scenario)
-
-
-def compare(scenario: Scenario) -> Comparison:
-    """Play the scenario in every arm."""
-    return Comparison(scenario, tuple(run(scenario)))
-
-
 def reading(comparison: Comparison) -> str:
     """Say in one line what the table shows."""
     ours, *others = comparison.results
@@ -371,8 +360,3 @@ def duration(ms: int | None) -> str:
     if ms < 120_000:
         return f"{ms / 1000:.0f} s"
     return f"{ms / MINUTE:.1f} min" if ms < 20 * MINUTE else f"{ms / MINUTE:.0f} min"
-
-
-def size(count: int) -> str:
-    """Write a number of bytes as people do, in powers of ten."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

@@ -94,12 +94,11 @@ class Copies:
             task: _Copy(Role.DISK, position, unassigned_at_ms=self.now_ms) for task, position in disk.items()
         }
 
-    def stop_process(self, client: str, *, unflushed_records: int = 0) -> dict[Task, int]:
-        """End a process and say what is on its disk: every copy, short of the records that were not flushed."""
+    def stop_process(self, client: str) -> dict[Task, int]:
+        """End a process and say what is on its disk: every copy, as far as it has come."""
         for task in list(self._held[client]):
             self.drop(client, task)
-        disk = self._held.pop(client)
-        return {task: max(0, int(copy.position) - unflushed_records) for task, copy in disk.items()}
+        return {task: int(copy.position) for task, copy in self._held.pop(client).items()}
 
     def role(self, client: str, task: Task) -> Role | None:
         """What the process does with its copy of the task; None if it has none."""

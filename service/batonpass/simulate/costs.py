@@ -20,7 +20,6 @@ class GroupOutcome:
 
     moved: int
     handovers: int
-    rebalances: int
     rest_ms: int | None
     downtime_ms: Mapping[Task, int]
     longest_gap_ms: Mapping[Task, int]
@@ -61,7 +60,6 @@ class ChangeCost:
         self, tasks: Iterable[Task], *, owners: Mapping[Task, str], now_ms: int, restored_records: float
     ) -> None:
         self.started_ms = now_ms
-        self.rebalances = 0
         self._restored_before = restored_records
         self._tally = HandoverTally(dict(owners))
         self._downtime_ms = dict.fromkeys(tasks, 0)
@@ -80,8 +78,7 @@ class ChangeCost:
             self._longest_ms[task] = max(self._longest_ms[task], at_ms - since)
 
     def granted(self, owners: Mapping[Task, str]) -> None:
-        """Note who owns which stateful task after a rebalance."""
-        self.rebalances += 1
+        """Note who owns which stateful task now."""
         self._tally.observe(owners)
 
     def outcome(self, *, now_ms: int, restored_records: float, rest_at_ms: int | None) -> GroupOutcome:
@@ -90,7 +87,6 @@ class ChangeCost:
         return GroupOutcome(
             moved=self._tally.moved,
             handovers=self._tally.of_task.total(),
-            rebalances=self.rebalances,
             rest_ms=None if rest_at_ms is None else max(0, rest_at_ms - self.started_ms),
             downtime_ms={task: ms + open_ms.get(task, 0) for task, ms in self._downtime_ms.items()},
             longest_gap_ms={task: max(ms, open_ms.get(task, 0)) for task, ms in self._longest_ms.items()},

@@ -97,7 +97,6 @@ class BatonpassGroup(CoordinatorObserver):
         self._settings = settings
         self._observe = observe
         self._last_owners: dict[Task, str] = {}
-        self._generation_before = 0
         # Since when the group has been at rest; None while it is not.
         self._rest_at_ms: int | None = None
         plan = WorldPlan(
@@ -240,9 +239,9 @@ class BatonpassGroup(CoordinatorObserver):
         """Let a process hand over everything, within so much time where there is a limit, and leave then."""
         self._up(client).drain(deadline_ms=deadline_ms, then_leave=True)
 
-    def crash(self, client: str, *, unflushed_records: int = 0) -> None:
-        """Kill a process; what is on its disk is short of its copies by so many records."""
-        self._up(client).kill(unflushed_records=unflushed_records)
+    def crash(self, client: str) -> None:
+        """Kill a process; its disk has what its copies had."""
+        self._up(client).kill()
 
     def _up(self, client: str) -> Worker:
         """Return a process that is up, to which something happens."""
@@ -275,7 +274,6 @@ class BatonpassGroup(CoordinatorObserver):
     def begin_change(self) -> None:
         """Count from here on."""
         self._account.cost = self._new_cost()
-        self._generation_before = self.group.generation
 
     def _new_cost(self) -> ChangeCost:
         self._around.catch_up()
@@ -290,12 +288,11 @@ class BatonpassGroup(CoordinatorObserver):
     def outcome(self) -> GroupOutcome:
         """What happened since the change began; a group that has not come to rest yet has no time to rest."""
         self._around.catch_up()
-        found = self._account.cost.outcome(
+        return self._account.cost.outcome(
             now_ms=self.now_ms,
             restored_records=self._around.copies.restored_records,
             rest_at_ms=self._rest_at_ms,
         )
-        return replace(found, rebalances=self.group.generation - self._generation_before)
 
     def advance(self, to_ms: int) -> None:
         """Let time pass until then; everything that falls due on the way happens."""

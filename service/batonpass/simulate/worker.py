@@ -268,18 +268,18 @@ class Worker:
         self._around.owner_of_id[self.last_id] = self
         return self.last_id
 
-    def kill(self, *, unflushed_records: int = 0) -> None:
-        """End the process at once; what it restored stays on disk, short of so many records of each task."""
+    def kill(self) -> None:
+        """End the process at once; what it restored stays on disk."""
         if self.is_up:
             self._note(f"{self.name} is killed")
-            self._end(unflushed_records)
+            self._end()
 
-    def _end(self, unflushed_records: int = 0) -> None:
+    def _end(self) -> None:
         around = self._around
         for task, local in sorted(self.tasks.items()):
             if local.activity in (Activity.RESTORING, Activity.RUNNING):
                 around.halt(self.name, task, Role.DISK)
-        self.disk = around.changing().stop_process(self.name, unflushed_records=unflushed_records)
+        self.disk = around.changing().stop_process(self.name)
         self.machine = self._backlog = self._tick_at_ms = None
         self._is_looking = False
         self.tasks, self.behind = {}, set()
@@ -588,12 +588,6 @@ class Worker:
             self.feed(lambda machine: machine.leave(now_ms=self.clock_ms, mode=mode))
 
     # --- the truth ----------------------------------------------------------------------------------------------
-
-    @property
-    def on_disk(self) -> tuple[Task, ...]:
-        """The tasks of which there is state that is not followed."""
-        held = self._around.copies.held(self.name) if self.is_up else tuple(sorted(self.disk))
-        return tuple(task for task in held if task not in self.tasks)
 
     def processes(self, task: Task) -> bool:
         """Whether a record of this task could be processed and written by this worker at this instant."""

@@ -279,14 +279,8 @@ class Member:
 
     # --- what the worker says ----------------------------------------------------------------------------------------
 
-    def report(
-        self, task: Task | str, position: int | None = None, end_offset: int | None = None, *, lag: int | None = None
-    ) -> None:
-        """Say how far a copy, or an active that restores, has come: position and end offset, or its lag."""
-        self.progress(_id(task), Progress(position=position, end_offset=end_offset, lag=lag))
-
     def progress(self, task: Task | str, progress: Progress) -> None:
-        """Say the same in all the ways that there are."""
+        """Say how far a copy, or an active that restores, has come."""
         self._turn(lambda now: self._machine.copy_progress(_id(task), progress, now_ms=now))
 
     def running(self, task: Task | str) -> None:

@@ -16,10 +16,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
 
 from batonpass.terminal import log_to_stderr, say, say_on_stderr
 from batonpass.worker.member import Member
@@ -31,6 +30,8 @@ EXIT_REFUSED = 1
 EXIT_TAKEN_OVER = 3
 
 STEP_S = 0.1
+IDLE_S = 0.5
+"""How often a task that is at the end of its changelog looks whether there is more."""
 LEAST_STEP_S = 0.005
 KEEP_S = 1.0
 RECORD_BYTES = 100
@@ -118,7 +119,7 @@ class Pretender(Callbacks):
         while True:
             if task.may_process:
                 self._saved.positions[task.id] = self._changelog.end()
-            await asyncio.sleep(STEP_S)
+            await asyncio.sleep(IDLE_S)
 
     async def disk_bytes(self) -> dict[str, int]:
         """Return what the records would take that are kept in pretence."""
@@ -136,7 +137,7 @@ class Pretender(Callbacks):
         was_ready = False
         async for position in self._restore(task):
             if position >= self._changelog.end():
-                await asyncio.sleep(STEP_S)
+                await asyncio.sleep(IDLE_S)
             is_ready = position >= self._changelog.end() - self._changelog.growth
             if is_ready and not was_ready:
                 self.say("caught-up", task=task.id, position=position)
@@ -189,7 +190,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tag", action="append", default=[], metavar="KEY=VALUE", help="a client tag")
     parser.add_argument("--on-lease-lost", choices=[each.value for each in OnLeaseLost], default="stop")
     parser.add_argument("--leave", action="store_true", help="leave for good when told to stop, and keep no place")
-    parser.add_argument("--with-parent", action="store_true", help="go when the process that started this one is gone")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for everything that happens")
     return parser.parse_args(arguments)
 
@@ -230,7 +230,6 @@ async def work(asked: argparse.Namespace, saved: Saved) -> int:
     asked_to_go: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked_to_go.put_nowait, number)
-    watching = asyncio.ensure_future(_watch_parent(asked_to_go)) if asked.with_parent else None
     saving = asyncio.ensure_future(_save(member, saved))
     going = asyncio.ensure_future(_going(asked_to_go, member))
     ending = asyncio.ensure_future(_life(member, pretender))
@@ -245,9 +244,8 @@ async def work(asked: argparse.Namespace, saved: Saved) -> int:
         pretender.say("gone", reason=reason)
         return EXIT_TAKEN_OVER if ending.done() and not going.done() else 0
     finally:
-        for each in (saving, going, ending, watching):
-            if each is not None:
-                each.cancel()
+        for each in (saving, going, ending):
+            each.cancel()
         await member.close()
         saved.member_id = member.member_id or saved.member_id
         saved.write()
@@ -271,14 +269,6 @@ async def _going(asked_to_go: asyncio.Queue[signal.Signals], member: Member) -> 
     return member.options.exit
 
 
-async def _watch_parent(asked_to_go: asyncio.Queue[signal.Signals]) -> None:
-    """Ask to go when the process that started this one is gone, however it went."""
-    parent = os.getppid()
-    while os.getppid() == parent:  # noqa: ASYNC110 - there is no signal for it
-        await asyncio.sleep(KEEP_S)
-    asked_to_go.put_nowait(signal.SIGTERM)
-
-
 async def _save(member: Member, saved: Saved) -> None:
     """Keep the state every now and then, and at once who this is."""
     while True:
@@ -288,14 +278,13 @@ async def _save(member: Member, saved: Saved) -> None:
 
 
 @contextlib.contextmanager
-def sole_user_of(folder: Path) -> Any:
+def sole_user_of(folder: Path) -> Iterator[None]:
     """Hold a folder for this process alone.
 
     Raises:
         BlockingIOError: when another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock: IO[str]
     with (folder / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

@@ -26,7 +26,7 @@ async def show_plan(context: RequestContext) -> Response:
     )
     names = context.client.names
     moved = plans.moves(members, plan) if plan else []
-    compared = plans.fill(names, plans.before_and_after(members, plan)) if plan else []
+    compared = plans.before_and_after(members, plan, names) if plan else []
     return context.show(
         "plan.html",
         title="What if",

@@ -37,7 +37,6 @@ MEASURES: Final[Mapping[str, tuple[str, str]]] = {
     "balance_worst": ("worst imbalance", "count"),
     "members_max": ("most members", "count"),
     "tasks_max": ("most tasks", "count"),
-    "restored_bytes": ("restored", "bytes"),
     "records": ("records read", "count"),
 }
 
@@ -82,8 +81,6 @@ def _shown(value: float | None, form: str) -> str:
             return f"{value * 100:.3f} %"
         case "ms":
             return span(value)
-        case "bytes" if value is not None:
-            return f"{value / 1_000_000:,.1f} MB"
         case _:
             return number(value)
 

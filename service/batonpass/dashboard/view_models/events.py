@@ -39,6 +39,39 @@ TONES: Final[Mapping[str, str]] = {
     "placement-failed": "bad",
 }
 
+SENTENCES: Final[Mapping[str, str]] = {
+    "member-joined": "{member} joined.",
+    "member-away": "{member} stopped to restart; its place is kept.",
+    "member-suspected": "{member} has fallen silent.",
+    "suspicion-cleared": "{member} speaks again.",
+    "handover-begun": "{source} was told to give {task} up to {member}.",
+    "handover-done": "{task} went from {source} to {member}; nobody ran it for {gap}.",
+    "handover-redirected": "{task} goes to {member} instead, because its next owner cannot take it.",
+    "takeover-begun": "{member} takes {task} over from {source}, {warmth}.",
+    "takeover-done": "{member} runs {task}, {begun}; nobody ran it for {gap}.",
+    "task-stopped": "{task} stopped on {member}.",
+    "task-recovered": "{task} runs again on {member}; nobody ran it for {gap}.",
+    "task-revoked": "{member} was told to give {task} up, and no other member gets it now{why}.",
+    "task-pinned": "An operator pinned {task} to {member}.",
+    "task-unpinned": "An operator removed the pin of {task}.",
+    "task-parked": "{task} is parked: it failed on too many members.",
+    "task-unparked": "An operator released {task}. It is tried again.",
+    "task-lost": "{member} lost the state of {task}{detail}.",
+    "task-restoring": "{member} restores {task} again{detail}.",
+    "warmup-started": "{member} began to restore a copy of {task}.",
+    "warmup-caught-up": "The copy of {task} on {member} caught up in {took}.",
+    "warmup-stalled": "The copy of {task} on {member} makes no progress. Another member is tried.",
+    "warmup-dropped": "The copy of {task} on {member} is no longer needed.",
+    "drain-started": "{member} began to drain. It runs {running}.",
+    "drain-done": "{member} has no active task left, after {took}.",
+    "drain-cancelled": "{member} stays: its drain was taken back.",
+    "at-rest": "At rest: every task is where it belongs.",
+    "storm-ended": "The storm is over.",
+    "placement-failed": "Placement failed. The target stays as it was, and placement is tried again.",
+    "commits-lost": "Alarm: the store lost commits. Members keep the tasks that they run.",
+}
+"""Events of one sentence whatever they say; ``_sentence`` has the others, and what stands in the braces."""
+
 BLOCKED: Final[Mapping[str, str]] = {
     "no-eligible-member": "no other member is eligible",
     "placement-failed": "placement failed",
@@ -79,7 +112,7 @@ def event_lines(events: Sequence[Json], names: Names) -> list[EventLine]:
 
 def event_line(event: Json, names: Names) -> EventLine:
     """Return an event as a sentence; one of a type that is newer than this dashboard, by its type and particulars."""
-    words = _words(event, event.get("body") or {}, names)
+    words = _sentence(event, event.get("body") or {}, names)
     return EventLine(
         event["position"],
         event["at"],
@@ -92,7 +125,7 @@ def event_line(event: Json, names: Names) -> EventLine:
     )
 
 
-def _words(event: Json, body: Json, names: Names) -> str:
+def _sentence(event: Json, body: Json, names: Names) -> str:
     task, member = _tasks(event, body), names(event.get("member"))
     match event["type"]:
         case "generation":
@@ -100,91 +133,19 @@ def _words(event: Json, body: Json, names: Names) -> str:
             return (
                 f"Generation {body.get('number', event['generation'])}{cause}: {count(body.get('moves', 0), 'move')}."
             )
-        case "member-joined":
-            return f"{member} joined."
         case "member-gone":
             gone = str(body.get("cause") or "")
             left = f", and ran {count(body['running'], 'task')}" if body.get("running") else ""
             return f"{member} {GONE.get(gone, f'is gone ({gone})')}{left}."
-        case "member-away":
-            return f"{member} stopped to restart; its place is kept."
-        case "member-suspected":
-            return f"{member} has fallen silent."
-        case "suspicion-cleared":
-            return f"{member} speaks again."
-        case "handover-begun":
-            return f"{names(body.get('from'))} was told to give {task} up to {member}."
-        case "handover-done":
-            return (
-                f"{task} went from {names(body.get('from'))} to {member}; nobody ran it for {span(body.get('gap_ms'))}."
-            )
-        case "takeover-begun":
-            return f"{member} takes {task} over from {names(body.get('from'))}{', warm' if body.get('warm') else ', cold'}."
-        case "takeover-done":
-            how = "from a warm copy" if body.get("warm") else "cold"
-            return f"{member} runs {task}, {how}; nobody ran it for {span(body.get('gap_ms'))}."
-        case "task-stopped":
-            return f"{task} stopped on {member}."
         case "task-failed":
             return f"{task} failed on {member}: {body.get('detail') or 'no detail'}."
-        case "warmup-started":
-            return f"{member} began to restore a copy of {task}."
-        case "warmup-caught-up":
-            return f"The copy of {task} on {member} caught up in {span(body.get('took_ms'))}."
-        case _:
-            return _others(event, body, task, names)
-
-
-def _others(event: Json, body: Json, task: str, names: Names) -> str:
-    member = names(event.get("member"))
-    match event["type"]:
-        case "drain-started":
-            return f"{member} began to drain. It runs {count(body.get('running') or 0, 'task')}."
-        case "drain-done":
-            return f"{member} has no active task left, after {span(body.get('took_ms'))}."
-        case "drain-cancelled":
-            return f"{member} stays: its drain was taken back."
+        case "tasks-adopted":
+            why_so = "a rebalance of Kafka gave it" if body.get("cause") == "rebalance" else "the store lost commits"
+            return f"{member} keeps {task or 'what it runs'}: {why_so}."
         case "drain-blocked":
             what = count(body.get("running") or 0, "active task")
             why_not = BLOCKED.get(str(body.get("why")), str(body.get("why") or "the reason is not known"))
             return f"{member} keeps {what}: {why_not}."
-        case "task-recovered":
-            return f"{task} runs again on {member}; nobody ran it for {span(body.get('gap_ms'))}."
-        case "task-pinned":
-            return f"An operator pinned {task} to {member}."
-        case "task-unpinned":
-            return f"An operator removed the pin of {task}."
-        case "task-parked":
-            return f"{task} is parked: it failed on too many members."
-        case "task-unparked":
-            return f"An operator released {task}. It is tried again."
-        case "task-lost":
-            return f"{member} lost the state of {task}{_told(body.get('detail'))}."
-        case "task-restoring":
-            return f"{member} restores {task} again{_told(body.get('detail'))}."
-        case _:
-            return _rare(event, body, task, member)
-
-
-def _rare(event: Json, body: Json, task: str, member: str) -> str:
-    match event["type"]:
-        case "task-revoked":
-            return f"{member} was told to give {task} up, and no other member gets it now{_why(body)}."
-        case "handover-redirected":
-            return f"{task} goes to {member} instead, because its next owner cannot take it."
-        case "warmup-stalled":
-            return f"The copy of {task} on {member} makes no progress. Another member is tried."
-        case "warmup-dropped":
-            return f"The copy of {task} on {member} is no longer needed."
-        case "tasks-adopted":
-            why = "a rebalance of Kafka gave it" if body.get("cause") == "rebalance" else "the store lost commits"
-            return f"{member} keeps {task or 'what it runs'}: {why}."
-        case _:
-            return _of_group(event, body, task, member)
-
-
-def _of_group(event: Json, body: Json, task: str, member: str) -> str:
-    match event["type"]:
         case "group-declared":
             return f"The group was created, with {task or 'no tasks'}."
         case "group-deleted":
@@ -193,8 +154,6 @@ def _of_group(event: Json, body: Json, task: str, member: str) -> str:
             return f"The topology of the group changed. It has {task or 'no tasks'}."
         case "config-changed":
             return f"Settings were changed{_told(_changes(body.get('changed')))}."
-        case "at-rest":
-            return "At rest: every task is where it belongs."
         case "probed":
             return f"A probing rebalance looked at the group{' and changed something' if body.get('changed') else ''}."
         case "paused":
@@ -203,14 +162,21 @@ def _of_group(event: Json, body: Json, task: str, member: str) -> str:
             return "The pause expired." if body.get("expired") else "An operator ended the pause."
         case "storm-began":
             return f"Storm: {count(body.get('lost') or 0, 'member')} vanished at once. Moves for balance and cold takeovers stop."
-        case "storm-ended":
-            return "The storm is over."
-        case "placement-failed":
-            return "Placement failed. The target stays as it was, and placement is tried again."
-        case "commits-lost":
-            return "Alarm: the store lost commits. Members keep the tasks that they run."
-        case _:
-            return generic(event["type"], task, member if event.get("member") else "", _why(body))
+        case kind if kind in SENTENCES:
+            return SENTENCES[kind].format(
+                task=task,
+                member=member,
+                source=names(body.get("from")),
+                gap=span(body.get("gap_ms")),
+                took=span(body.get("took_ms")),
+                running=count(body.get("running") or 0, "task"),
+                warmth="warm" if body.get("warm") else "cold",
+                begun="from a warm copy" if body.get("warm") else "cold",
+                detail=_told(body.get("detail")),
+                why=_why(body),
+            )
+        case kind:
+            return generic(kind, task, member if event.get("member") else "", _why(body))
 
 
 def generic(kind: str, task: str, member: str, because_of: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -259,14 +260,5 @@ def tally(tasks: Sequence[str], copies: Copies) -> list[tuple[str, str, int]]:
 
 def natural(text: str) -> tuple[tuple[int, str], ...]:
     """Return a key by which `demo-2` comes before `demo-10`."""
-    parts: list[tuple[int, str]] = []
-    digits = ""
-    for letter in text + " ":
-        if letter.isdigit():
-            digits += letter
-            continue
-        if digits:
-            parts.append((int(digits), ""))
-            digits = ""
-        parts.append((-1, letter))
-    return tuple(parts)
+    parts = re.split(r"(\d+)", text)
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)

@@ -18,7 +18,7 @@ NUMBERS: Final = ("max_warmup_replicas", "num_standby_replicas", "acceptable_rec
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class BeforeAndAfter:
     """A member before and after: active tasks now, after this step, and in the end; shares are of the largest."""
 
     member: str
@@ -82,13 +82,13 @@ def _share(text: str) -> float:
     return found
 
 
-def before_and_after(members: Sequence[Json], plan: Json) -> list[Before]:
-    """Return every member with its active tasks now and in the end."""
+def before_and_after(members: Sequence[Json], plan: Json, names: Names) -> list[BeforeAndAfter]:
+    """Return every member with its active tasks now and in the end, by name, newcomers last."""
     now = {one["member_id"]: len(one["assignment"]["active"]) for one in members}
     then = {member: len(roles["active"]) for member, roles in plan["target"].items()}
     most = max([*now.values(), *then.values(), 1])
     found = [
-        Before(
+        BeforeAndAfter(
             member,
             now.get(member, 0),
             then.get(member, 0),
@@ -99,7 +99,7 @@ def before_and_after(members: Sequence[Json], plan: Json) -> list[Before]:
         )
         for member in {**now, **then}
     ]
-    return sorted(found, key=lambda one: (one.is_new, natural(one.member)))
+    return sorted(found, key=lambda one: (one.is_new, natural(names(one.member))))
 
 
 def moves(members: Sequence[Json], plan: Json) -> list[Move]:
@@ -123,8 +123,3 @@ def held_by_reason(plan: Json) -> list[tuple[str, int]]:
 def even(balance: Json) -> str:
     """Return a balance in words: the least and the most that any member has, per capacity."""
     return f"{balance['least']:g} to {balance['most']:g}"
-
-
-def fill(names: Names, found: Sequence[Before]) -> list[Before]:
-    """Return the members by name, newcomers last."""
-    return sorted(found, key=lambda one: (one.is_new, natural(names(one.member))))

@@ -124,6 +124,8 @@ class KafkaGroup:
         # Since when the group has been at rest; None while it is not.
         self._rest_at_ms: int | None = None
         self._cost = self._new_cost()
+        self.rebalances = 0
+        """How many were completed since the change began."""
 
     @classmethod
     def at_rest(
@@ -167,14 +169,7 @@ class KafkaGroup:
         """Who was granted each task and has not given it up; a task that nobody has is left out."""
         return dict(self._owners)
 
-    def join(
-        self,
-        client: str,
-        *,
-        capacity: int = 1,
-        tags: Mapping[str, str] | None = None,
-        disk: Mapping[Task, int] | None = None,
-    ) -> None:
+    def join(self, client: str, *, disk: Mapping[Task, int] | None = None) -> None:
         """Start a new process; `disk` has the positions of state that it finds there.
 
         Raises:
@@ -182,7 +177,7 @@ class KafkaGroup:
         """
         if client in self._up or client in self._down:
             raise ValueError(f"process {client} is not new; one that was here before comes back")
-        self._up[client] = _Process(capacity, tags or {})
+        self._up[client] = _Process(1, {})
         self._copies.add_process(client, disk or {})
         self._rejoin(client)
 
@@ -195,9 +190,9 @@ class KafkaGroup:
         else:
             self._wait_for(client)
 
-    def crash(self, client: str, *, unflushed_records: int = 0) -> None:
-        """Kill a process; what is on its disk is short of its copies by so many records."""
-        self._stop(client, unflushed_records=unflushed_records)
+    def crash(self, client: str) -> None:
+        """Kill a process; its disk has what its copies had."""
+        self._stop(client)
         self._wait_for(client)
 
     def come_back(self, client: str) -> None:
@@ -221,6 +216,7 @@ class KafkaGroup:
     def begin_change(self) -> None:
         """Count from here on."""
         self._cost = self._new_cost()
+        self.rebalances = 0
 
     def outcome(self) -> GroupOutcome:
         """What happened since the change began; a group that has not come to rest yet has no time to rest."""
@@ -300,11 +296,11 @@ class KafkaGroup:
         else:
             self._rebalance.rejoins_at_ms[client] = self.now_ms
 
-    def _stop(self, client: str, *, unflushed_records: int = 0) -> None:
+    def _stop(self, client: str) -> None:
         self._rest_at_ms = None
         process = self._up.pop(client)
         self._give_everything_up(client)
-        self._down[client] = (process, self._copies.stop_process(client, unflushed_records=unflushed_records))
+        self._down[client] = (process, self._copies.stop_process(client))
         self._returns_at_ms.pop(client, None)
         if self._rebalance is not None:
             self._rebalance.rejoins_at_ms.pop(client, None)
@@ -365,6 +361,7 @@ class KafkaGroup:
         self._assigned = dict(assignment.clients)
         self._last_owners.update(self._owners)
         stateful = frozenset(self._tasks.stateful)
+        self.rebalances += 1
         self._cost.granted({task: owner for task, owner in self._owners.items() if task in stateful})
         if withheld:
             self._start({client for pair in withheld.values() for client in pair}, in_step=True)

@@ -54,6 +54,10 @@ class Played:
     missed: tuple[Step, ...]
     decisions: int
 
+    def missed_in_words(self) -> tuple[str, ...]:
+        """Return what could not happen, each as `drain a at 120s`."""
+        return tuple(f"{step.act} {step.worker} at {step.at_ms / 1_000:g}s" for step in self.missed)
+
 
 def play(
     scenario: Scenario,

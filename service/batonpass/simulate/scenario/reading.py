@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -11,6 +10,7 @@ import msgspec
 import yaml
 
 from batonpass.codec.bodies import Share
+from batonpass.core.durations import SPAN, parse_span
 from batonpass.core.errors import InvalidConfig
 from batonpass.core.policy import parse_config
 from batonpass.simulate.scenario.model import (
@@ -23,9 +23,6 @@ from batonpass.simulate.scenario.model import (
     Worker,
 )
 
-SPAN: Final = r"^(\d+(\.\d+)?(ms|s|m|h|d))+$"
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 TASKS_MAX: Final = 20_000
 EVERYBODY: Final = "all"
 _AWAY: Final = "20s"
@@ -160,11 +157,6 @@ def parse_scenario(text: str, *, source: str = "scenario", name: str = "scenario
     return scenario
 
 
-def span_ms(text: str) -> int:
-    """Return the milliseconds of a span of time that fits ``SPAN``."""
-    return round(sum(float(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text)))
-
-
 def _plain(reason: str) -> str:
     """Return msgspec's reason, with what a span looks like where one was expected."""
     if SPAN in reason or SPAN.replace("\\", "\\\\") in reason:
@@ -233,7 +225,7 @@ class _Making:
         self._config()
         steps: list[tuple[str, Step]] = []
         presence = Presence(present)
-        entries = sorted(enumerate(file.timeline), key=lambda one: span_ms(one[1].at))
+        entries = sorted(enumerate(file.timeline), key=lambda one: parse_span(one[1].at))
         for place, entry in entries:
             path = f"timeline[{place}]"
             made = [(path, step) for step in self._steps(path, entry, presence)]
@@ -249,7 +241,7 @@ class _Making:
             present=tuple(present),
             config=file.config,
             steps=tuple(step for _, step in sorted(steps, key=lambda one: one[1].at_ms)),
-            until_ms=None if file.until == "rest" else span_ms(file.until),
+            until_ms=None if file.until == "rest" else parse_span(file.until),
             record_bytes=file.record_bytes,
         )
 
@@ -297,7 +289,7 @@ class _Making:
             )
             return
         self._unused(path, entry, said[0])
-        at_ms = span_ms(entry.at)
+        at_ms = parse_span(entry.at)
         match said[0]:
             case "join":
                 yield from self._joins(path, entry, at_ms)
@@ -306,14 +298,14 @@ class _Making:
             case "coordinator":
                 yield Step(at_ms, Act.COORDINATOR)
             case "restart":
-                every, away = span_ms(entry.every or _EVERY), span_ms(entry.away or _AWAY)
+                every, away = parse_span(entry.every or _EVERY), parse_span(entry.away or _AWAY)
                 for place, name in enumerate(self._who(f"{path}.restart", entry.restart, presence, at_ms)):
                     yield Step(at_ms + place * every, Act.RESTART, name)
                     yield Step(at_ms + place * every + away, Act.RETURN, name, keeps_disk=entry.disk != "lost")
             case "crash" | "lose":
                 yield from self._crashes(path, entry, at_ms, presence)
             case act:
-                deadline_ms = span_ms(entry.deadline) if entry.deadline else None
+                deadline_ms = parse_span(entry.deadline) if entry.deadline else None
                 for name in self._who(f"{path}.{act}", getattr(entry, act), presence, at_ms):
                     yield Step(at_ms, Act(act), name, deadline_ms=deadline_ms)
 
@@ -336,7 +328,7 @@ class _Making:
             return
         yield Step(at_ms, Act.LOAD, factor=entry.load or 0.0, subtopology=entry.subtopology)
         if entry.during is not None:
-            yield Step(at_ms + span_ms(entry.during), Act.LOAD, factor=1.0, subtopology=entry.subtopology)
+            yield Step(at_ms + parse_span(entry.during), Act.LOAD, factor=1.0, subtopology=entry.subtopology)
 
     def _crashes(self, path: str, entry: StepEntry, at_ms: int, presence: Presence) -> Iterator[Step]:
         if entry.lose is not None:
@@ -350,7 +342,7 @@ class _Making:
         for name in names:
             yield Step(at_ms, Act.CRASH, name)
             if entry.back is not None:
-                yield Step(at_ms + span_ms(entry.back), Act.RETURN, name, keeps_disk=entry.disk != "lost")
+                yield Step(at_ms + parse_span(entry.back), Act.RETURN, name, keeps_disk=entry.disk != "lost")
 
     def _who(self, path: str, said: str | list[str] | None, presence: Presence, at_ms: int) -> list[str]:
         if said == EVERYBODY:

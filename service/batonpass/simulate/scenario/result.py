@@ -64,7 +64,7 @@ def result_of(played: Played, counted: Counted) -> Result:
         downtime_max_ms=downtimes[-1],
         bytes_restored=outcome.restored_records * scenario.record_bytes,
         worst=tuple((name_of(task), down) for task, down in worst if down),
-        missed=tuple(f"{step.act} {step.worker} at {step.at_ms / 1_000:g}s" for step in played.missed),
+        missed=played.missed_in_words(),
     )
 
 

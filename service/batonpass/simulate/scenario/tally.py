@@ -20,7 +20,7 @@ from batonpass.core.soft import Soft
 class Counted:
     """What was counted. ``moves`` are changes of targets, ``downtime_ms`` is summed over all tasks.
 
-    ``handovers`` counts tasks that came to run on another member than before; ``stops`` how often a task stood still.
+    ``handovers`` counts tasks that came to run on another member than before.
     ``waiting_ms`` is how long tasks ran elsewhere than where they belong, ``silence_ms`` how much of the downtime was
     spent on sessions of members that had died: both summed over all tasks.
     """
@@ -28,7 +28,6 @@ class Counted:
     downtime_ms: int
     moves: int
     handovers: int
-    stops: int
     warmups: int
     generations: int
     waiting_ms: int = 0
@@ -51,7 +50,7 @@ class Tally:
         self._runs: dict[TaskId, tuple[MemberId, int]] = {}
         self._last: dict[TaskId, MemberId] = {}
         self._down_ms: dict[TaskId, int] = {}
-        self._downtime_ms = self._moves = self._handovers = self._stops = self._warmups = self._generations = 0
+        self._downtime_ms = self._moves = self._handovers = self._warmups = self._generations = 0
         self._targets: dict[TaskId, MemberId | None] = {}
         self._away_ms: dict[TaskId, int] = {}
         self._waiting_ms = self._silence_ms = 0
@@ -111,7 +110,6 @@ class Tally:
             downtime_ms=self._downtime_ms + still,
             moves=self._moves,
             handovers=self._handovers,
-            stops=self._stops,
             warmups=self._warmups,
             generations=self._generations,
             waiting_ms=self._waiting_ms + waiting,
@@ -157,7 +155,6 @@ class Tally:
         if run is not None and run[0] == member_id:
             del self._runs[task]
             self._down_ms[task] = at_ms
-            self._stops += at_ms >= self._begin_ms
             self._look(task, at_ms)
 
     def _granted(self, record: r.AssignmentChanged) -> None:

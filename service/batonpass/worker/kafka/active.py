@@ -253,8 +253,7 @@ class Active:
             )
 
     def _report(self, ends: Mapping[str, int]) -> None:
-        done = progress(self._state.positions, ends, self._part.changelog_topics)
-        self._task.report(done.position, done.end_offset, positions=done.positions, end_offsets=done.end_offsets)
+        self._task.progress(progress(self._state.positions, ends, self._part.changelog_topics))
 
     async def _lease_holds(self) -> bool:
         """Wait until the task may begin; False when it is to stop instead."""

@@ -164,10 +164,8 @@ class KafkaRuntime(Callbacks):
                     now = time.monotonic()
                     if (not came or now - told_at > REPORT_S) and (copy.prepared.is_settled or now > speaks_at):
                         told_at = now
-                        done = progress(copy.state.positions, changelog.known_ends(), part.changelog_topics)
-                        task.report(
-                            done.position, done.end_offset, positions=done.positions, end_offsets=done.end_offsets
-                        )
+                        topics = part.changelog_topics
+                        task.progress(progress(copy.state.positions, changelog.known_ends(), topics))
             except KafkaError as error:
                 # The copy stays where it is; a cluster that is away says nothing about it.
                 if said.is_news(repr(error)):

@@ -144,11 +144,6 @@ class RocksMemory:
         self._cache = Cache(limit_bytes)
         self._writes = WriteBufferManager.new_write_buffer_manager_with_cache(limit_bytes // 2, False, self._cache)
 
-    @property
-    def used_bytes(self) -> int:
-        """What the stores take now."""
-        return int(self._cache.get_usage())
-
     def bound(self, options: Options) -> None:
         """Let a store that is opened with these options share the limit."""
         from rocksdict import BlockBasedOptions  # noqa: PLC0415 - a state in memory needs no RocksDB
