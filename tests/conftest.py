@@ -1,4 +1,4 @@
-"""What all tests share: the parts outside Python that a run may leave out, and who runs what in a parallel run."""
+"""What all tests share: servers, the parts outside Python that a run may leave out, and the order of a parallel run."""
 
 from __future__ import annotations
 
@@ -63,8 +63,42 @@ LANES = {
     "fleet": ("tests/deploy/test_prometheus.py", "tests/deploy/test_runbooks.py"),
 }
 LANE_OF = {file: lane for lane, files in LANES.items() for file in files}
-# Folders of tests that start real processes, or simulate for long; they come before those that take no time.
-SLOW = frozenset({"audit", "clients", "dashboard", "demo", "e2e", "kafka", "postgres", "proof", "simulate", "worker"})
+# Folders and files of tests that start real processes, or simulate for long; they come before those that take no time.
+SLOW = frozenset({"audit", "clients", "dashboard", "days", "demo", "e2e", "kafka", "postgres", "proof", "simulate"}) | {
+    *("benchmarks", "serving", "worker", "test_first_hour.py", "test_imports.py", "test_wheel.py"),
+}
+
+
+# Fixtures of servers that a whole run shares, with the folders whose tests use them. In a conftest they would be made
+# once for each folder; in `pytest_plugins` every run would import them, and the core's imports nothing of the service.
+SERVERS = {
+    "tests.kafka.cluster": frozenset({"clients", "kafka"}),
+    "tests.postgres.server": frozenset(
+        {
+            "audit",
+            "benchmarks",
+            "clients",
+            "contracts",
+            "dashboard",
+            "days",
+            "demo",
+            "deploy",
+            "e2e",
+            "kafka",
+            "postgres",
+            "proof",
+            "soak",
+        }
+    ),
+}
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Register the fixtures of servers before the first folder is collected whose tests use them."""
+    if collector.path.parent == Path(__file__).parent:
+        for fixtures, folders in SERVERS.items():
+            if collector.path.name in folders:
+                collector.config.pluginmanager.import_plugin(fixtures)
 
 
 def left_out() -> frozenset[str]:
@@ -96,7 +130,7 @@ def turn_of(item: pytest.Item) -> int:
     lane = lane_of(item.nodeid)
     if lane in LANES:
         return list(LANES).index(lane)
-    return len(LANES) + (item.path.parent.name not in SLOW)
+    return len(LANES) + (not {item.path.parent.name, item.path.name} & SLOW)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -110,8 +144,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=turn_of)
 
 
+def pytest_sessionstart() -> None:
+    """Collect no garbage while tests are collected: next to none of what is made meanwhile is any."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Keep what thousands of collected tests are made of from being looked through at every collection of garbage."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -17,7 +17,6 @@ def test_small_answers_are_not_held_back() -> None:
 
 
 def test_an_address_is_bound_once() -> None:
-    """A port that somebody listens on is refused, and the refused socket is closed."""
     with bind("127.0.0.1", 0) as listener:
         listener.listen()
         with pytest.raises(OSError, match="in use"):
@@ -25,14 +24,12 @@ def test_an_address_is_bound_once() -> None:
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable with the prefix sets what it names; what is given by hand wins; the rest has its default."""
     monkeypatch.setenv("BATONPASS_PORT", "9000")
     assert (Settings().port, Settings(port=1).port, Settings().host) == (9000, 1, "127.0.0.1")
 
 
 @pytest.mark.parametrize(("name", "value"), [("PORT", "65536"), ("BODY_BYTES_MAX", "10"), ("CHECK_LAWS", "perhaps")])
 def test_a_setting_out_of_its_range_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    """A value that a setting may not have stops the start and names the setting."""
     monkeypatch.setenv(f"BATONPASS_{name}", value)
     with pytest.raises(ValidationError, match=name.lower()):
         Settings()

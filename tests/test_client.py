@@ -55,7 +55,6 @@ def frames(text: str) -> httpx.Response:
 
 @pytest.mark.parametrize("first", [GONE, BROKEN, NOT_NOW, httpx.Response(502, text="<html>")])
 async def test_a_look_goes_to_the_next_coordinator(first: Any) -> None:
-    """Where one is away, breaks off or is not ready, another one is asked, and that one first from then on."""
     hosts = Hosts(one=first, two=WELL)
     coordinator = at(hosts)
     assert await coordinator.get("/groups") == {"groups": []}
@@ -65,7 +64,7 @@ async def test_a_look_goes_to_the_next_coordinator(first: Any) -> None:
 
 @pytest.mark.parametrize(("first", "asked"), [(GONE, ["one", "two"]), (BROKEN, ["one"]), (NOT_NOW, ["one"])])
 async def test_an_order_goes_on_only_where_nothing_was_sent(first: Any, asked: list[str]) -> None:
-    """What may have been carried out is told as it is; whoever gave the order looks before giving it again."""
+    """What may have been carried out is reported as it is; whoever gave the order looks before giving it again."""
     hosts = Hosts(one=first, two=WELL)
     coordinator = at(hosts)
     if len(asked) == 1:
@@ -77,7 +76,7 @@ async def test_an_order_goes_on_only_where_nothing_was_sent(first: Any, asked: l
 
 
 async def test_where_none_can_answer_the_last_one_says_why() -> None:
-    """Each is asked once; a refusal that is no matter of time is told at once."""
+    """A refusal that is no matter of time is raised at once."""
     hosts = Hosts(one=NOT_NOW, two=GONE)
     with pytest.raises(Unreachable, match="no coordinator answers at http://two/prefix"):
         await at(hosts).get("/groups")
@@ -99,10 +98,10 @@ async def test_where_none_can_answer_the_last_one_says_why() -> None:
         ([httpx.Response(200, text="<html>"), WELL], False),
     ],
 )
-async def test_who_was_there_a_moment_ago_is_waited_for(
+async def test_a_coordinator_that_answered_a_moment_ago_is_waited_for(
     answers: list[Any], *, is_answered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A coordinator that breaks off and is then gone is restarting; one that never was there is no coordinator."""
+    """It breaks off and is then gone, as in a restart."""
     monkeypatch.setattr("batonpass.client.AGAIN_S", 0.01)
     client, hosts = one(*answers)
     if is_answered:
@@ -115,7 +114,6 @@ async def test_who_was_there_a_moment_ago_is_waited_for(
 
 
 async def test_patience_ends() -> None:
-    """The last one says why, and for how long it was asked again."""
     client, hosts = one(GONE, patience_s=1.4 * AGAIN_S)
     with pytest.raises(Unreachable) as raised:
         await client.get("/groups")
@@ -124,7 +122,7 @@ async def test_patience_ends() -> None:
 
 
 async def test_a_group_is_declared_whether_it_is_there_or_not() -> None:
-    """One that is there is changed as it stands: whoever changed it in between is not overridden."""
+    """One that is there is changed as it stands: what was changed in between is not overridden."""
     needed = httpx.Response(428, json={"type": "precondition-required", "detail": "it is there"})
     client, hosts = one(needed, httpx.Response(200, json={}, headers={"etag": '"7"'}), httpx.Response(200, json={}))
     assert (await client.declare("orders", {})).status == 200
@@ -135,8 +133,7 @@ async def test_a_group_is_declared_whether_it_is_there_or_not() -> None:
     ]
 
 
-async def test_whose_token_is_shown_is_said_with_a_call() -> None:
-    """Else it is that of the client; none is shown where it is empty."""
+async def test_a_call_may_show_another_token_than_the_clients_or_none() -> None:
     client, hosts = one(WELL)
     await client.get("/groups")
     await client.get("/groups", token="another")  # noqa: S106
@@ -146,7 +143,7 @@ async def test_whose_token_is_shown_is_said_with_a_call() -> None:
 
 
 async def test_a_feed_goes_on_at_the_next_coordinator_where_it_broke_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each request names the last event that was heard; a break, or an end, loses nothing and doubles nothing."""
+    """Each request names the last event that was heard."""
     monkeypatch.setattr("batonpass.client.REOPEN_AFTER_S", (0.01,))
     monkeypatch.setattr("batonpass.client.AGAIN_S", 0.01)
     first = frames('retry: 2000\nid: 8\n\n: still here\n\nid: 9\ndata: {\ndata: "position": 9}\n\n')
@@ -175,7 +172,6 @@ async def test_a_feed_goes_on_at_the_next_coordinator_where_it_broke_off(monkeyp
 
 
 async def test_what_is_no_stream_of_events_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page of a proxy in place of the stream."""
     client, _ = one(httpx.Response(200, text="<html>", headers={"content-type": "text/html"}))
     async for found in client.follow("/events"):
         if found is not None:
@@ -185,7 +181,7 @@ async def test_what_is_no_stream_of_events_is_told(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_name_of_dots_is_no_step_in_a_path() -> None:
-    """A member may be called `..`: the coordinator is asked for that one, and not for what lies above."""
+    """A member may be called `..`."""
     asked = [
         httpx.URL("http://c").join(path("v1", "groups", "g", "members", name)) for name in (".", "..", "a..b", "a/b")
     ]

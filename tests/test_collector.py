@@ -26,8 +26,7 @@ class Ring:
         self.itself = self
 
 
-def test_what_was_made_before_is_not_looked_at_again() -> None:
-    """After it, hardly any object is left for a collection to look at, and the thresholds are those documented."""
+def test_objects_from_before_the_server_are_not_collected_again() -> None:
     said = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, check=True).stdout
     before, after, frozen, *thresholds = map(int, said.split())
     assert before > 5_000
@@ -36,8 +35,7 @@ def test_what_was_made_before_is_not_looked_at_again() -> None:
     assert tuple(thresholds) == COLLECT_AFTER
 
 
-def test_what_is_made_after_it_is_collected_as_ever() -> None:
-    """Circles of objects that a running process makes are freed."""
+def test_circles_of_objects_that_are_made_later_are_freed() -> None:
     thresholds = gc.get_threshold()
     try:
         spare_the_collector()

@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_the_rule_of_the_first_hour_fails_and_then_passes(tmp_path: Path) -> None:
-    """The test of the page fails on the code as it is, and passes with the page's change."""
     page = (ROOT / "docs" / "first-hour.md").read_text()
     (test,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (change,) = re.findall(r"```diff\n(.*?)```", page, re.DOTALL)

@@ -42,19 +42,17 @@ def package_of(requirement: str) -> str:
 
 
 def test_there_is_a_lock_for_each_purpose() -> None:
-    """No lock is missing and none is left over."""
     assert {path.stem for path in LOCKS.glob("*.lock")} == set(WANTED)
 
 
 @pytest.mark.parametrize("name", sorted(WANTED))
 def test_every_direct_dependency_is_pinned(name: str) -> None:
-    """What pyproject.toml asks for stands in the lock; otherwise `make lock` was forgotten."""
+    """Otherwise `make lock` was forgotten."""
     assert {package_of(requirement) for requirement in WANTED[name]} - set(pins(name)) == set()
 
 
 @pytest.mark.parametrize("name", sorted(WANTED))
 def test_every_pin_has_a_hash(name: str) -> None:
-    """Every requirement of a lock is an exact version with at least one hash."""
     requirements = re.split(r"\n(?=\S)", re.sub(r"^#.*\n", "", lock_text(name), flags=re.MULTILINE).strip())
     assert len(requirements) == sum(len(versions) for versions in pins(name).values())
     assert [line for line in requirements if not re.match(r"\S+==\S+.*\\\n +--hash=sha256:[0-9a-f]{64}", line)] == []
@@ -62,7 +60,7 @@ def test_every_pin_has_a_hash(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(WANTED) - {"dev"}))
 def test_locks_agree_on_versions(name: str) -> None:
-    """A package has the same version in every lock, so that one environment can serve every purpose."""
+    """So that one environment can serve every purpose."""
     developer = pins("dev")
     assert {
         package: v for package, v in pins(name).items() if package in developer and not v <= developer[package]

@@ -60,7 +60,6 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 async def test_a_command_and_its_generation_bear_the_id_of_their_request(stream: io.StringIO) -> None:
-    """From ``X-Request-Id`` to the line of the command and to that of the generation which followed from it."""
     log = logs.LoggingObserver()
     async with serving(observers=[log], commanded=log.commanded, journal=log) as api:
         await api.declare()
@@ -105,7 +104,6 @@ def test_refusals_are_written_once_in_a_while_for_each_class(stream: io.StringIO
 
 
 def test_a_warning_that_anybody_can_cause_is_written_once_in_a_while() -> None:
-    """Of a thousand requests that are none the first is told, and ten seconds later how many there were."""
     written, at_s = io.StringIO(), [0.0]
     logs.configure("json", "info", written, monotonic=lambda: at_s[0])
     server = logging.getLogger("uvicorn.error")
@@ -126,7 +124,6 @@ def test_a_warning_that_anybody_can_cause_is_written_once_in_a_while() -> None:
 
 
 def test_failures_are_written_with_their_traceback_and_without_values(stream: io.StringIO) -> None:
-    """A defect can be found, and no secret that stood in a variable is in its line."""
     secret = "a-token-that-nobody-may-read"  # noqa: S105 - it is made up
     log = logs.LoggingObserver()
     try:
@@ -153,7 +150,7 @@ def test_failures_are_written_with_their_traceback_and_without_values(stream: io
 
 
 def test_what_libraries_write_takes_the_same_form() -> None:
-    """A line of the server's own log is a line like ours, whatever it set up; below a warning it is not written."""
+    """Whatever logging the library set up by itself."""
     uvicorn.Config("nothing:here")
     stream = io.StringIO()
     logs.configure("json", "info", stream)
@@ -165,7 +162,7 @@ def test_what_libraries_write_takes_the_same_form() -> None:
 
 @pytest.mark.parametrize(("level", "told"), [("info", 1), ("debug", 4)])
 def test_what_kafkas_client_gets_over_by_itself_is_no_warning(level: str, told: int) -> None:
-    """A partition that is getting its leader is no news, unless one looks for mistakes; other troubles always are."""
+    """A partition that is getting its leader is no news, unless one looks for mistakes."""
     stream = io.StringIO()
     logs.configure("json", level, stream)
     client = logging.getLogger("aiokafka.producer.sender")
@@ -181,7 +178,6 @@ def test_what_kafkas_client_gets_over_by_itself_is_no_warning(level: str, told: 
 
 
 def test_people_get_a_form_that_can_be_read() -> None:
-    """On a terminal, or when asked for, a line is no JSON; where it is asked for, a terminal gets JSON too."""
     for form, stream, is_json in (
         ("auto", Terminal(), False),
         ("console", io.StringIO(), False),
@@ -194,7 +190,6 @@ def test_people_get_a_form_that_can_be_read() -> None:
 
 
 def test_the_level_is_the_least_that_is_written() -> None:
-    """With ``warning``, commands are not written and refusals are."""
     stream = io.StringIO()
     logs.configure("json", "warning", stream)
     log = logs.LoggingObserver()
@@ -216,7 +211,6 @@ class Gone(io.StringIO):
 
 
 def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
-    """Who tells what happened is not hurt by a pipe that was closed: what cannot be written is lost."""
     logs.configure("json", "info", Gone())
     log = logs.LoggingObserver()
     log.stalled(2_500.0)

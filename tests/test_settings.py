@@ -42,13 +42,12 @@ FREE = {
 
 
 def test_the_documents_are_those_of_the_settings() -> None:
-    """docs/settings.md and .env.example are as ``python -m tests.settings_documents`` writes them."""
+    """`python -m tests.settings_documents` writes them."""
     assert DOCUMENT.read_text() == document()
     assert EXAMPLE.read_text() == example()
 
 
 def test_every_setting_of_a_group_is_listed_with_its_default() -> None:
-    """As the core has them, with what each is for."""
     config = msgspec.json.decode(SCHEMA.read_bytes())["$defs"]["config"]["properties"]
     defaults = msgspec.json.decode(msgspec.json.encode(GroupConfig()))
     assert {name: known["default"] for name, known in config.items()} == defaults
@@ -60,7 +59,6 @@ def test_every_setting_of_a_group_is_listed_with_its_default() -> None:
 
 
 def test_every_setting_is_listed_with_what_it_is_for() -> None:
-    """None is left out, each says what it is for in a sentence, and each that is not text has a range."""
     names = [name for _, names in sections() for name in names]
     assert sorted(names) == sorted(Settings.model_fields)
     for name, field in Settings.model_fields.items():
@@ -70,7 +68,6 @@ def test_every_setting_is_listed_with_what_it_is_for() -> None:
 
 
 def test_the_defaults_are_valid_and_the_example_sets_nothing() -> None:
-    """A coordinator without any variable starts, with tokens asked for and no secret that works."""
     found = Settings()
     assert (found.auth, found.admin_token, found.database_url) == ("on", None, None)
     assert [line for line in EXAMPLE.read_text().splitlines() if line and not line.startswith("#")] == []
@@ -86,7 +83,6 @@ def test_the_defaults_are_valid_and_the_example_sets_nothing() -> None:
     ],
 )
 def test_a_value_below_its_range_is_refused(name: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the setting."""
     least = getattr(value, "ge", 0)
     monkeypatch.setenv(variable(name), str(least - 1))
     with pytest.raises(ValidationError, match=name):
@@ -111,16 +107,16 @@ def test_a_value_below_its_range_is_refused(name: str, value: object, monkeypatc
         ({"kafka_ca_file": "none.pem"}, "cannot be read"),
     ],
 )
-def test_what_makes_no_sense_stops_the_start(given: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what is wrong with it."""
+def test_settings_that_make_no_sense_stop_the_start(
+    given: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in given.items():
         monkeypatch.setenv(variable(name), value)
     with pytest.raises(ValidationError, match=said):
         Settings()
 
 
-def test_tls_needs_a_certificate(tmp_path: Path) -> None:
-    """A key or an authority for clients without a certificate is a mistake."""
+def test_a_tls_key_or_client_authority_needs_a_certificate(tmp_path: Path) -> None:
     file = tmp_path / "file.pem"
     file.write_text("x")
     for name in ("tls_keyfile", "tls_client_ca"):
@@ -131,21 +127,20 @@ def test_tls_needs_a_certificate(tmp_path: Path) -> None:
 
 
 def test_secrets_do_not_show() -> None:
-    """What is printed of the settings holds neither the token nor the password of the database."""
     found = Settings(admin_token=SecretStr("x" * 24), database_url=SecretStr("postgresql://u:pw@h/db"))
     assert "x" * 24 not in repr(found)
     assert "pw@h" not in str(found)
 
 
 def test_what_is_empty_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a compose file leaves variables that its user does not need."""
+    """A compose file leaves variables empty that its user does not need."""
     for name in ("kafka_username", "kafka_password", "kafka_oauth_client_secret", "kafka_oauth_scope"):
         monkeypatch.setenv(variable(name), "")
     assert Settings().kafka_login()["username"] is None
 
 
 def test_open_paths_are_a_list_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blanks do not matter, and nothing at all closes everything."""
+    """Nothing at all closes everything."""
     monkeypatch.setenv("BATONPASS_OPEN_PATHS", " livez , docs ")
     assert Settings().open_paths == ("livez", "docs")
     monkeypatch.setenv("BATONPASS_OPEN_PATHS", "")

@@ -38,7 +38,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
 def test_who_listens_everywhere_is_reached_under_one_address(
     monkeypatch: pytest.MonkeyPatch, host: str, address: str | None, reached: str
 ) -> None:
-    """0.0.0.0 is no address that anybody else could connect to."""
+    """0.0.0.0 is no address that another machine could connect to."""
     # Not every machine that runs this has IPv6.
     listener = Mock(spec=socket.socket, family=socket.AF_INET, **{"getsockname.return_value": (host, 8420)})
     resolving(monkeypatch, address)
@@ -47,7 +47,6 @@ def test_who_listens_everywhere_is_reached_under_one_address(
 
 
 def test_a_bound_socket_says_where_it_is() -> None:
-    """Port 0 is any free one, and the URL has that."""
     with bind("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         assert port > 0
@@ -55,7 +54,7 @@ def test_a_bound_socket_says_where_it_is() -> None:
 
 
 def test_a_server_has_no_more_connections_than_the_system_lets_it_open() -> None:
-    """The soft limit on open files is raised for them up to the hard one, and where that is too low there are fewer."""
+    """The soft limit is raised up to the hard one; where that is too low there are fewer connections."""
     tell = (
         "import resource, sys; from batonpass.sockets import room_for; soft, hard = map(int, sys.argv[1:3]);"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard));"
@@ -74,7 +73,7 @@ def test_a_server_has_no_more_connections_than_the_system_lets_it_open() -> None
 
 
 def test_a_system_that_refuses_a_higher_limit_is_taken_at_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be raised stays, and a limit of none is none."""
+    """A system without a limit grants what is asked for."""
     monkeypatch.setattr(resource, "setrlimit", Mock(side_effect=ValueError))
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1_000, resource.RLIM_INFINITY))
     assert room_for(5_000) == 1_000 - SPARE_FILES

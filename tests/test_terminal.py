@@ -39,7 +39,6 @@ def fail() -> None:
 
 
 def test_a_printed_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """On either channel; JSON is what it was."""
     say(f"{STEERS}\nforged", '{"a": "\\u001b"}')
     say_on_stderr(f"{STEERS}\nforged")
     line = f"{SEEN}\u240aforged\n"
@@ -47,7 +46,6 @@ def test_a_printed_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_screen_shows_whatever_it_is_given() -> None:
-    """Tables, texts, titles and bars of those who took no care; its own colours stay, and brackets are no markup."""
     table = Table(title=STEERS)
     table.add_column(STEERS)
     table.add_row(STEERS)
@@ -72,7 +70,6 @@ def test_styles_stay_in_their_places() -> None:
 
 
 def test_a_coordinators_log_steers_no_terminal() -> None:
-    """Neither an event nor a field, an object or a traceback; each record is one line, and its traceback below."""
     out = Terminal()
     try:
         logs.configure("auto", "info", out)
@@ -121,7 +118,7 @@ def test_a_workers_log_steers_no_terminal(capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_printing_past_it_is_refused(raw: str) -> None:
-    """By ruff, as `make check` runs it, wherever in the package it is."""
+    """By ruff, as `make check` runs it."""
     place = ["--stdin-filename", "service/batonpass/cli/planted.py"]
     rules = ["--select", "T201,TID251", "--output-format", "concise"]
     command = [str(Path(sys.executable).parent / "ruff"), "check", "--no-cache", *rules, *place, "-"]
@@ -130,8 +127,8 @@ def test_printing_past_it_is_refused(raw: str) -> None:
     assert "T201" in done.stdout or "TID251" in done.stdout
 
 
-def test_nobody_is_exempt() -> None:
-    """But for the watchdog of a server, whose line its parent reads through a pipe."""
+def test_no_module_is_exempt_but_the_watchdog_of_a_server() -> None:
+    """Its parent reads its line through a pipe."""
     exempt = [
         path.name
         for path in (ROOT / "service").rglob("*.py")

@@ -52,8 +52,6 @@ REGISTRIES = re.compile(
     r"p[y]pi\.org|p[y]thonhosted\.|regis[t]ry\.npm|d[e]b\.debian|rep[o]1?\.maven|p[r]oxy\.golang|c[r]ates\.io"
 )
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
 
 def kept_files() -> list[Path]:
     """Return the files that are tracked, or would be by the next `git add`."""
@@ -86,11 +84,6 @@ def where(path: Path, line: int = 0) -> str:
     return f"{path.relative_to(ROOT)}:{line}" if line else str(path.relative_to(ROOT))
 
 
-def functions(tree: ast.Module) -> Iterator[Function]:
-    """Yield every function and method of a module, nested ones too."""
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
-
-
 def imported(tree: ast.Module) -> set[str]:
     """Return the modules that a module imports, wherever in it."""
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
@@ -113,7 +106,7 @@ def text_lines() -> Iterator[tuple[Path, int, str]]:
 
 
 def test_the_top_level_holds_only_what_is_listed() -> None:
-    """The first level of the tree is fixed; whatever is new belongs into one of its folders."""
+    """Whatever is new belongs into one of the folders."""
     top = {path.relative_to(ROOT).parts[0] for path in FILES}
     assert {name for name in top if not name.startswith(".")} <= TOP_LEVEL
 
@@ -124,7 +117,7 @@ def may_import(path: Path) -> set[str]:
 
 
 def test_the_core_imports_values_only() -> None:
-    """The core imports itself and what of the standard library cannot reach outside; placement its solver too."""
+    """Placement may import its solver too."""
     foreign = {
         where(path): sorted(
             name
@@ -137,8 +130,7 @@ def test_the_core_imports_values_only() -> None:
     assert {name: modules for name, modules in foreign.items() if modules} == {}
 
 
-def test_the_core_knows_its_types() -> None:
-    """There is no `Any` in the core."""
+def test_the_core_has_no_any() -> None:
     found = [
         where(path, node.lineno)
         for path, tree in core_modules().items()
@@ -157,7 +149,6 @@ def test_the_core_knows_its_types() -> None:
     ],
 )
 def test_nothing_is_left_behind(pattern: re.Pattern[str], why: str) -> None:
-    """No kept file holds a marker of unfinished work, a path of one machine, or the host of a registry."""
     found = [f"{where(path, number)}: {why}" for path, number, line in text_lines() if pattern.search(line)]
     assert found == []
 
@@ -172,5 +163,5 @@ def test_nothing_is_left_behind(pattern: re.Pattern[str], why: str) -> None:
     ],
 )
 def test_the_patterns_find_what_they_are_for(pattern: re.Pattern[str], line: str) -> None:
-    """Each pattern finds a planted line, so that finding nothing means something."""
+    """So that finding nothing means something."""
     assert pattern.search(line)

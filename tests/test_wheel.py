@@ -42,8 +42,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def test_the_wheel_carries_what_it_needs(wheel: Path) -> None:
-    """Every kept file of migrations/, the mark of a typed package and the licence are in the wheel."""
+def test_the_wheel_carries_migrations_the_mark_of_a_typed_package_and_the_licence(wheel: Path) -> None:
     listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "migrations", cwd=ROOT).split()
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -54,7 +53,6 @@ def test_the_wheel_carries_what_it_needs(wheel: Path) -> None:
 
 
 def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
-    """`batonpass --version` and `--help` run from the wheel's own files."""
     assert run(installed / "batonpass", "--version", cwd=tmp_path) == f"batonpass {__version__}\n"
     assert "Usage" in run(installed / "batonpass", "--help", cwd=tmp_path)
     where = run(installed / "python", "-c", "import batonpass; print(batonpass.__file__)", cwd=tmp_path)
@@ -62,6 +60,5 @@ def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
 
 
 def test_the_installed_schema_is_found(installed: Path, tmp_path: Path) -> None:
-    """The migrations lie inside the installed package, where `batonpass db upgrade` looks for them."""
     code = "from importlib.resources import files; print((files('batonpass') / 'migrations' / 'README.md').is_file())"
     assert run(installed / "python", "-c", code, cwd=tmp_path) == "True\n"

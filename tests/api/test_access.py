@@ -23,14 +23,13 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 def test_every_call_that_is_served_has_its_roles() -> None:
-    """A route without a role fails here, and would be for admins alone until then."""
+    """A route without roles would be for admins alone."""
     assert [call for call in served(ROUTERS) if call not in ROLES] == []
     forgotten = Calls([("GET", "/v1/new")]).at(["", "v1", "new"])["GET"]
     assert forgotten.roles == ADMIN
 
 
 async def test_every_call_of_the_document_has_its_roles(api: Api) -> None:
-    """The document tells the roles of each call; one without roles, or one that is not served, fails here."""
     paths = (await api.client.get("/openapi.json")).json()["paths"]
     described = {(method.upper(), path) for path, operations in paths.items() for method in operations}
     assert described | {("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/docs/{file}")} == set(ROLES)
@@ -39,8 +38,7 @@ async def test_every_call_of_the_document_has_its_roles(api: Api) -> None:
             assert set(operation["x-roles"]) == ROLES[method.upper(), path]
 
 
-def test_the_table_for_people_is_the_one_that_is_checked() -> None:
-    """docs/security.md lists each call with the roles that it has here."""
+def test_the_table_in_the_security_page_is_the_one_that_is_checked() -> None:
     found = re.findall(r"^\| `([A-Z]+) (/\S+)` \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
     shown = {(method, path): roles for method, path, roles in found}
     assert shown == {call: in_words(roles) for call, roles in ROLES.items()}
@@ -54,7 +52,6 @@ def in_words(roles: frozenset[AccessRole]) -> str:
 
 @pytest.mark.parametrize("role", list(AccessRole))
 def test_a_role_may_do_what_the_table_says_and_nothing_else(role: AccessRole) -> None:
-    """For each call and each role, with and without a group of its own."""
     calls = Calls()
     for (method, path), roles in ROLES.items():
         parts = path.replace("{group}", "orders").replace("{number}", "1").split("/")
@@ -114,7 +111,6 @@ DECLARATION = {
 
 
 async def test_without_a_token_only_what_is_open_is_answered(guarded: Guarded) -> None:
-    """401 as a problem with WWW-Authenticate for all else, known or not; the open paths are answered."""
     for path in ("/livez", "/readyz", "/metrics"):
         assert (await guarded.call("GET", path)).status_code == 200
     for method, path in (
@@ -134,7 +130,6 @@ async def test_without_a_token_only_what_is_open_is_answered(guarded: Guarded) -
 
 
 async def test_a_worker_speaks_for_its_own_group_alone(guarded: Guarded) -> None:
-    """It declares, joins, beats, polls and leaves there; elsewhere, and for an operator's call, it is 403."""
     mine, base = await guarded.secret("worker", "orders"), "/v1/groups/orders"
     assert (await guarded.call("PUT", base, mine, json=DECLARATION)).status_code == 201
     joined = await guarded.call("PUT", f"{base}/members/m1", mine, json={})
@@ -159,7 +154,6 @@ async def test_a_worker_speaks_for_its_own_group_alone(guarded: Guarded) -> None
 
 
 async def test_a_viewer_looks_and_an_operator_acts(guarded: Guarded) -> None:
-    """Both see a group; only the operator pauses it, and neither sees tokens."""
     viewer, operator = await guarded.secret("viewer"), await guarded.secret("operator")
     assert (await guarded.call("PUT", "/v1/groups/orders", operator, json=DECLARATION)).status_code == 201
     for secret, pauses in ((viewer, 403), (operator, 204)):
@@ -171,14 +165,12 @@ async def test_a_viewer_looks_and_an_operator_acts(guarded: Guarded) -> None:
 
 
 async def test_who_asked_is_the_name_of_the_token(guarded: Guarded) -> None:
-    """A command is handed on under the name of its token, with the id of the request."""
     operator = await guarded.secret("operator")
     await guarded.call("PUT", "/v1/groups/orders", operator, json=DECLARATION, headers={"x-request-id": "deploy-7"})
     assert guarded.api.commands[-1] == ("orders", Asked("a-operator", "", "deploy-7", "declare"))
 
 
 async def test_tokens_are_made_listed_and_revoked(guarded: Guarded) -> None:
-    """The secret is shown once; the list never has it; a revoked token is refused, and stays in the list."""
     wish = {"name": "ci", "role": "operator", "expires_in_ms": 60_000, "reason": "deploys"}
     made = await guarded.call("POST", "/v1/tokens", ADMIN_SECRET, json=wish)
     assert (made.status_code, made.headers["cache-control"]) == (201, "no-store")
@@ -215,14 +207,12 @@ async def test_tokens_are_made_listed_and_revoked(guarded: Guarded) -> None:
     ],
 )
 async def test_a_token_that_makes_no_sense_is_not_made(guarded: Guarded, wish: dict[str, Any], fault: str) -> None:
-    """422 with the path of what is wrong, and nothing is kept."""
     answer = await guarded.call("POST", "/v1/tokens", ADMIN_SECRET, json=wish)
     assert (answer.status_code, [one["path"] for one in answer.json()["errors"]]) == (422, [fault])
     assert (await guarded.call("GET", "/v1/tokens", ADMIN_SECRET)).json() == {"tokens": []}
 
 
 async def test_an_expired_token_says_so_in_the_list() -> None:
-    """The list tells an expired token from a valid one by the coordinator's clock."""
     async with serving() as api:
         stored: Sequence[StoredToken] = ()
         await api.client.post("/v1/tokens", json={"name": "x", "role": "viewer", "expires_in_ms": 1_000})
@@ -232,7 +222,6 @@ async def test_an_expired_token_says_so_in_the_list() -> None:
 
 
 async def test_refusals_at_the_door_are_counted_and_told(guarded: Guarded) -> None:
-    """The meter hears of the type, the journal of the call and who made it."""
     await guarded.call("GET", "/v1/groups")
     viewer = await guarded.secret("viewer")
     await guarded.call("POST", "/v1/groups/orders/pause", viewer, headers={"x-request-id": "c-1"})
@@ -260,7 +249,7 @@ async def test_refusals_at_the_door_are_counted_and_told(guarded: Guarded) -> No
     ],
 )
 async def test_without_tokens_only_this_machine_is_served(api: Api, headers: dict[str, str], status: int) -> None:
-    """A page in somebody's browser can send requests here, and have a name of its own resolve to this machine."""
+    """A web page in a user's browser can send requests here, from a host name that resolves to this machine."""
     answer = await api.client.post("/v1/tokens", json={"name": "mine", "role": "admin"}, headers=headers)
     assert (answer.status_code, (await api.client.get("/livez", headers=headers)).status_code == 403) == (
         status,
@@ -272,7 +261,7 @@ async def test_without_tokens_only_this_machine_is_served(api: Api, headers: dic
 @pytest.mark.parametrize(("peer", "is_local"), [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True),
                                                 ("10.0.0.7", False), ("", False)])  # fmt: skip
 def test_without_tokens_a_header_makes_nobody_local(peer: str, *, is_local: bool) -> None:
-    """Whoever reaches the port from elsewhere can write `Host: localhost`."""
+    """A caller from elsewhere can write `Host: localhost` too."""
     headers = {b"host": b"localhost"}
     if is_local:
         check_local(headers, peer)

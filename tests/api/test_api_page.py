@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from tests.api.test_openapi import SERVED
+from tests.pages import table
 
 from batonpass.core.explain.status import GroupState
 from batonpass.runtime.events import MEANINGS
@@ -13,24 +14,15 @@ from batonpass.runtime.events import MEANINGS
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 
 
-def table(heading: str) -> list[list[str]]:
-    """Return the rows of the table below a header line, cell by cell."""
-    found = re.search(rf"^{re.escape(heading)}\n\|[-|]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
-    assert found is not None, heading
-    return [[cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in found[1].splitlines()]
-
-
 def test_every_call_stands_in_the_table() -> None:
-    """The table of calls is that of the OpenAPI document."""
-    listed = [row[0].strip("`").split(" ") for row in table("| call | what it does |")]
+    listed = [row[0].strip("`").split(" ") for row in table(PAGE, "| call | what it does |")]
     assert len(listed) == len({(method, path) for method, path in listed})
     served = {(method.upper(), path) for path, methods in SERVED.items() for method in methods}
     assert {(method, path) for method, path in listed} == served
 
 
 def test_every_event_stands_in_the_table() -> None:
-    """Types, meanings and fields are those of the vocabulary, in its order."""
-    rows = table("| type | what happened | body |")
+    rows = table(PAGE, "| type | what happened | body |")
     shown = [
         (row[0].strip("`"), row[1], tuple(re.findall(r"`([a-z_]+)`", row[2] if len(row) > 2 else ""))) for row in rows
     ]
@@ -38,5 +30,4 @@ def test_every_event_stands_in_the_table() -> None:
 
 
 def test_every_state_of_a_group_stands_in_the_table() -> None:
-    """A group has no state that is not explained."""
-    assert {row[0].strip("`") for row in table("| state | the group |")} == {state.value for state in GroupState}
+    assert {row[0].strip("`") for row in table(PAGE, "| state | the group |")} == {state.value for state in GroupState}

@@ -35,7 +35,7 @@ def run(
     advice = {"group": "orders", "present": outcome, "recommended": outcome, "confidence": "sure", "grid": [outcome]}
     downtime = {"failover": {"count": 1, "p50_ms": 5.0, "p99_ms": 5.0, "max_ms": 5.0, "total_ms": 5.0}}
     measures = (
-        AuditMeasures("orders", {"moves": 7, "restored_bytes": None}, downtime, advice),
+        AuditMeasures("orders", {"moves": 7, "availability": None}, downtime, advice),
         AuditMeasures("clicks", {"moves": 0}),
     )
     return AuditRun(told, found, measures)
@@ -50,7 +50,6 @@ async def ask(api: Api, path: str, schema: str | None = None) -> Any:
 
 
 async def test_before_the_first_audit_the_list_is_empty(api: Api) -> None:
-    """That nothing was audited yet is no error; a day that was not is 404, and the answer says how to audit it."""
     assert await ask(api, "", "audits_get") == {"audits": [], "next": None}
     problem = await ask(api, "/2026-11-20")
     assert (problem["status"], problem["type"]) == (404, "not-found")
@@ -58,7 +57,6 @@ async def test_before_the_first_audit_the_list_is_empty(api: Api) -> None:
 
 
 async def test_days_come_newest_first_page_by_page(api: Api) -> None:
-    """Each page ends with the day to go on after, the last one with null."""
     for number in range(5):
         api.audits.add(run(DAY - timedelta(days=number)))
     page: Any = {}
@@ -85,7 +83,6 @@ async def test_days_come_newest_first_page_by_page(api: Api) -> None:
 
 
 async def test_a_day_shows_what_was_found(api: Api) -> None:
-    """Findings with their evidence, measures and downtime by group, advice where there is some, the report's place."""
     api.audits.add(run(DAY, AuditState.FAILED, findings=3))
     body = await ask(api, "/2026-11-20", "audit_get")
     assert (body["state"], body["verdict"], body["fatal"], body["notices"]) == ("failed", "failed", 1, 2)
@@ -100,13 +97,12 @@ async def test_a_day_shows_what_was_found(api: Api) -> None:
         "detail": "finding 1",
         "evidence": {"sequences": [1, 2], "at": ["2026-11-20T14:12:07.310Z"]},
     }
-    assert body["measures"] == {"clicks": {"moves": 0}, "orders": {"moves": 7, "restored_bytes": None}}
+    assert body["measures"] == {"clicks": {"moves": 0}, "orders": {"moves": 7, "availability": None}}
     assert body["downtime_by_cause"]["orders"]["failover"]["count"] == 1
     assert list(body["recommendations"]) == ["orders"]
 
 
 async def test_findings_come_page_by_page(api: Api) -> None:
-    """No finding is left out between two pages, and none comes twice."""
     api.audits.add(run(DAY, AuditState.FAILED, findings=5))
     page: Any = {}
     seen, after = [], ""
@@ -119,7 +115,6 @@ async def test_findings_come_page_by_page(api: Api) -> None:
 
 
 async def test_a_run_under_way_keeps_the_verdict_in_view(api: Api) -> None:
-    """While a day is audited again its state is running, and what was found before is still there."""
     api.audits.add(run(DAY, AuditState.FAILED, findings=1))
     api.audits.add(run(DAY, AuditState.RUNNING, started_ms=STARTED_MS + 5_000))
     body = await ask(api, "/2026-11-20", "audit_get")
@@ -133,7 +128,6 @@ async def test_a_run_under_way_keeps_the_verdict_in_view(api: Api) -> None:
 
 @pytest.mark.parametrize("day", ["yesterday", "20261120", "2026-W47-5", "2026-11-31", "2026-11-20T00:00", "٢٠٢٦-11-20"])
 async def test_what_is_no_day_is_refused(api: Api, day: str) -> None:
-    """In the path, and as the place to go on from, only a day of the calendar is taken."""
     for path, name in ((f"/{day}", "path.day"), (f"?after={day}", "query.after")):
         problem = await ask(api, path)
         assert (problem["status"], problem["errors"][0]["path"]) == (422, name)
@@ -141,5 +135,4 @@ async def test_what_is_no_day_is_refused(api: Api, day: str) -> None:
 
 @pytest.mark.parametrize("path", ["?limit=0", "?limit=1001", "/2026-11-20?limit=0", "/2026-11-20?after=-1"])
 async def test_pages_have_a_size(api: Api, path: str) -> None:
-    """From 1 to 1,000 entries."""
     assert (await ask(api, path))["status"] == 422

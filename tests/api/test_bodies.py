@@ -97,8 +97,9 @@ class BreakingOff:
 
 @pytest.mark.parametrize(("method", "path"), WHY_ALONE)
 @pytest.mark.parametrize(("body", "noted"), [({"reason": "body"}, "body"), ({}, "query"), (None, "query")])
-async def test_why_stands_in_the_body_or_in_the_query(api: Api, method: str, path: str, body: Any, noted: str) -> None:
-    """The reason of the body goes before that of the query, which holds where the body has none."""
+async def test_the_reason_in_the_body_goes_before_that_in_the_query(
+    api: Api, method: str, path: str, body: Any, noted: str
+) -> None:
     await stage(api, path)
     answer = await api.call(method, below_groups(path) + "?reason=query", body)
     assert answer.status_code in {200, 202, 204}, answer.text
@@ -112,7 +113,6 @@ async def test_why_stands_in_the_body_or_in_the_query(api: Api, method: str, pat
 async def test_a_body_that_says_something_else_is_refused(
     api: Api, method: str, path: str, body: Any, fault: str
 ) -> None:
-    """Malformed JSON and unknown fields are 422 with their path, and nothing is carried out."""
     await stage(api, path)
     before, commands = await assignment_of(api), len(api.commands)
     answer = await api.call(method, below_groups(path), body)
@@ -126,7 +126,6 @@ async def test_a_body_that_says_something_else_is_refused(
 async def test_a_caller_that_breaks_off_in_its_body_has_done_nothing(
     api: Api, caplog: pytest.LogCaptureFixture, method: str, path: str
 ) -> None:
-    """Such a call counts as 499 whoever serves it, is no failure of the program, and nothing is carried out."""
     await stage(api, path)
     before, commands = await assignment_of(api), len(api.commands)
     await BreakingOff(method, path.format(**NAMES)).call(api)
@@ -138,7 +137,6 @@ async def test_a_caller_that_breaks_off_in_its_body_has_done_nothing(
 
 
 async def test_the_document_has_the_body_of_every_such_call(api: Api) -> None:
-    """Each call that may say why in its body is described with it, and that it may be left out."""
     paths = (await api.client.get("/openapi.json")).json()["paths"]
     for method, path in WHY_ALONE:
         described = paths[path][method.lower()]["requestBody"]
@@ -147,7 +145,6 @@ async def test_the_document_has_the_body_of_every_such_call(api: Api) -> None:
 
 
 async def test_a_token_is_revoked_for_a_reason_that_its_body_gives(api: Api) -> None:
-    """The reason of the body is told; what is in the body otherwise is refused, and the token stays."""
     made = (await api.client.request("POST", "/v1/tokens", json={"name": "ci", "role": "viewer"})).json()
     path = f"/v1/tokens/{made['id']}"
     refused = await api.client.request("DELETE", path, json={"bogus": 1})

@@ -9,7 +9,8 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.api.pairs import SECRET, Pair, paired, until
+from tests.api.pairs import SECRET, Pair, paired
+from tests.waiting import until
 
 from batonpass.connections import PIECE_BYTES
 
@@ -57,7 +58,6 @@ async def said(pair: Pair, *pieces: bytes, every_s: float = 0.0) -> tuple[bytes,
 
 
 async def test_what_does_not_arrive_is_not_waited_for(pair: Pair) -> None:
-    """No request, empty lines, half a head, half a body, a body byte by byte, and half a head behind an answer: 408."""
     byte_by_byte = [BEAT, *[BODY[at : at + 1] for at in range(20)]]
     silent = await asyncio.gather(
         said(pair),
@@ -78,7 +78,6 @@ async def test_what_does_not_arrive_is_not_waited_for(pair: Pair) -> None:
 
 
 async def test_connections_are_counted(pair: Pair) -> None:
-    """How many are open, how many may be, and which were closed for what."""
     host, port = pair.urls[0].removeprefix("http://").split(":")
     idle = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
     await said(pair, b"GET / HTTP/1.1\r\n" + b"X-One: more\r\n" * HEAD_MAX)
@@ -94,7 +93,6 @@ async def test_connections_are_counted(pair: Pair) -> None:
 
 
 async def test_what_is_being_answered_is_not_late(pair: Pair) -> None:
-    """A long-poll waits its time, and a connection that was answered may stay idle; requests in pieces are served."""
     poll = asyncio.ensure_future(pair.call("GET", "/v1/groups/apples/members/m1/assignment?after=2&wait_ms=1500"))
     host, port = pair.urls[0].removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -109,7 +107,7 @@ async def test_what_is_being_answered_is_not_late(pair: Pair) -> None:
 
 
 async def test_half_a_request_behind_one_under_way_ends_both_without_a_word(pair: Pair) -> None:
-    """While a long-poll waits nothing can be said on its connection; it is closed all the same."""
+    """Nothing can be said on the connection of a long-poll that waits; it is closed all the same."""
     answer, took_s = await said(pair, POLL, GET[:40], every_s=0.1)
     assert answer == b""
     assert 0.9 < took_s < 5
@@ -127,7 +125,6 @@ ENDLESS = {
 
 @pytest.mark.parametrize("endless", ENDLESS.values(), ids=ENDLESS.keys())
 async def test_a_head_without_end_is_cut_at_its_limit(pair: Pair, endless: tuple[bytes, bytes]) -> None:
-    """Whatever has no end and is no body: the coordinator takes the limit and a piece of it, and says 431."""
     begin, more = endless
     enough = begin + more * ((HEAD_MAX + PIECE_BYTES) // len(more))
     answer, took_s = await said(pair, enough)
@@ -136,13 +133,11 @@ async def test_a_head_without_end_is_cut_at_its_limit(pair: Pair, endless: tuple
 
 
 async def test_a_head_below_its_limit_is_served(pair: Pair) -> None:
-    """Nothing is said of it."""
     answer, _ = await said(pair, GET[:-2] + b"X-Long: " + b"x" * (HEAD_MAX - 500) + b"\r\nConnection: close\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 async def test_a_body_counts_for_no_head(pair: Pair) -> None:
-    """In one piece or in chunks: it has a limit of its own."""
     tasks = b'{"seq": 1, "member_epoch": 2, "tasks": {}}' + b" " * 4 * HEAD_MAX
     plain = BEAT.replace(b"Content-Length: 28", b"Connection: close\r\nContent-Length: %d" % len(tasks))
     parts = b"".join(
@@ -155,18 +150,17 @@ async def test_a_body_counts_for_no_head(pair: Pair) -> None:
 
 
 async def test_so_many_requests_may_be_sent_ahead_and_no_more(pair: Pair) -> None:
-    """As many as may are answered in order; with one more the connection is closed, and who waits on it is told."""
     last = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     short = POLL.replace(b"wait_ms=20000", b"wait_ms=200")
     answer, _ = await said(pair, short + GET * (AHEAD_MAX - 1) + last)
     assert answer.count(b"HTTP/1.1 200 OK\r\n") == AHEAD_MAX
     answer, took_s = await said(pair, POLL + GET * (AHEAD_MAX + 1))
     assert (answer, took_s < 0.9) == (b"", True)
-    await until(lambda: pair.decided(0, "PollBroken") == 1)
+    await until(lambda: pair.decided(0, "PollBroken") == 1, within_s=5)
 
 
 async def test_a_caller_that_takes_nothing_of_an_answer_is_cut_off(pair: Pair) -> None:
-    """Its connection is gone on the coordinator's side, with all that was still to be sent on it (on Linux)."""
+    """What was still to be sent on its connection goes with it (on Linux)."""
     connections = pair.servers[0].server_state.connections
     before = len(connections)
     host, port = pair.urls[0].removeprefix("http://").split(":")
@@ -177,11 +171,11 @@ async def test_a_caller_that_takes_nothing_of_an_answer_is_cut_off(pair: Pair) -
         await loop.sock_connect(caller, (host, int(port)))
         await loop.sock_sendall(caller, GET.replace(b"/v1/groups/apples", b"/openapi.json"))
         await until(lambda: len(connections) == before + 1)
-        await until(lambda: len(connections) == before)
+        await until(lambda: len(connections) == before, within_s=5)
 
 
 async def test_a_caller_that_reads_slowly_gets_its_answer(pair: Pair) -> None:
-    """The time begins anew with each part that is taken."""
+    """The time begins anew with each part that the caller takes."""
     host, port = pair.urls[0].removeprefix("http://").split(":")
     loop, taken = asyncio.get_running_loop(), b""
     with socket.socket() as caller:

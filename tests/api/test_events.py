@@ -13,7 +13,7 @@ import httpx
 import pytest
 import uvicorn
 from tests.api.conftest import Api, serving
-from tests.api.test_gate import Door
+from tests.api.test_gate import Access
 from tests.api.test_views import begin_handover
 from tests.schemas.validating import faults
 
@@ -120,7 +120,6 @@ async def listening(api: Api, path: str, **headers: str) -> AsyncIterator[Listen
 
 
 async def test_events_come_page_by_page(api: Api) -> None:
-    """Each page says where the next one begins, and whether there is more now."""
     await begin_handover(api)
     first = (await api.call("GET", "/orders/events?limit=4")).json()
     assert ([one["position"] for one in first["events"]], first["next"], first["more"]) == ([1, 2, 3, 4], 4, True)
@@ -137,7 +136,6 @@ async def test_events_come_page_by_page(api: Api) -> None:
 
 
 async def test_events_can_be_read_backwards(api: Api) -> None:
-    """The newest first, then what came before: the same events in the other order."""
     await begin_handover(api)
     forwards = (await api.call("GET", "/orders/events")).json()["events"]
     first = (await api.call("GET", "/orders/events?newest=true&limit=3")).json()
@@ -150,7 +148,6 @@ async def test_events_can_be_read_backwards(api: Api) -> None:
 
 
 async def test_a_stream_tells_what_happens_as_it_is_committed(api: Api) -> None:
-    """Without a position it begins now; what is committed comes at once, with its position as the id."""
     await api.declare()
     async with listening(api, "/v1/groups/orders/events") as listener:
         assert (listener.status, listener.headers[b"content-type"]) == (200, b"text/event-stream")
@@ -164,7 +161,6 @@ async def test_a_stream_tells_what_happens_as_it_is_committed(api: Api) -> None:
 
 
 async def test_a_broken_stream_is_resumed_where_it_broke(api: Api) -> None:
-    """``Last-Event-ID`` goes on after the last event that came: nothing is missed, nothing comes twice."""
     await api.declare()
     async with listening(api, "/v1/groups/orders/events") as listener:
         await api.join("m1")
@@ -180,7 +176,7 @@ async def test_a_broken_stream_is_resumed_where_it_broke(api: Api) -> None:
 
 
 async def test_a_stream_may_begin_anywhere(api: Api) -> None:
-    """``after`` gives the position where there is no ``Last-Event-ID``, which counts more."""
+    """`Last-Event-ID` goes before `after`."""
     await api.declare()
     await api.join("m1")
     async with listening(api, "/v1/events?after=0") as listener:
@@ -190,7 +186,7 @@ async def test_a_stream_may_begin_anywhere(api: Api) -> None:
 
 
 async def test_a_position_that_the_store_does_not_have_is_told(api: Api) -> None:
-    """Who comes with an id of a store that lost commits hears that something is missed, and goes on."""
+    """A client with an id of a store that lost commits learns that something is missed, and goes on."""
     await api.declare()
     async with listening(api, "/v1/groups/orders/events", Last_Event_ID="900") as listener:
         assert await listener.take(1) == [{"after": 1, "upto": 900, "lost": True}]
@@ -200,7 +196,6 @@ async def test_a_position_that_the_store_does_not_have_is_told(api: Api) -> None
 
 
 async def test_a_group_is_heard_alone_and_all_groups_together(api: Api) -> None:
-    """The stream of a group has its own events only."""
     await api.declare()
     topology = {"subtopologies": [{"id": "0", "partitions": 1}]}
     async with listening(api, "/v1/groups/orders/events") as one, listening(api, "/v1/events") as both:
@@ -211,7 +206,6 @@ async def test_a_group_is_heard_alone_and_all_groups_together(api: Api) -> None:
 
 
 async def test_a_silent_stream_says_that_it_lives(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a while without events comes a comment, with the position that the stream has come to."""
     monkeypatch.setattr(api_events.EventStream.__init__, "__kwdefaults__", {"keep_alive_s": 0.02})
     await api.declare()
     async with listening(api, "/v1/groups/orders/events") as listener:
@@ -224,7 +218,6 @@ async def test_a_silent_stream_says_that_it_lives(api: Api, monkeypatch: pytest.
 
 
 async def test_a_stream_outlives_a_store_that_is_away(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies in the archive comes when that can be read again; nobody has to come back for it."""
     monkeypatch.setattr(api_events, "STORE_AGAIN_S", 0.01)
     await api.declare()
     events, away = api.log.events, [True]
@@ -246,7 +239,7 @@ async def test_a_stream_outlives_a_store_that_is_away(api: Api, monkeypatch: pyt
 
 
 async def test_streams_end_when_the_coordinator_stops(api: Api) -> None:
-    """The answer ends as answers end, so that the client comes back by itself, to whoever serves then."""
+    """It ends as any answer, so that the client comes back by itself, to the coordinator that serves then."""
     await api.declare()
     async with listening(api, "/v1/groups/orders/events") as listener:
         await listener.frame()
@@ -256,7 +249,6 @@ async def test_streams_end_when_the_coordinator_stops(api: Api) -> None:
 
 
 async def test_no_more_streams_are_open_than_may_be() -> None:
-    """One too many is refused with 429, and told when to try again; a place that is given back is free."""
     async with serving() as api:
         api.coordinator.feed._followers_max = 1
         await api.declare()
@@ -270,19 +262,18 @@ async def test_no_more_streams_are_open_than_may_be() -> None:
 
 
 async def test_a_stream_ends_when_its_token_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may not open a stream any more does not keep an open one; a store that is away takes none away."""
     monkeypatch.setattr(api_events.EventStream.__init__, "__kwdefaults__", {"keep_alive_s": 0.02})
-    door = Door(cache_s=10.0)
-    header = (await door.token("viewer")).decode()
-    async with serving(gate=door.gate, tokens=door.shelf) as api:
+    access = Access(cache_s=10.0)
+    header = (await access.token("viewer")).decode()
+    async with serving(gate=access.gate, tokens=access.store) as api:
         async with listening(api, "/v1/events", Authorization=header) as listener:
             assert listener.status == 200
             await listener.frame()
-            door.shelf.away, door.at_s = True, 11.0
+            access.store.away, access.at_s = True, 11.0
             await listener.frame()
             await listener.frame()
-            door.shelf.away, door.at_s = False, 22.0
-            await door.shelf.revoke(door.made.id, NOBODY_ASKED)
+            access.store.away, access.at_s = False, 22.0
+            await access.store.revoke(access.made.id, NOBODY_ASKED)
             while await listener.frame() is not None:
                 pass
             assert listener.ended
@@ -292,7 +283,6 @@ async def test_a_stream_ends_when_its_token_is_revoked(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("said", ["x", "-1", "1.5", "9" * 19, "9" * 30])
 async def test_an_id_that_is_none_is_refused(api: Api, said: str) -> None:
-    """An id that cannot be a position of ours is a fault of the client, and not taken for the beginning."""
     await api.declare()
     answer = await api.call("GET", "/orders/events", headers=SSE | {"Last-Event-ID": said})
     assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "header.Last-Event-ID")
@@ -310,7 +300,7 @@ async def test_an_id_that_is_none_is_refused(api: Api, said: str) -> None:
     ],
 )
 async def test_a_stream_is_what_is_asked_for_by_name(api: Api, accept: str, is_stream: bool) -> None:  # noqa: FBT001
-    """Only a client that accepts server-sent events gets them; a wildcard is answered with a page."""
+    """A wildcard in Accept is answered with a page."""
     await api.declare()
     async with listening(api, "/v1/groups/orders/events", Accept=accept) as listener:
         kind = listener.headers[b"content-type"]
@@ -318,7 +308,6 @@ async def test_a_stream_is_what_is_asked_for_by_name(api: Api, accept: str, is_s
 
 
 async def test_the_head_of_a_stream_has_no_body(api: Api) -> None:
-    """HEAD is answered as GET would be, and ends at once."""
     await api.declare()
     answer = await asyncio.wait_for(api.call("HEAD", "/orders/events", headers=SSE), 2)
     assert (answer.status_code, answer.headers["content-type"], answer.content) == (200, "text/event-stream", b"")
@@ -344,7 +333,7 @@ async def on_a_socket(api: Api) -> AsyncIterator[tuple[httpx.AsyncClient, uvicor
 
 
 async def test_over_a_socket_a_client_that_goes_away_is_noticed(api: Api) -> None:
-    """The place of a stream whose connection broke is free at once, without an event that would have to be sent."""
+    """Its place is free at once, without an event that would have to be sent."""
     await api.declare()
     async with on_a_socket(api) as (client, _):
         async with client.stream("GET", "/v1/groups/orders/events", headers=SSE) as answer:
@@ -363,7 +352,6 @@ async def test_over_a_socket_a_client_that_goes_away_is_noticed(api: Api) -> Non
 
 
 async def test_over_a_socket_a_stop_ends_streams_cleanly(api: Api) -> None:
-    """The last chunk arrives: the client sees an end, and no broken connection."""
     await api.declare()
     async with on_a_socket(api) as (client, _), client.stream("GET", "/v1/events", headers=SSE) as answer:
         lines = answer.aiter_lines()

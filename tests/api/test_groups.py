@@ -16,7 +16,6 @@ def weighed(weights: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_a_group_is_created_once_and_changed_under_its_etag(api: Api) -> None:
-    """201 with an ETag; a change needs that ETag (428 without, 412 with another) and answers the next one."""
     created = await api.call("PUT", "/orders", {"topology": TOPOLOGY})
     assert created.status_code == 201
     etag = created.headers["etag"]
@@ -79,7 +78,6 @@ async def test_a_group_is_created_once_and_changed_under_its_etag(api: Api) -> N
     ],
 )
 async def test_a_bad_declaration_is_refused_with_every_fault(api: Api, body: Any, kind: str, paths: list[str]) -> None:
-    """422 with the type that says which part is wrong, all faults by path, and no group."""
     answer = await api.call("PUT", "/orders", body)
     assert (answer.status_code, answer.json()["type"], answer.json()["action"]) == (422, kind, "fix")
     assert sorted(fault["path"] for fault in answer.json()["errors"]) == sorted(paths)
@@ -87,7 +85,6 @@ async def test_a_bad_declaration_is_refused_with_every_fault(api: Api, body: Any
 
 
 async def test_a_topology_never_goes_back(api: Api) -> None:
-    """Fewer partitions and an older epoch are 422 ``invalid-topology``."""
     etag = (await api.declare(partitions=4)).headers["etag"]
     fewer = {"epoch": 2, "subtopologies": [{"id": "0", "partitions": 3, "changelog_topics": ["store"]}]}
     for topology in (fewer, TOPOLOGY | {"epoch": 0}):
@@ -105,7 +102,7 @@ async def actives_at(api: Api, generation: int) -> dict[str, list[str]]:
 
 
 async def test_the_heaviest_tasks_on_the_smallest_members_are_a_load_that_json_has(api: Api) -> None:
-    """Weights and capacities are bounded: a load divided by a capacity would be infinite otherwise, which is null."""
+    """A load divided by a capacity would be infinite otherwise, which JSON writes as null."""
     part = {"id": "0", "partitions": 3, "weight": 1_000_000, "changelog_topics": ["store"]}
     config = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0}
     await api.call("PUT", "/orders", {"topology": {"subtopologies": [part]}, "config": config})
@@ -117,7 +114,6 @@ async def test_the_heaviest_tasks_on_the_smallest_members_are_a_load_that_json_h
 
 
 async def test_a_heavy_task_weighs_what_it_is_declared_to_weigh(api: Api) -> None:
-    """A joiner takes the one heavy task off the others; a declaration without its weight evens out the numbers."""
     etag = (await api.declare(partitions=8)).headers["etag"]
     part = {"id": "0", "partitions": 8, "changelog_topics": ["store"]}
     heavy = {"topology": {"epoch": 1, "subtopologies": [part | {"task_weights": {"0_3": 5.0}}]}}
@@ -136,14 +132,12 @@ async def test_a_heavy_task_weighs_what_it_is_declared_to_weigh(api: Api) -> Non
 
 
 async def test_why_a_group_was_declared_is_noted(api: Api) -> None:
-    """The reason of the body is handed on, or that of the query."""
     await api.call("PUT", "/orders?reason=query", {"topology": TOPOLOGY, "reason": "body"})
     await api.call("PUT", "/clicks?reason=query", {"topology": TOPOLOGY})
     assert [asked.reason for _, asked in api.commands] == ["body", "query"]
 
 
 async def test_only_an_empty_group_is_deleted_unless_forced(api: Api) -> None:
-    """409 ``group-not-empty`` with members; with force its members are told that the group is unknown."""
     assert (await api.call("DELETE", "/orders")).status_code == 404
     await api.declare()
     await api.join("m1")
@@ -154,7 +148,6 @@ async def test_only_an_empty_group_is_deleted_unless_forced(api: Api) -> None:
 
 
 async def test_names_that_were_never_declared_take_no_room(api: Api) -> None:
-    """Asking for any number of unknown groups leaves room to declare as many as may be, and no more."""
     for number in range(20):
         assert (await api.call("GET", f"/no{number}/members/m1/assignment")).status_code == 404
         assert (await api.call("DELETE", f"/no{number}")).status_code == 404
@@ -177,7 +170,6 @@ async def test_names_that_were_never_declared_take_no_room(api: Api) -> None:
     ],
 )
 async def test_a_command_is_204_and_is_noted_with_its_reason(api: Api, method: str, path: str, body: Any) -> None:
-    """Every command on a known group is accepted with nothing to add, and who asked and why is handed on."""
     await api.declare()
     await api.join("m1")
     answer = await api.call(method, f"/orders{path}?reason=why", body)
@@ -208,7 +200,6 @@ async def test_a_command_is_204_and_is_noted_with_its_reason(api: Api, method: s
     ],
 )
 async def test_a_typo_of_an_operator_is_seen(api: Api, method: str, path: str, body: Any, fault: str) -> None:
-    """Unknown and malformed fields and parameters are 422 with their path, and nothing happens."""
     await api.declare()
     await api.join("m1")
     asked = len(api.commands)
@@ -219,7 +210,6 @@ async def test_a_typo_of_an_operator_is_seen(api: Api, method: str, path: str, b
 
 
 async def test_what_is_not_served_is_a_problem_too(api: Api) -> None:
-    """An unknown path is 404, a wrong method 405 with those that are served, both as problem objects."""
     missing = await api.client.get("/v1/nothing")
     assert (missing.status_code, missing.headers["content-type"], missing.json()["status"]) == (404, PROBLEM, 404)
     await api.declare()
@@ -235,7 +225,6 @@ async def test_what_is_not_served_is_a_problem_too(api: Api) -> None:
 
 
 async def test_health_says_that_the_loop_turns_and_the_groups_are_read(api: Api) -> None:
-    """/livez carries the loop's age; /readyz is 200 once the groups are read and 503 with reasons before."""
     live = await api.client.get("/livez")
     assert (live.status_code, live.json()["loop_age_ms"]) == (200, 0.0)
     assert (await api.client.get("/readyz")).status_code == 200

@@ -42,21 +42,18 @@ async def answer_to(pair: Pair, first: str, *headers: str) -> tuple[int, str]:
 async def test_a_head_that_can_be_read_in_two_ways_is_refused(
     pair: Pair, first: str, headers: list[str], named: str
 ) -> None:
-    """Before anything is looked up; the answer names what is wrong."""
     status, detail = await answer_to(pair, first, *headers)
     assert status == 400
     assert named in detail
 
 
 async def test_a_plain_head_is_served(pair: Pair) -> None:
-    """HTTP/1.1 with one host, HTTP/1.0 without any, and the one expectation that there is."""
     assert (await answer_to(pair, f"GET {PATH} HTTP/1.1", "Host: localhost", TOKEN))[0] == 200
     assert (await answer_to(pair, f"GET {PATH} HTTP/1.0", TOKEN))[0] == 200
     assert (await answer_to(pair, f"GET {PATH} HTTP/1.1", "Host: localhost", "Expect: 100-continue", TOKEN))[0] == 200
 
 
 async def test_a_body_that_is_announced_to_be_too_large_is_not_waited_for(pair: Pair) -> None:
-    """The head alone is enough to refuse it, and nobody is asked to send the rest."""
     limit = pair.processes[0].settings.body_bytes_max
     status, detail = await answer_to(
         pair, f"PUT {PATH} HTTP/1.1", "Host: localhost", TOKEN, f"Content-Length: {limit + 1}", "Expect: 100-continue"

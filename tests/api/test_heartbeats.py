@@ -24,7 +24,6 @@ async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
 
 
 async def test_an_encoded_path_names_the_same_member(pair: Pair) -> None:
-    """Percent-encoding changes nothing."""
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     await wire.send(beat(1, epoch=epoch, tasks=RUNNING))
@@ -40,7 +39,6 @@ async def test_an_encoded_path_names_the_same_member(pair: Pair) -> None:
     "cut", [(60, -10), (-300,), (-1,), (-20, -3)], ids=["thrice", "in the head", "in the body", "at the body"]
 )
 async def test_a_heartbeat_in_pieces_is_answered(pair: Pair, cut: tuple[int, ...]) -> None:
-    """Head and body may come one after the other, and be cut anywhere."""
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     for seq in (1, 2):
@@ -62,7 +60,6 @@ async def test_who_waits_for_leave_to_send_a_body_gets_it(pair: Pair) -> None:
 
 
 async def test_a_heartbeat_behind_a_long_poll_waits_for_its_answer(pair: Pair) -> None:
-    """Answers come in the order of the requests."""
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     await wire.send(ask(epoch, wait_ms=300) + beat(1, epoch=epoch))
@@ -71,7 +68,6 @@ async def test_a_heartbeat_behind_a_long_poll_waits_for_its_answer(pair: Pair) -
 
 
 async def test_heartbeats_in_one_piece_are_answered_one_after_the_other(pair: Pair) -> None:
-    """Pipelined heartbeats are each answered, in order."""
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     await wire.send(beat(1, epoch=epoch) + beat(2, epoch=epoch) + beat(3, epoch=epoch))
@@ -79,7 +75,6 @@ async def test_heartbeats_in_one_piece_are_answered_one_after_the_other(pair: Pa
 
 
 async def test_a_heartbeat_that_writes_is_decided_once(pair: Pair) -> None:
-    """One decision, one answer."""
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     await wire.send(beat(1, epoch=epoch, tasks={"0_0": {"role": "active", "state": "restoring", "lag": 5}}))
@@ -91,7 +86,6 @@ async def test_a_heartbeat_that_writes_is_decided_once(pair: Pair) -> None:
 
 
 async def test_an_unknown_member_gets_its_problem(pair: Pair) -> None:
-    """With what to do next."""
     wire = await Socket.open(pair)
     await wire.send(beat(1, member="nobody"))
     status, headers, body = await wire.answer()
@@ -111,21 +105,18 @@ async def test_an_unknown_member_gets_its_problem(pair: Pair) -> None:
     ids=["token", "malformed", "method", "name", "group"],
 )
 async def test_what_is_out_of_order_is_refused(pair: Pair, request_bytes: bytes, status: int) -> None:
-    """Each fault has its status."""
     wire = await Socket.open(pair)
     await wire.send(request_bytes)
     assert (await wire.answer())[0] == status
 
 
 async def test_a_body_that_is_too_large_is_refused(pair: Pair) -> None:
-    """The limit on bodies holds, in whatever pieces they come."""
     wire = await Socket.open(pair)
     await wire.send(beat(1, note="x" * pair.processes[0].settings.body_bytes_max))
     assert (await wire.answer())[0] == 413
 
 
 async def test_a_group_of_another_coordinator_is_answered_by_that(pair: Pair) -> None:
-    """A heartbeat for a group that is served elsewhere is forwarded, and decided there."""
     await pair.declare("berries")
     joined = await pair.call("PUT", "/v1/groups/berries/members/m1", json={})
     assert joined.status_code == 201
@@ -136,7 +127,6 @@ async def test_a_group_of_another_coordinator_is_answered_by_that(pair: Pair) ->
 
 
 async def test_who_heartbeats_too_often_is_refused_and_so_is_a_token_that_is_revoked(pair: Pair) -> None:
-    """429 while it is too early, 401 once the token is worth nothing."""
     epoch = await epoch_of(pair)
     pair.processes[0].policy.limits.member.__init__(1.0, 1.0)  # type: ignore[misc]
     wire = await Socket.open(pair)
@@ -154,7 +144,6 @@ async def test_who_heartbeats_too_often_is_refused_and_so_is_a_token_that_is_rev
 
 
 async def test_a_connection_that_is_to_close_is_closed(pair: Pair) -> None:
-    """`Connection: close` is honoured."""
     wire = await Socket.open(pair)
     await wire.send(beat(1, epoch=await epoch_of(pair), headers={"connection": "close"}))
     assert (await wire.answer())[1]["connection"] == "close"
@@ -162,7 +151,6 @@ async def test_a_connection_that_is_to_close_is_closed(pair: Pair) -> None:
 
 
 async def test_a_caller_that_breaks_off_in_a_body_leaves_the_others_served(pair: Pair) -> None:
-    """What never came takes nothing along."""
     wire = await Socket.open(pair)
     whole = beat(1, epoch=await epoch_of(pair))
     await wire.send(whole[:-5])

@@ -26,7 +26,6 @@ async def hand_over(api: Api) -> tuple[str, str]:
 
 
 async def test_generations_come_newest_first_and_whole_by_number(api: Api) -> None:
-    """The list says why each was made and what it cost; one by its number also what it changed."""
     task, _ = await hand_over(api)
     listed = (await api.call("GET", "/orders/generations")).json()
     assert [one["generation"] for one in listed["generations"]] == [2, 1]
@@ -44,13 +43,11 @@ async def test_generations_come_newest_first_and_whole_by_number(api: Api) -> No
 
 @pytest.mark.parametrize(("number", "status"), [("3", 404), ("x", 422), ("-1", 422), ("1" * 30, 422), ("0", 404)])
 async def test_a_generation_that_is_not_there_is_said_not_to_be(api: Api, number: str, status: int) -> None:
-    """A number without a generation is 404, what is no number is 422."""
     await api.declare()
     assert (await api.call("GET", f"/orders/generations/{number}")).status_code == status
 
 
 async def test_every_command_leaves_a_row_in_the_audit_trail(api: Api) -> None:
-    """Who, what, when, why and under which id; also of a command that changed nothing."""
     await api.declare()
     await api.join("m1")
     await api.call("POST", "/orders/pause?reason=deploy", headers={"X-Request-Id": "abc-1"})
@@ -76,7 +73,6 @@ async def test_every_command_leaves_a_row_in_the_audit_trail(api: Api) -> None:
 
 
 async def test_a_task_shows_its_runs_and_its_changes(api: Api) -> None:
-    """Where, why, since when; each run with its gap; the changes newest first."""
     task, _ = await hand_over(api)
     body = (await api.call("GET", f"/orders/tasks/{task}")).json()
     assert (body["state"], body["owner"], body["endpoint"], body["target"]) == ("running", "m2", "http://m2", "m2")
@@ -92,7 +88,6 @@ async def test_a_task_shows_its_runs_and_its_changes(api: Api) -> None:
 
 
 async def test_a_route_says_who_serves_a_task_and_who_stands_by(api: Api) -> None:
-    """The endpoint is the one that the member gave; while nobody has the task there is no active."""
     task, other = await hand_over(api)
     route = (await api.call("GET", f"/orders/tasks/{task}/route")).json()
     assert route["active"] == {"member": "m2", "endpoint": "http://m2", "state": "running", "fencing_token": 2}
@@ -112,7 +107,6 @@ async def test_a_route_says_who_serves_a_task_and_who_stands_by(api: Api) -> Non
 
 
 async def test_a_task_explains_itself(api: Api) -> None:
-    """What it waits for, from whom, and how long still; with the run that it has now and what that was placed for."""
     task = await begin_handover(api)
     api.clock.at_ms += 1_000
     await api.beat("m2", 3, 2, {task: {"role": "warmup", "position": 90, "end_offset": 900}})
@@ -129,7 +123,6 @@ async def test_a_task_explains_itself(api: Api) -> None:
 
 
 async def test_a_group_explains_why_it_is_not_at_rest(api: Api) -> None:
-    """Slots, what is held back and why, whom it waits for, and the next look."""
     task = await begin_handover(api)
     body = (await api.call("GET", "/orders/explain")).json()
     assert (body["state"], body["at_rest"], body["waiting_total"]) == ("balancing", False, 1)
@@ -142,7 +135,6 @@ async def test_a_group_explains_why_it_is_not_at_rest(api: Api) -> None:
 
 
 async def test_what_is_not_there_is_said_not_to_be(api: Api) -> None:
-    """An unknown group is 404 everywhere, an unknown task is 404, and a typo in a query is 422."""
     for path in ("generations", "generations/1", "commands", "events", "explain", "tasks/0_0", "tasks/0_0/route"):
         answer = await api.call("GET", f"/orders/{path}")
         assert (answer.status_code, answer.json()["type"]) == (404, "unknown-group"), path
@@ -155,7 +147,6 @@ async def test_what_is_not_there_is_said_not_to_be(api: Api) -> None:
 
 
 async def test_a_deleted_group_can_still_be_looked_back_at(api: Api) -> None:
-    """Generations, events and the audit trail outlive the group; what only a present group has does not."""
     await hand_over(api)
     await api.call("DELETE", "/orders?force=true&reason=done")
     assert len((await api.call("GET", "/orders/generations")).json()["generations"]) == 2

@@ -40,7 +40,6 @@ class Watch:
     gaps=st.lists(st.floats(0, 1), min_size=1, max_size=200),
 )
 def test_never_more_pass_than_the_burst_and_the_rate_allow(per_s: float, burst: int, gaps: list[float]) -> None:
-    """In any stretch of time no more calls pass than the burst and what the rate adds; waiting as told always helps."""
     watch = Watch()
     rate = Rate(per_s, burst, watch)
     passed: list[float] = []
@@ -57,7 +56,6 @@ def test_never_more_pass_than_the_burst_and_the_rate_allow(per_s: float, burst: 
 
 
 def test_callers_do_not_spend_each_others_calls_and_quiet_ones_are_forgotten() -> None:
-    """Each caller has its own; who has been quiet for long enough costs no memory."""
     watch = Watch()
     rate = Rate(1, 2, watch)
     assert [rate.take("m1") == 0 for _ in range(3)] == [True, True, False]
@@ -71,7 +69,6 @@ def test_callers_do_not_spend_each_others_calls_and_quiet_ones_are_forgotten() -
 
 
 def test_places_are_taken_and_given_back() -> None:
-    """Never more than there are, with 429 and when to try again."""
     places = Places(2, "long-polls")
     with places.place():
         with places.place(), pytest.raises(LimitExceeded) as refused, places.place():
@@ -147,12 +144,11 @@ KEPT = {T0: TaskReport("active"), T1: TaskReport("warmup", lag=40_000), T2: Task
     ],
 )
 def test_news_is_what_others_wait_for(why: str, *, news: bool, said: Heartbeat, known: dict[str, Any]) -> None:
-    """A heartbeat has news when it answers a new assignment, confirms a revocation, or says that a warmup caught up."""
     assert has_news(*member_of(**known), said) is news, why
 
 
 def test_a_copy_that_is_caught_up_in_time_is_news_too() -> None:
-    """Where settings count time as well, at the rate of before."""
+    """The settings count time as well, at the rate that was last measured."""
     group, soft = member_of(reports={T1: MeasuredReport(TaskReport("warmup", lag=50_000), 0, lag=50_000, rate=1_000.0)})
     said = Heartbeat(M1, 11, 5, KEPT | {T1: TaskReport("warmup", lag=20_000)})
     assert not has_news(group, soft, said)
@@ -168,7 +164,6 @@ def tight(member: float = 0.1, operator: float = 1_000.0, *, urgent: float = 2.0
 
 
 async def test_a_member_that_beats_too_often_is_told_to_wait_and_its_neighbours_are_not() -> None:
-    """429 ``limit-exceeded`` with the time to wait; another member, and a long-poll of the same, are served."""
     async with serving(limits=tight()) as api:
         await api.declare()
         epochs = [(await api.join(name)).json()["member_epoch"] for name in ("m1", "m2")]
@@ -185,7 +180,6 @@ async def test_a_member_that_beats_too_often_is_told_to_wait_and_its_neighbours_
 
 
 async def test_a_heartbeat_with_news_passes_the_limit_up_to_a_rate_of_its_own() -> None:
-    """Answers to new assignments go through although the limit is reached; beyond their own rate they too must wait."""
     async with serving(limits=tight(urgent=1.0)) as api:
         await api.declare(partitions=4)
         epoch = (await api.join("m1")).json()["member_epoch"]
@@ -205,7 +199,6 @@ async def test_a_heartbeat_with_news_passes_the_limit_up_to_a_rate_of_its_own() 
 
 
 async def test_long_polls_have_places_and_a_rate() -> None:
-    """One that finds no place, and one too many of a member, is 429; a place is free again when a poll has ended."""
     async with serving(limits=tight(member=1_000.0, polls=1)) as api:
         await api.declare()
         epoch = (await api.join("m1")).json()["member_epoch"]
@@ -222,7 +215,6 @@ async def test_long_polls_have_places_and_a_rate() -> None:
 
 
 async def test_operators_calls_are_limited_together_and_probes_are_not() -> None:
-    """All other calls of one caller count together, scrapes too; /livez and /readyz never do."""
     async with serving(limits=tight(operator=0.5)) as api:
         statuses = [(await api.call("GET", "/none")).status_code for _ in range(2)]
         statuses += [(await api.call("GET", "")).status_code for _ in range(2)]
@@ -246,21 +238,18 @@ async def test_operators_calls_are_limited_together_and_probes_are_not() -> None
     ],
 )
 async def test_a_request_keeps_its_id_or_is_given_one(api: Api, headers: dict[str, str], expected: str | None) -> None:
-    """The id of the caller comes back, on answers and on problems alike; one that is no id is replaced."""
     for path in ("/livez", "/v1/groups/none", "/v1/groups/g/members/m/assignment?after=0", "/nonsense"):
         found = (await api.client.get(path, headers=headers)).headers["x-request-id"]
         assert found == expected if expected else found not in headers.values()
 
 
 def test_ids_of_our_own_are_not_made_twice() -> None:
-    """Neither by one process nor by two."""
     one, other = RequestIds(), RequestIds()
     made = {causes.of(None, None) for causes in (one, other) for _ in range(100)}
     assert len(made) == 200
 
 
 async def test_head_is_get_without_a_body(api: Api) -> None:
-    """The same status and headers, and nothing else; a heartbeat has no HEAD."""
     await api.declare()
     for path in ("/v1/groups", "/v1/groups/orders", "/v1/groups/none", "/livez", "/metrics"):
         shown, head = await api.client.get(path), await api.client.head(path)
@@ -271,15 +260,13 @@ async def test_head_is_get_without_a_body(api: Api) -> None:
     assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
 
 
-async def test_what_the_platform_asks_may_have_parameters_of_its_own(api: Api) -> None:
-    """A probe or a scrape is answered whatever its query says; a call of the API refuses what it does not know."""
+async def test_probes_and_scrapes_may_have_parameters_of_their_own(api: Api) -> None:
     for path in ("/livez", "/readyz", "/metrics"):
         assert (await api.client.get(f"{path}?verbose=1")).status_code == 200
     assert (await api.client.get("/v1/tokens?verbose=1")).status_code == 422
 
 
 async def test_a_ready_coordinator_says_so_and_any_other_says_why() -> None:
-    """503 with every reason; a loop that stood still for too long is 503 at /livez."""
     reasons, ages = ["the store is away", ""], [5.0]
     readiness = Readiness(lambda: reasons[0], lambda: reasons[1])
     async with serving(readiness=readiness, loop_age_ms=lambda: ages[0], loop_age_max_ms=1_000) as api:
@@ -296,8 +283,6 @@ async def test_a_ready_coordinator_says_so_and_any_other_says_why() -> None:
 
 
 async def test_a_failure_of_the_program_is_told_with_its_id_and_is_a_500() -> None:
-    """The caller gets a problem with the id under which the log has the error; the next request is served."""
-
     async def broken(_accept: str) -> tuple[bytes, str]:
         raise RuntimeError("broken scrape")
 

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from unittest.mock import Mock
 
 import pytest
-from tests.api.pairs import Pair, until
+from tests.api.pairs import Pair
 from tests.api.plain import Socket, ask, beat, epoch_of, one_member
+from tests.waiting import until
 
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.runtime import watchers
@@ -44,7 +45,6 @@ def answered(pair: Pair, status: int) -> float:
 
 
 async def test_the_end_of_a_group_is_told(pair: Pair) -> None:
-    """Whoever waits for a group that is deleted hears of it at once, under the id that it gave."""
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     await wire.send(ask(epoch, x_request_id="one"))
@@ -56,7 +56,6 @@ async def test_the_end_of_a_group_is_told(pair: Pair) -> None:
 
 
 async def test_a_new_assignment_wakes_the_poll(pair: Pair) -> None:
-    """What another member's joining gives to this one's standby is told at once, and the next poll waits again."""
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     await wire.send(beat(1, epoch=epoch, tasks=RUNNING))
@@ -76,7 +75,6 @@ async def test_a_new_assignment_wakes_the_poll(pair: Pair) -> None:
 
 
 async def test_a_wait_that_is_over_is_204_and_the_connection_goes_on(pair: Pair) -> None:
-    """Polls and heartbeats follow each other on one connection."""
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     for seq in (1, 2, 3):
@@ -91,21 +89,19 @@ async def test_a_wait_that_is_over_is_204_and_the_connection_goes_on(pair: Pair)
 
 
 async def test_an_epoch_that_is_behind_is_answered_at_once(pair: Pair) -> None:
-    """What there is to say already is not waited for."""
     wire = await Socket.open(pair)
     await wire.send(ask(0))
     assert (await wire.answer())[2]["assignment"]["active"]
     assert parked(pair) == 0
 
 
-async def test_a_broken_connection_is_the_word_of_it(pair: Pair) -> None:
-    """A parked poll whose connection breaks is told to the group, counted as broken off, and gives its place back."""
+async def test_the_group_hears_of_a_parked_poll_whose_connection_breaks(pair: Pair) -> None:
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     await wire.send(ask(epoch))
     await until(lambda: waiting(pair) == 1)
     wire.writer.close()
-    await until(lambda: pair.decided(0, "PollBroken") == 1)
+    await until(lambda: pair.decided(0, "PollBroken") == 1, within_s=5)
     assert (parked(pair), waiting(pair)) == (0, 0)
     assert answered(pair, 499) == 1
     other = await Socket.open(pair)
@@ -121,14 +117,13 @@ async def test_a_poll_that_breaks_beside_another_says_nothing(pair: Pair) -> Non
         await wire.send(ask(epoch))
     await until(lambda: waiting(pair) == 2)
     wires[0].writer.close()
-    await until(lambda: parked(pair) == 1)
+    await until(lambda: parked(pair) == 1, within_s=5)
     await asyncio.sleep(0.05)
     assert pair.decided(0, "PollBroken") == 0
 
 
 @pytest.mark.parametrize("is_one_piece", [True, False])
 async def test_whoever_sends_on_is_answered_in_order(pair: Pair, *, is_one_piece: bool) -> None:
-    """A request behind a parked poll waits for its answer, however many there are."""
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     pieces = [ask(epoch, wait_ms=300), beat(1, epoch=epoch), ask(epoch, wait_ms=0)]
@@ -153,15 +148,13 @@ async def test_whoever_sends_on_is_answered_in_order(pair: Pair, *, is_one_piece
     ids=["token", "malformed", "unknown", "name", "group", "member", "method"],
 )
 async def test_what_is_out_of_order_is_refused(pair: Pair, request_bytes: bytes, status: int) -> None:
-    """Refusals come at once, and leave nobody waiting."""
     wire = await Socket.open(pair)
     await wire.send(request_bytes)
     assert (await wire.answer())[0] == status
     assert parked(pair) == 0
 
 
-async def test_limits_hold(pair: Pair) -> None:
-    """A poll that finds no place is refused, and one too many of a member."""
+async def test_a_poll_without_a_place_and_one_too_many_of_a_member_are_refused(pair: Pair) -> None:
     epoch = await epoch_of(pair)
     limits = pair.processes[0].policy.limits
     limits.polls._most = 1
@@ -180,7 +173,6 @@ async def test_limits_hold(pair: Pair) -> None:
 
 
 async def test_a_stopping_coordinator_answers_what_waits(pair: Pair) -> None:
-    """Every parked poll ends as if its time were over, and its connection is closed."""
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     await wire.send(ask(epoch))
@@ -203,7 +195,6 @@ async def test_a_group_that_must_be_read_first_is_read(pair: Pair) -> None:
 
 
 async def test_a_group_of_another_coordinator_is_forwarded(pair: Pair) -> None:
-    """A poll for a group that is served elsewhere goes there."""
     await pair.declare("berries")
     assert (await pair.call("PUT", "/v1/groups/berries/members/m1", json={})).status_code == 201
     wire = await Socket.open(pair)
@@ -212,7 +203,6 @@ async def test_a_group_of_another_coordinator_is_forwarded(pair: Pair) -> None:
 
 
 async def test_many_are_woken_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change that concerns more than are woken at once reaches all, and lets others have their turns between."""
     monkeypatch.setattr(watchers, "WOKEN_AT_ONCE", 3)
     room, woken, turns = watchers.Watchers(), list[int](), list[int]()
 
@@ -236,7 +226,6 @@ async def test_many_are_woken_one_after_the_other(monkeypatch: pytest.MonkeyPatc
 async def test_a_failure_of_the_program_is_told_and_the_next_poll_is_served(
     monkeypatch: pytest.MonkeyPatch, pair: Pair
 ) -> None:
-    """Whoever waits is answered 500, and keeps its connection."""
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     await wire.send(ask(epoch))

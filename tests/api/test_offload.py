@@ -32,7 +32,6 @@ LONG_READS = (
 
 
 async def test_small_looks_are_done_at_once_and_long_ones_in_a_thread() -> None:
-    """The size decides where the work is done; what it returns or raises comes through either way."""
     there = offload.Offload()
     assert await there.do(offload.AT_ONCE_MAX, threading.get_ident) == threading.get_ident()
     assert await there.do(offload.AT_ONCE_MAX + 1, threading.get_ident) != threading.get_ident()
@@ -46,7 +45,6 @@ async def test_small_looks_are_done_at_once_and_long_ones_in_a_thread() -> None:
 
 
 async def test_the_loop_turns_during_a_long_look_and_looks_take_turns() -> None:
-    """While one look sleeps in its thread the loop goes on, and the next look waits for it."""
     there, running, most = offload.Offload(), [0], [0]
 
     def slow() -> None:
@@ -65,7 +63,6 @@ async def test_the_loop_turns_during_a_long_look_and_looks_take_turns() -> None:
 
 
 async def test_every_look_at_a_whole_group_may_be_done_aside(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call that looks at tasks or members says how many, and answers the same from a thread."""
     await api.declare(partitions=4)
     await api.join("m1")
     await api.join("m2")

@@ -56,7 +56,6 @@ async def document(api: Api) -> Any:
 
 
 async def test_every_call_is_described(api: Api) -> None:
-    """Each path and method that is served stands in the document, the two in front of the framework included."""
     paths = (await document(api))["paths"]
     for path, methods in SERVED.items():
         assert methods <= set(paths[path]), path
@@ -68,13 +67,11 @@ async def test_every_call_is_described(api: Api) -> None:
 
 
 async def test_nothing_else_is_described(api: Api) -> None:
-    """The list above is whole: a call that is added to the document is added to it."""
     paths = (await document(api))["paths"]
     assert {path: set(operations) for path, operations in paths.items()} == SERVED
 
 
 async def test_a_typo_in_a_query_is_seen(api: Api) -> None:
-    """Every call but a worker's own refuses a parameter that it does not know, by its name."""
     await api.declare()
     await api.join("m1")
     names = {"group": "orders", "member": "m1", "task": "0_0", "number": "1", "token": "t1", "day": "2026-11-20"}
@@ -91,7 +88,6 @@ async def test_a_typo_in_a_query_is_seen(api: Api) -> None:
 
 
 async def test_head_is_answered_as_get_without_a_body(api: Api) -> None:
-    """Whatever can be read can be asked for its head: the same status and type, and nothing else."""
     await api.declare()
     await api.join("m1")
     names = {"group": "orders", "member": "m1", "task": "0_0", "number": "1", "day": "2026-11-20"}
@@ -105,7 +101,6 @@ async def test_head_is_answered_as_get_without_a_body(api: Api) -> None:
 
 
 async def test_every_reference_leads_somewhere(api: Api) -> None:
-    """Whatever an operation refers to is in the document."""
     found = await document(api)
     names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(found)))
     assert names
@@ -113,7 +108,6 @@ async def test_every_reference_leads_somewhere(api: Api) -> None:
 
 
 async def test_every_answer_is_described(api: Api) -> None:
-    """Each answer with a body says what is in it, by a schema that is one."""
     found = await document(api)
     for path, operations in found["paths"].items():
         for method, operation in operations.items():
@@ -124,7 +118,6 @@ async def test_every_answer_is_described(api: Api) -> None:
 
 
 async def test_an_answer_is_as_described(api: Api) -> None:
-    """The schemas of the document say the same as those of the package: real answers fit, and broken ones do not."""
     await api.declare()
     await api.join("m1")
     found = await document(api)
@@ -140,14 +133,12 @@ async def test_an_answer_is_as_described(api: Api) -> None:
 
 
 async def test_a_problem_is_as_described(api: Api) -> None:
-    """The error of a real call fits the schema of problems."""
     schema = (await document(api))["components"]["schemas"]["Problem"]
     answer = await api.call("PUT", "/orders", {"topology": 1, "config": 2})
     jsonschema.validate(answer.json(), schema)
 
 
 async def test_the_page_for_people_comes_from_the_coordinator_alone(api: Api) -> None:
-    """/docs is served with all that it refers to, and refers to no other host."""
     page = await api.client.get("/docs")
     assert page.status_code == 200
     assert "://" not in page.text
@@ -157,7 +148,7 @@ async def test_the_page_for_people_comes_from_the_coordinator_alone(api: Api) ->
 
 
 async def test_the_document_in_the_repository_is_the_one_that_is_served(api: Api) -> None:
-    """docs/openapi.json is current; `python -m tests.openapi_document` writes it."""
+    """`python -m tests.openapi_document` writes it."""
     assert DOCUMENT.read_text() == openapi_document.text()
     assert json.loads(DOCUMENT.read_text()) == await document(api)
 

@@ -7,9 +7,10 @@ import random
 from itertools import count, pairwise
 
 import pytest
-from tests.api.pairs import Pair, until
+from tests.api.pairs import Pair
 from tests.api.plain import Socket, ask, beat, epoch_of, one_member
 from tests.api.test_heartbeats import RUNNING
+from tests.waiting import until
 
 STORIES = 12
 REQUESTS = 60
@@ -79,4 +80,4 @@ async def answers(wire: Socket, number: int) -> list[tuple[int, str, object]]:
 
 async def nothing_is_left(pair: Pair) -> None:
     """Check that no poll is counted as open."""
-    await until(lambda: pair.processes[0].policy.limits.polls.taken == 0)
+    await until(lambda: pair.processes[0].policy.limits.polls.taken == 0, within_s=5)

@@ -56,7 +56,6 @@ async def begin_handover(api: Api) -> str:
 
 
 async def test_a_group_shows_where_it_stands(api: Api) -> None:
-    """The body has every field that the protocol names, and counts what is under way."""
     declared = await api.declare(max_warmup_replicas=3)
     empty = (await api.call("GET", "/orders")).json()
     assert (empty["state"], empty["members"], empty["tasks"], empty["held_back"]) == ("empty", 0, 2, [])
@@ -102,7 +101,6 @@ def test_a_group_lists_so_many_moves_that_are_held_back_and_counts_them_all() ->
 
 
 async def test_what_a_group_shows_can_be_declared_again(api: Api) -> None:
-    """Topology and config of a GET are accepted by a PUT, and change nothing."""
     await api.declare()
     shown = await api.call("GET", "/orders")
     body = {name: shown.json()[name] for name in ("topology", "config")}
@@ -114,7 +112,6 @@ async def test_what_a_group_shows_can_be_declared_again(api: Api) -> None:
 
 
 async def test_why_a_group_is_not_ready_or_paused_is_said(api: Api) -> None:
-    """Unknown partition counts and a pause each show as the state, with why; an unwise config carries a warning."""
     topology = {"subtopologies": [{"id": "0", "source_topics": ["orders"]}]}
     created = await api.call("PUT", "/orders", {"topology": topology, "config": {"session_timeout_ms": 4_000}} | {})
     assert created.status_code == 422
@@ -139,7 +136,6 @@ async def test_why_a_group_is_not_ready_or_paused_is_said(api: Api) -> None:
 
 
 async def test_groups_and_members_come_in_pages(api: Api) -> None:
-    """Each page says where the next one begins, and the last one that there is none."""
     topology = {"subtopologies": [{"id": "0", "partitions": 1}]}
     for name in ("b", "a", "c"):
         await api.call("PUT", f"/{name}", {"topology": topology})
@@ -157,7 +153,6 @@ async def test_groups_and_members_come_in_pages(api: Api) -> None:
 
 
 async def test_a_member_shows_what_it_has_and_said(api: Api) -> None:
-    """Profile, assignment, reports and lag stand in the body; somebody who is not a member is 404."""
     task = await begin_handover(api)
     body = (await api.call("GET", "/orders/members/m2")).json()
     assert (body["member_id"], body["instance_id"], body["client_tags"]) == ("m2", "orders-1", {"zone": "a"})
@@ -170,7 +165,6 @@ async def test_a_member_shows_what_it_has_and_said(api: Api) -> None:
 
 
 def test_a_member_shows_every_field_of_its_report() -> None:
-    """Without any of them, it shows something else."""
     less = {name: EVERYTHING._replace(**{name: TaskReport("none")._asdict()[name]}) for name in TaskReport._fields}
 
     def shown(report: TaskReport) -> Any:
@@ -183,7 +177,6 @@ def test_a_member_shows_every_field_of_its_report() -> None:
 
 
 async def test_the_three_assignments_show_a_move_under_way(api: Api) -> None:
-    """The target has the task where it will be, the other two where it is, with the warmup beside it."""
     task = await begin_handover(api)
     body = (await api.call("GET", "/orders/assignment")).json()
     assert task in body["target"]["m2"]["active"]
@@ -196,7 +189,6 @@ async def test_the_three_assignments_show_a_move_under_way(api: Api) -> None:
 
 
 async def test_a_member_is_safe_to_stop_when_its_tasks_are(api: Api) -> None:
-    """409 with the tasks that would stand still, 200 for a member that runs nothing."""
     await begin_handover(api)
     refused = await api.call("GET", "/orders/members/m1/safe-to-stop")
     assert (refused.status_code, refused.json()["type"], refused.json()["action"]) == (409, "not-safe-to-stop", "retry")
@@ -205,7 +197,6 @@ async def test_a_member_is_safe_to_stop_when_its_tasks_are(api: Api) -> None:
 
 
 async def test_a_snapshot_of_a_live_group_is_one_that_can_be_planned(api: Api) -> None:
-    """What is written out is read in without a fault, and is written out again as it was."""
     await begin_handover(api)
     written = await api.call("GET", "/orders/snapshot")
     assert written.status_code == 200
@@ -214,7 +205,6 @@ async def test_a_snapshot_of_a_live_group_is_one_that_can_be_planned(api: Api) -
 
 
 async def test_a_plan_shows_what_would_move_and_moves_nothing(api: Api) -> None:
-    """Two more members would take two tasks; nothing in the group has changed afterwards."""
     await api.declare(partitions=4)
     epoch = (await api.join("m1")).json()["member_epoch"]
     await api.beat("m1", 1, epoch, {f"0_{number}": RUNNING for number in range(4)})

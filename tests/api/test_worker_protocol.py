@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from tests.api.conftest import Api
+from tests.waiting import until
 
 from batonpass.worker.protocol import (
     DemoteActive,
@@ -136,13 +137,6 @@ async def working(*workers: Worker) -> AsyncIterator[None]:
     assert [result for result in results if not isinstance(result, asyncio.CancelledError)] == []
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until something holds, for half a minute at most."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 @pytest.fixture
 def owners(api: Api) -> dict[str, str]:
     """Return who runs which task, as the workers themselves know it; the coordinator goes by the same clock."""
@@ -151,7 +145,6 @@ def owners(api: Api) -> dict[str, str]:
 
 
 async def test_two_workers_share_the_tasks_by_warm_handovers_and_one_leaves(api: Api, owners: dict[str, str]) -> None:
-    """The joiner gets its half warm, one handover a task, nobody else is touched, and a leaver's tasks find a home."""
     await api.declare(partitions=len(TASKS), heartbeat_interval_ms=100, session_timeout_ms=5_000)
     first, second = Worker("m1", api, owners), Worker("m2", api, owners)
     async with working(first):
@@ -173,7 +166,6 @@ async def test_two_workers_share_the_tasks_by_warm_handovers_and_one_leaves(api:
 
 
 async def test_a_drained_worker_hands_everything_over_before_it_is_empty(api: Api, owners: dict[str, str]) -> None:
-    """While it drains it keeps processing; it is told that it is drained when its last task runs elsewhere."""
     await api.declare(partitions=len(TASKS), heartbeat_interval_ms=100, session_timeout_ms=5_000)
     first, second = Worker("m1", api, owners), Worker("m2", api, owners)
     async with working(first, second):

@@ -1,4 +1,4 @@
-"""Brings in the fixtures of the Postgres that tests run on, and one Spark session and one audited day for a worker."""
+"""One Spark session, one day written down and one audit of it, for each process of a run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from tests.audit import planted
+from tests.postgres.databases import beside, numbers, run_sql
 
 from batonpass.postgres.schema import upgrade
 
@@ -17,14 +18,6 @@ if TYPE_CHECKING:
 
     from batonpass.audit.findings import AuditResult
     from batonpass.postgres.embedded import EmbeddedPostgres
-
-PLUGIN = "tests.postgres.server"
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the fixtures once, as a plugin; a fixture of a conftest would be made once for each folder."""
-    if not config.pluginmanager.has_plugin(PLUGIN):
-        config.pluginmanager.import_plugin(PLUGIN)
 
 
 @pytest.fixture(scope="session")
@@ -39,9 +32,6 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def planted_url(server: EmbeddedPostgres) -> Iterator[str]:
     """The URL of a database with the day of `planted`; tests leave its records as they are."""
-    # Imported before it is registered, the plugin would not be rewritten.
-    from tests.postgres.databases import beside, numbers, run_sql  # noqa: PLC0415
-
     name = f"planted{next(numbers)}"
     url = beside(server.url, name)
 

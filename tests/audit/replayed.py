@@ -14,7 +14,13 @@ from batonpass.audit.plan import GroupPlan
 from batonpass.audit.replay import GENERATION, HISTORY, RECORD, TRACE
 from batonpass.codec.code import code_version
 from batonpass.codec.records import StoredRecord
-from batonpass.days.rows import EPOCH, GroupRows, rows_of_table
+from batonpass.days.rows import COLUMNS, EPOCH, GroupRows
+
+
+def rows_of_table(rows: GroupRows, table: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one table by the names of its columns."""
+    for row in rows.tables[table]:
+        yield dict(zip(COLUMNS[table], row, strict=True))
 
 
 def _ms(at: Any) -> int:

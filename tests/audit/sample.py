@@ -52,7 +52,6 @@ def measures(**given: float | None) -> dict[str, float | int | None]:
         "longest_unowned_ms": 220,
         "members_max": 4,
         "tasks_max": 24,
-        "restored_bytes": None,
     }
     return quiet | given
 
@@ -207,7 +206,6 @@ def sample_result(day: date = DAY) -> AuditResult:
         balance_worst=6.0,
         longest_unowned_ms=402_000,
         members_max=6,
-        restored_bytes=48_318_382_080,
     )
     troubled = {
         "warm-handover": distribution(84, 210, 1_900, 2_400, 31_000),

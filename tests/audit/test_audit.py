@@ -55,7 +55,6 @@ def told(audited: Audited, group: str, law: str | None = None) -> list[Finding]:
 
 
 def test_whatever_was_planted_is_found_where_it_was_planted(audited: Audited) -> None:
-    """Each group with a fault has the finding for it, of its severity; nothing else is said of any group."""
     fatal: defaultdict[str, set[str]] = defaultdict(set)
     notices: defaultdict[str, set[str]] = defaultdict(set)
     for one in audited.result.findings:
@@ -71,15 +70,12 @@ def test_whatever_was_planted_is_found_where_it_was_planted(audited: Audited) ->
 
 
 def test_what_was_found_is_heard_once(audited: Audited) -> None:
-    """Who prints the verdict need not wait for the end of Spark, and is told the same as who does."""
+    """The verdict can be printed before Spark has ended; it is the one that is returned."""
     assert [one is audited.result for one in audited.heard] == [True]
 
 
 def test_a_clean_day_has_no_findings(audited: Audited) -> None:
-    """A day with a crash, restarts, a drain and a new coordinator says nothing, with traces and without.
-
-    Neither does the day of a Kafka Streams application.
-    """
+    """The days have a crash, restarts, a drain and a new coordinator; one is of a Kafka Streams application."""
     assert told(audited, "calm") == []
     assert told(audited, "streams") == []
     assert told(audited, "clean") == []
@@ -111,7 +107,6 @@ def test_a_clean_day_has_no_findings(audited: Audited) -> None:
 def test_a_finding_says_what_and_proves_it(
     audited: Audited, *, group: str, law: str, task: str | None, member: str | None, words: str
 ) -> None:
-    """A finding names task and member, says in a sentence what is wrong, and points to records of that day."""
     found = [one for one in told(audited, group, law) if words in one.detail]
     assert found, told(audited, group)
     for one in found:
@@ -125,14 +120,12 @@ def test_a_finding_says_what_and_proves_it(
 
 
 def test_logged_decisions_are_decided_again(audited: Audited) -> None:
-    """Every decision of the groups with traces is made again, and only the two altered ones differ."""
     assert audited.result.decisions_replayed > 80
     assert audited.result.decisions_differing == 2
     assert audited.result.code_version == code_version()
 
 
 def test_the_day_is_measured(audited: Audited) -> None:
-    """The measures of a quiet group add up, by cause and in all."""
     days = {day.group: day for day in audited.result.groups}
     assert set(days) == {*VARIANTS, "calm", "otherwise", "older", "streams"}
     calm, causes = days["calm"].measures, days["calm"].downtime_by_cause
@@ -153,7 +146,7 @@ def test_the_day_is_measured(audited: Audited) -> None:
 
 
 def test_pictures_show_the_worst_hour(audited: Audited) -> None:
-    """The samples for plots are of the hour with the most downtime, or in which a law was broken, and bounded."""
+    """It is the hour with the most downtime, or in which a law was broken."""
     pictures = audited.result.pictures
     doubled = [one for one in told(audited, "two-owners", "L1") if one.task == "0_0"]
     hour_ms = pictures.worst_hour_ms["two-owners"]
@@ -168,8 +161,6 @@ def test_pictures_show_the_worst_hour(audited: Audited) -> None:
 
 
 def test_what_was_found_is_written_down(audited: Audited) -> None:
-    """The run stands in the database with its findings and measures, and the files are where they were wanted."""
-
     async def rows(statement: str) -> list[Any]:
         engine = connect(audited.url)
         async with engine.connect() as connection:

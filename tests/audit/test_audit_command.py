@@ -30,7 +30,6 @@ def audit(*arguments: str) -> tuple[int, str, str]:
 
 @pytest.mark.needs("spark")
 def test_a_broken_law_is_exit_code_1(spark: SparkSession, planted_url: str) -> None:
-    """The finding is shown with its proof, and a script sees the exit code."""
     del spark
     code, out, err = audit("--day", str(DAY), "--group", "two-owners", "--database-url", planted_url, *QUICK)
     assert code == 1, err
@@ -41,7 +40,6 @@ def test_a_broken_law_is_exit_code_1(spark: SparkSession, planted_url: str) -> N
 
 @pytest.mark.needs("spark")
 def test_a_clean_day_is_exit_code_0_and_json_has_everything(spark: SparkSession, planted_url: str) -> None:
-    """With --json one object is printed, and nothing else."""
     del spark
     code, out, err = audit("--day", str(DAY), "--group", "clean", "--database-url", planted_url, "--json", *QUICK)
     assert code == 0, err
@@ -52,7 +50,6 @@ def test_a_clean_day_is_exit_code_0_and_json_has_everything(spark: SparkSession,
 
 
 def test_a_day_that_is_not_there_is_exit_code_2(planted_url: str) -> None:
-    """Nothing is started for a day without records, or a group that is unknown."""
     for arguments, said in (
         (["--day", "2026-11-02"], "no group has a record on 2026-11-02"),
         (["--day", str(DAY), "--group", "no'body"], "group no'body has a record on"),
@@ -65,7 +62,6 @@ def test_a_day_that_is_not_there_is_exit_code_2(planted_url: str) -> None:
 
 
 def test_a_database_that_is_not_there_is_said_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit code says that nothing was reached; without any URL, that the command line is wrong."""
     code, _, err = audit("--day", str(DAY), "--database-url", NOWHERE.replace("nobody", "nobody:hush"))
     assert (code, "could not be read" in err, "hush" in err) == (3, True, False)
     monkeypatch.delenv("BATONPASS_DATABASE_URL", raising=False)
@@ -90,8 +86,6 @@ def test_a_database_that_is_not_there_is_said_without_its_password(monkeypatch: 
 def test_whatever_breaks_has_not_the_exit_code_of_a_broken_law(
     monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
-    """One sentence says what it was, and another one what to do; nobody is shown where in the program it was."""
-
     def breaks(*_: object) -> None:
         raise error
 
@@ -101,7 +95,6 @@ def test_whatever_breaks_has_not_the_exit_code_of_a_broken_law(
 
 
 def test_where_the_report_goes_is_tried_before_the_work(tmp_path: Path) -> None:
-    """A file is no folder; nothing was read."""
     (tmp_path / "file").write_text("kept")
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
         code, _, err = audit("--day", str(DAY), "--database-url", NOWHERE, "--out", str(out))
@@ -110,7 +103,6 @@ def test_where_the_report_goes_is_tried_before_the_work(tmp_path: Path) -> None:
 
 
 def test_a_missing_extra_is_named() -> None:
-    """Without Spark the command says what to install."""
     hidden = "import sys; sys.modules['pyspark'] = None; sys.argv = ['batonpass', 'audit', '--day', '2026-11-18'"
     script = f"{hidden}, '--database-url', '{NOWHERE}']; from batonpass.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
@@ -130,7 +122,7 @@ sys.exit(7)
 
 @pytest.mark.parametrize("print_", ["say", "screen().print"])
 def test_a_reader_that_goes_changes_no_exit_code(print_: str) -> None:
-    """Who pipes the verdict into `head` and asks for the exit code is told what was found."""
+    """A script that pipes the verdict into `head` and asks for the exit code still learns what was found."""
     script = PRINT.format(print=print_)
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE

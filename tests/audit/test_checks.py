@@ -18,7 +18,6 @@ from batonpass.core.model import Subtopology, Topology
 
 
 def test_a_log_that_goes_on_breaks_nothing() -> None:
-    """Records follow each other, coordinators too; a snapshot and more rows of one record are no records."""
     standing = [row(10, "joined", "a", place=place, coordinator_epoch=0) for place in (-2, -1)]
     records = [row(seq, coordinator_epoch=seq // 4) for seq in range(11, 20)]
     rows = [*standing, *records, row(15, place=1, coordinator_epoch=3)]
@@ -39,7 +38,6 @@ def test_a_log_that_goes_on_breaks_nothing() -> None:
 def test_a_missing_or_doubled_record_is_found(
     seqs: Sequence[int], base: int, detail: str, proof: Sequence[int]
 ) -> None:
-    """At the beginning, in the middle, one or several; the records on both sides prove it."""
     (one,) = found([row(seq) for seq in seqs], base=base, first=base + 1)
     assert (one["law"], one["severity"], one["detail"]) == ("L2", "fatal", detail)
     assert (one["sequences"], one["at"]) == (proof, [BEGIN_MS + seq * 1_000 for seq in proof])
@@ -55,14 +53,13 @@ def test_a_doubled_record_does_not_make_up_for_a_missing_one() -> None:
 
 
 def test_what_was_missing_before_the_day_was_found_on_its_day() -> None:
-    """A hole belongs to the day of the record behind it."""
     rows = [row(seq) for seq in (1, 3, 4, 6, 7)]
     assert told(rows, first=6) == [("L2", f"record 5 is missing before {clock(6)}")]
     assert told(rows, first=7) == []
 
 
 def test_a_record_with_a_wrong_date_is_found() -> None:
-    """One that does not lie between its neighbours' by more than a minute; these and another clock are not accused."""
+    """Its date is outside its neighbours' by more than a minute; these and another clock are not accused."""
     whole = in_order(*(row(0) for _ in range(5)))
     for ms, year in ((-86_400_000 * 900, 2024), (86_400_000 * 900, 2029)):
         rows = [*whole[:2], whole[2] | {"at_ms": whole[2]["at_ms"] + ms}, *whole[3:]]
@@ -75,7 +72,6 @@ def test_a_record_with_a_wrong_date_is_found() -> None:
 
 
 def test_groups_are_looked_at_apart() -> None:
-    """What is missing in one group is not made up for by another, nor held against it."""
     groups = [GroupPlan(name, 0, True, 1, 3, 0) for name in ("g", "h")]
     rows = [row(seq) for seq in (1, 2, 3)] + [row(seq, group_id="h") for seq in (1, 3)]
     assert [(one["group_id"], one["sequences"]) for one in found(rows, groups=groups)] == [("h", [1, 3])]
@@ -119,20 +115,17 @@ def edge_findings(**known: Any) -> list[tuple[str, str, str, tuple[int, ...]]]:
     ],
 )
 def test_the_ends_of_a_log_are_looked_at(known: Mapping[str, Any], law: str, detail: str, proof: Sequence[int]) -> None:
-    """Each end says what is missing there, once; an end that is as it should be says nothing."""
     assert edge_findings(**known) == [(law, Severity.FATAL, detail, proof)]
     assert edge_findings() == edge_findings(base=4, first=5, base_epoch=2) == []
 
 
 def test_an_unknown_beginning_is_told() -> None:
-    """Where no snapshot reaches back to the first record that is left, nobody knows who had what: a notice, no hole."""
     detail = "no snapshot has the state before record 8, so the owners before it are not known"
     assert edge_findings(base=7, known=False, first=8) == [("unknown-beginning", Severity.NOTICE, detail, ())]
     assert found([row(8), row(9)], base=7, known=False, first=8) == []
 
 
 def test_every_record_of_a_deposed_coordinator_is_found() -> None:
-    """Not the first one alone: each is behind one of a higher epoch."""
     rows = [row(seq, coordinator_epoch=epoch) for seq, epoch in enumerate((1, 3, 2, 2, 3, 1), start=1)]
     assert [(one["law"], one["detail"], one["sequences"]) for one in found(rows)] == [
         ("L4", f"a coordinator of epoch {epoch} appended after one of epoch 3 at {clock(seq)}", [seq - 1, seq])
@@ -178,7 +171,6 @@ def assignments(*epochs: int) -> list[Row]:
     ],
 )
 def test_each_assignment_adds_one_to_an_epoch(epochs: Sequence[int], steps: Sequence[tuple[int, int, int]]) -> None:
-    """Skipped, fallen, and the same again, wherever in the day."""
     assert [(one["law"], one["member"], one["detail"], one["sequences"]) for one in found(assignments(*epochs))] == [
         (
             *("L2", "a", f"its epoch {epoch} follows {before} at {clock(seq)}; each change of an assignment adds one"),
@@ -189,7 +181,6 @@ def test_each_assignment_adds_one_to_an_epoch(epochs: Sequence[int], steps: Sequ
 
 
 def test_an_epoch_that_was_skipped_before_the_day_was_found_then() -> None:
-    """The record that skips belongs to its day."""
     assert len(found(assignments(1, 3, 4), first=2)) == 1
     assert found(assignments(1, 3, 4), first=3) == []
 
@@ -226,7 +217,6 @@ def assigned(epoch: int, member: str = "a") -> Row:
     ],
 )
 def test_an_epoch_is_followed_from_the_joining_on(rows: Sequence[Row], wrong: Sequence[tuple[int, int]]) -> None:
-    """Or from the snapshot on, and across what raises it out of turn."""
     placed = [
         one | {"place": place} for one, place in zip(in_order(*rows), [one["place"] for one in rows], strict=True)
     ]
@@ -235,7 +225,7 @@ def test_an_epoch_is_followed_from_the_joining_on(rows: Sequence[Row], wrong: Se
 
 
 def test_an_epoch_is_not_accused_of_what_is_missing() -> None:
-    """Where a record is missing, or cannot be read, an assignment may have been in it; to fall is wrong still."""
+    """What is missing or unreadable may have been an assignment; an epoch that falls is wrong still."""
     hole = [*in_order(joined(1), assigned(2)), *in_order(assigned(4), begin=4)]
     assert [one["detail"].partition(" is missing")[0] for one in found(hole)] == ["record 3"]
     assert len(found([*hole[:2], hole[2] | {"number": 2}])) == 2
@@ -276,7 +266,6 @@ LEFT: Final = row(0, "gone", "a", until_ms=0, word="left")
     ],
 )
 def test_a_task_is_granted_when_nobody_else_may_run_it(between: Sequence[Row], *, at_once: bool) -> None:
-    """Confirmed, gone, waived, or out of its lease: anything less is two owners."""
     rows = in_order(grant("a", 1), *between, grant("b", 2))
     last = len(rows)
     expected = [
@@ -298,14 +287,14 @@ def test_a_late_confirmation_ends_no_newer_grant() -> None:
 
 @pytest.mark.parametrize(("token", "broken"), [(6, False), (5, True), (4, True)])
 def test_tokens_grow(token: int, *, broken: bool) -> None:
-    """A token that is as high as one before, or lower, fences nobody."""
+    """A token that is as high as one before, or lower, fences off no owner."""
     rows = in_order(grant("a", 5), *TAKEN, grant("b", token))
     text = f"granted at {clock(4)} under token {token}, which is not above 5 that was granted before"
     assert told(rows) == ([("L1", text)] if broken else [])
 
 
 def test_an_adoption_is_no_grant() -> None:
-    """Who turned out to run a task after lost commits is believed."""
+    """A member that turned out to run a task after lost commits is believed."""
     assert found(in_order(grant("a", 5), row(0, "adopted", "b", TASK, token=5, ready=True))) == []
 
 
@@ -332,7 +321,6 @@ def handed_over(*between: Row, before: Sequence[Row] = (), taken: Sequence[Row] 
     ],
 )
 def test_a_task_is_not_taken_for_a_member_that_is_not_caught_up(between: Sequence[Row], copy: str) -> None:
-    """From an owner that runs it, and for nobody's failure."""
     rows = handed_over(*between)
     revoked, taken = len(rows) - 3, len(rows) - 1
     assert [(one["law"], one["member"], one["detail"], one["sequences"]) for one in found(rows)] == [
@@ -342,7 +330,7 @@ def test_a_task_is_not_taken_for_a_member_that_is_not_caught_up(between: Sequenc
 
 
 def test_a_copy_in_a_kafka_streams_application_is_left_to_the_replay() -> None:
-    """Between two of its rebalances nobody says how far a copy is; a member without one is told of."""
+    """Between two of its rebalances no report says how far a copy is."""
     streams = row(0, "config", word=json.dumps({"kafka_streams": True}))
     assert found(handed_over(COPY, before=[streams])) == []
     assert [one["law"] for one in found(handed_over(before=[streams]))] == ["L7"]
@@ -385,7 +373,6 @@ NEW_COORDINATOR: Final = (*TAKEN, grant("b", 2, ready=False, coordinator_epoch=2
     ],
 )
 def test_what_excuses_a_cold_promotion(excused: Sequence[Row], same: Sequence[Row]) -> None:
-    """Each of these does, and what is like it but does not matter leaves the finding where it is."""
     assert found(excused) == []
     assert [one["law"] for one in found(same)] == ["L7"]
 
@@ -399,7 +386,7 @@ def returned(*between: Row, before: Sequence[Row] = ()) -> list[Row]:
 
 @pytest.mark.parametrize("between", [(), (row(0, "target", "b", TASK),), (row(0, "gone", "c"),)])
 def test_one_change_of_target_is_one_handover(between: Sequence[Row]) -> None:
-    """To say the same target again is no change of it, nor has a member to do with it that had no copy."""
+    """To name the same target again is no change of it."""
     rows = returned(*between, before=[row(0, "target", "b", TASK)])
     revocations = [one["seq"] for one in rows if one["what"] == "revoked"]
     assert [(one["law"], one["task"], one["member"], one["detail"], one["sequences"]) for one in found(rows)] == [
@@ -421,7 +408,6 @@ def test_one_change_of_target_is_one_handover(between: Sequence[Row]) -> None:
     ],
 )
 def test_a_second_handover_may_have_its_own_reason(between: Sequence[Row]) -> None:
-    """Another target, a place that was lost, a failure, or a suspicion."""
     before = [row(0, "target", "b", TASK), row(0, "warmup", "c", TASK), row(0, "dropped", "c", TASK)]
     assert len(found(returned(before=before))) == 1
     assert found(returned(*between, before=before)) == []
@@ -442,7 +428,7 @@ DRAINS: Final = row(0, "drain", "z")
 
 
 def test_warmups_stay_within_the_budget_of_the_group() -> None:
-    """Both budgets together while somebody drains; a warmup that ended, or became a standby, makes room."""
+    """Both budgets together while a member drains; a warmup that ended, or became a standby, makes room."""
     three = copies("a", "b", "c")
     assert found(in_order(settings(1, 2), DRAINS, *three)) == []
     fourth = row(0, "warmup", "d", "0_3")
@@ -469,7 +455,6 @@ def test_warmups_stay_within_the_budget_of_the_group() -> None:
     ],
 )
 def test_drains_widen_the_budget_while_somebody_drains(before: Sequence[Row], after: Sequence[Row]) -> None:
-    """Not before, and not when the drain was taken back, or the member is gone."""
     rows = in_order(settings(1, 2), *before, *copies("a", "b"), *after)
     last = next(one["seq"] for one in rows if one["member"] == "b")
     detail = f"2 warmups at {clock(last)}; nobody drains, and max_warmup_replicas allows 1"
@@ -479,7 +464,6 @@ def test_drains_widen_the_budget_while_somebody_drains(before: Sequence[Row], af
 
 
 def test_a_budget_that_is_lowered_leaves_what_is_there() -> None:
-    """Only what begins from then on is held to it; one that is raised holds from then on."""
     wide, narrow = settings(3, 1), settings(1, 1)
     third = copies("c", begin=2)
     assert found(in_order(wide, *copies("a", "b"), narrow)) == []
@@ -488,14 +472,13 @@ def test_a_budget_that_is_lowered_leaves_what_is_there() -> None:
 
 
 def test_a_standby_that_is_to_take_over_begins_no_warmup() -> None:
-    """It had its copy already; and is counted when the next one begins."""
+    """It had its copy already; it is counted when the next warmup begins."""
     turned = (*copies("a"), *copies("b", what="standby", begin=1), *copies("b", begin=1))
     assert found(in_order(settings(1, 1), *turned)) == []
     assert len(found(in_order(settings(1, 1), *turned, *copies("c", begin=2)))) == 1
 
 
 def test_warmups_stay_within_the_budget_of_a_member() -> None:
-    """Those of others do not count."""
     assert found(in_order(settings(9, 9, 2), *copies("a", "b", "a", "b"))) == []
     (one,) = found(in_order(settings(9, 9, 2), *copies("a", "b", "a", "a")))
     assert (one["law"], one["task"], one["member"], one["sequences"]) == ("L8", "0_3", "a", [5])
@@ -524,7 +507,6 @@ def test_a_decision_is_judged_by_what_it_comes_to() -> None:
     ],
 )
 def test_budgets_are_numbers_or_shares_of_tasks_with_state(config: Row, normal: int, drains: int) -> None:
-    """As the core counts them, by the settings and the topology of the moment."""
     word = json.dumps([["0", 30, True], ["1", 50, False], ["2", 10, True]])
     fewer = json.dumps([["0", 1, True]])
     rows = in_order(row(0, "topology", word=word), config, settings(7, 6, 5), row(0, "topology", word=fewer))
@@ -534,8 +516,7 @@ def test_budgets_are_numbers_or_shares_of_tasks_with_state(config: Row, normal: 
         ]
 
 
-def test_a_share_of_no_tasks_is_the_least() -> None:
-    """A group whose topology nobody knows, or that has no parts, has the least budgets."""
+def test_shares_of_an_unknown_or_empty_topology_are_the_least_budgets() -> None:
     for shape in ((), (row(0, "topology", word="[]"),)):
         with audited(in_order(settings("50%", "50%"), *shape)) as part:
             assert {(one["normal"], one["drains"]) for one in part.rows("select * from budgets")} == {(1, 2)}
@@ -543,15 +524,13 @@ def test_a_share_of_no_tasks_is_the_least() -> None:
 
 
 def test_where_the_beginning_is_lost_nobody_knows_which_tasks_have_state() -> None:
-    """What has none is taken over cold, and no law is broken by that."""
+    """A task without state is taken over cold, and no law is broken by that."""
     assert [one["law"] for one in found(handed_over())] == ["L7"]
     assert found(handed_over(), base=1, known=False) == []
     assert [one["law"] for one in found(handed_over(before=[topology(s0=True)]), base=1, known=False)] == ["L7"]
 
 
 def test_the_replay_knows_better_whether_a_chosen_copy_was_caught_up() -> None:
-    """Only of copies that were behind, only where all was decided again; what is left is counted without them."""
-
     def cold(group: str, law: str = "L7", words: str = "for b, which had a standby that was not caught up") -> Finding:
         return Finding(group, law, Severity.FATAL, "0_0", "b", words)
 

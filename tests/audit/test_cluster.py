@@ -23,7 +23,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def test_a_cluster_finds_what_one_machine_finds(planted_url: str, tmp_path: Path) -> None:
-    """Executors read, follow and decide again with the program that was sent; the verdict is the planted one."""
+    """The executors run the program that was sent to them."""
     home = Path(pyspark.__file__).parent
     env = os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     settings = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "700m", "spark.ui.enabled": "false"}

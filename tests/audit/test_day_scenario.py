@@ -29,7 +29,7 @@ def told(found: Noted, sampled: Sampled | None = None) -> DayScenario:
 
 
 def test_who_came_and_went_is_told() -> None:
-    """Each step of the day is found again, at its time as near as records know it: a crash by a lost lease."""
+    """Each step is found at its time as near as records know it: a crash by a lost lease."""
     steps = [(step.act, step.worker) for step in told(noted()).scenario.steps]
     assert steps == [(step.act, step.worker) for step in SCENARIO.steps]
     for found, was in zip(told(noted()).scenario.steps, SCENARIO.steps, strict=True):
@@ -38,13 +38,12 @@ def test_who_came_and_went_is_told() -> None:
 
 
 def test_a_lost_disk_is_seen() -> None:
-    """Who had to restore what it had before came back without its disk; who restarted in good order kept it."""
+    """A worker that had to restore what it had before came back without its disk."""
     disks = {step.worker: step.keeps_disk for step in told(noted()).scenario.steps if step.act is Act.RETURN}
     assert disks == {"a": True, "b": True, "c": True, "d": False}
 
 
 def test_members_settings_and_tasks_are_told() -> None:
-    """Members with their tags, the settings that are not the defaults, and which tasks have state."""
     scenario = told(noted()).scenario
     assert scenario.present == NAMES
     assert {worker.name: worker.tags["zone"] for worker in scenario.workers} == {name: name for name in (*NAMES, "e")}
@@ -57,7 +56,6 @@ def test_members_settings_and_tasks_are_told() -> None:
 
 
 def test_state_and_speed_are_told() -> None:
-    """The state of tasks is found to within a few percent, and how fast members restore to within a fifth."""
     scenario = told(noted()).scenario
     known = [size for size in scenario.subtopologies[0].records if size > 0]
     assert all(abs(size - 900_000) < 0.05 * 900_000 for size in known)
@@ -66,10 +64,7 @@ def test_state_and_speed_are_told() -> None:
 
 
 def test_the_told_day_comes_to_what_was_lived() -> None:
-    """Played again with its own settings the day moves as many tasks, but for one, and is down about as long.
-
-    Where two placements are as good as each other, the day as it was told need not take the one that was lived.
-    """
+    """Where two placements are equally good, the played day may take the other one: hence one move of tolerance."""
     day = told(noted())
     trial = attempt(day.scenario, present(day.scenario))
     assert abs(trial.moves - day.lived.moves) <= 1
@@ -79,7 +74,6 @@ def test_the_told_day_comes_to_what_was_lived() -> None:
 
 
 def test_the_day_on_which_a_group_was_declared_can_be_played_again() -> None:
-    """It begins with the declaration, with nobody there; members join, and other settings can be tried."""
     found, midnight_ms = noted(), BEGIN_MS - 60 * MINUTE
     sampled = Sampled(found.lags, found.restored)
     day = day_scenario(Group(GroupId("small")), found.records, sampled, begin_ms=midnight_ms, end_ms=BEGIN_MS + DAY_MS)
@@ -95,7 +89,7 @@ def test_the_day_on_which_a_group_was_declared_can_be_played_again() -> None:
 
 
 def test_the_end_of_a_changelog_is_not_taken_for_state_that_was_restored_at_once() -> None:
-    """On a group's first day it is seen how long its tasks took to restore; offsets may begin anywhere."""
+    """Offsets may begin anywhere; on a group's first day it is seen how long its tasks took to restore."""
     found = noted()
     far: list[tuple[int, int, r.Record]] = [
         (epoch, at_ms, replace(one, final_position=tuple((name, end + 10**10) for name, end in one.final_position)))
@@ -113,7 +107,7 @@ def test_the_end_of_a_changelog_is_not_taken_for_state_that_was_restored_at_once
 
 
 def test_without_samples_the_speed_is_learnt_from_how_long_copies_took() -> None:
-    """A copy that has nothing yet takes as long as its state is large: that tells how fast members restore."""
+    """A copy that begins with nothing takes as long as its state is large."""
     day = told(noted(), Sampled())
     assert all(5_000 < worker.restore_per_second < 15_000 for worker in day.scenario.workers)
     assert any("as no sample fell into a restore" in one for one in day.left_out)
@@ -124,7 +118,6 @@ def test_without_samples_the_speed_is_learnt_from_how_long_copies_took() -> None
 
 
 def test_without_samples_and_restores_it_is_said_what_is_not_known() -> None:
-    """Where nobody restored anything the day goes on with what is usual, and says so, and what would tell."""
     found = noted()
     early = replace(found, records=[one for one in found.records if one[1] < BEGIN_MS + 50 * MINUTE])
     day = told(early, Sampled())
@@ -133,7 +126,7 @@ def test_without_samples_and_restores_it_is_said_what_is_not_known() -> None:
 
 
 def test_state_on_a_disk_tells_no_speed() -> None:
-    """What a member held before it may have kept: how long it took to come back to it is not counted."""
+    """A member may have kept what it held before, so the time to come back to it is not counted."""
     restores = Restores()
     member, task = MemberId("a"), TaskId("0_0")
 
@@ -153,7 +146,7 @@ def test_state_on_a_disk_tells_no_speed() -> None:
 
 
 def test_a_first_start_takes_as_long_as_it_did() -> None:
-    """The state that a new group begins with is what its tasks took to start, whatever their changelogs hold since."""
+    """The state that a new group begins with is what the start took, whatever the changelogs hold since."""
     took = {TaskId("0_0"): 500.0, TaskId("0_1"): 250.0}
     sizes = {"0_0": 10**9, "0_1": 0, "0_2": 10**9, "0_3": 7}
     assert first_sizes(sizes, took, 1_000.0) == {"0_0": 500, "0_1": 250, "0_2": 500, "0_3": 7}
@@ -161,7 +154,6 @@ def test_a_first_start_takes_as_long_as_it_did() -> None:
 
 
 def test_what_is_left_out_is_said() -> None:
-    """Changed settings and pins are not played again, and are named."""
     found = noted()
     last = found.records[-1][1]
     more = [(2, last, r.TaskPinned(TaskId("0_0"), MemberId("a.1")))]
@@ -170,7 +162,7 @@ def test_what_is_left_out_is_said() -> None:
 
 
 def test_a_takeover_is_a_crash_some_seconds_before() -> None:
-    """Of a run that another one replaced nobody knows when it ended; it is assumed to have been shortly before."""
+    """When a run ended that another one replaced is not known; shortly before is assumed."""
     found = noted()
     joined = [record for _, _, record in found.records if isinstance(record, r.MemberJoined)]
     last = [one.member for one in joined if one.member.instance_id == "d"][-1]
@@ -183,7 +175,6 @@ def test_a_takeover_is_a_crash_some_seconds_before() -> None:
 
 
 def test_a_day_without_a_group_is_no_story() -> None:
-    """A group that was deleted, or never declared, or had no members, cannot be played."""
     found = noted()
     end = found.records[-1][1]
     deleted = [*found.records, (2, end, r.GroupDeleted(end, end))]

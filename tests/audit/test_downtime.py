@@ -119,7 +119,6 @@ def second_gap(*rows: Row, suspect_s: int | None = SUSPECT_S, task: str = "0_0",
 
 
 def test_a_handover_is_warm_where_a_copy_that_was_caught_up_goes_on() -> None:
-    """It lasts from the confirmation on, and nobody had it for as long as nobody was granted it."""
     found = second_gap(*given(100), *taken(101.5))
     assert (found["cause"], found["from"], found["to"], found["gap_ms"]) == ("warm-handover", 101, 104.5, 3_500)
     assert (found["unowned_ms"], found["why"]) == (500, "released")
@@ -128,18 +127,15 @@ def test_a_handover_is_warm_where_a_copy_that_was_caught_up_goes_on() -> None:
 
 @pytest.mark.parametrize("ready", [False, None])
 def test_who_was_not_caught_up_starts_cold(ready: bool | None) -> None:  # noqa: FBT001 - parametrized
-    """What is not known to be ready is not."""
     assert second_gap(*given(100), *taken(101, ready=ready))["cause"] == "cold-start"
 
 
 def test_a_task_without_state_never_starts_cold_but_for_the_first_time() -> None:
-    """There is nothing to be caught up with."""
     found = second_gap(*given(100, "1_0"), *taken(101, task="1_0", ready=False), task="1_0")
     assert found["cause"] == "warm-handover"
 
 
 def test_an_owner_that_failed_before_it_was_asked_is_a_failover() -> None:
-    """The report of the failure is where the gap begins; after it, to be told to stop is no handover."""
     failed = row(9, 90, "reported", task="0_0", member="a.1", word="failed")
     found = second_gap(failed, *given(100), *taken(101))
     assert (found["cause"], found["from"], found["why"]) == ("failover", 90, "failed")
@@ -154,20 +150,19 @@ def test_an_owner_that_fails_after_it_was_asked_has_handed_over() -> None:
 
 @pytest.mark.parametrize("word", downtime.DEATHS)
 def test_who_was_taken_to_be_dead_did_not_hand_over(word: str) -> None:
-    """It is told to give its tasks up as well, for when it should live after all."""
+    """A member that is taken to be dead is asked to give its tasks up as well, in case it lives after all."""
     found = second_gap(given(100)[0], gone(105, word), *taken(105))
     assert (found["cause"], found["why"]) == ("failover", word)
 
 
 @pytest.mark.parametrize("word", ["left", None])
 def test_who_went_by_itself_after_it_was_asked_has_handed_over(word: str | None) -> None:
-    """Where nothing is said of how it went, the record's kind tells why."""
     found = second_gap(given(100)[0], gone(105, word), *taken(105))
     assert (found["cause"], found["why"], found["from"]) == ("warm-handover", word or "gone", 105)
 
 
 def test_the_same_member_and_the_same_instance_are_a_restart() -> None:
-    """Whether or not they were ready: an instance is known by its name, a member without one by its own."""
+    """An instance is known by its name, a member without one by its own."""
     again = row(15, 120, "joined", member="a.2", word="a")
     found = second_gap(gone(110, "left"), again, *taken(120, "a.2", ready=False))
     assert (found["cause"], found["runner"], found["next_runner"]) == ("restart", "a.1", "a.2")
@@ -177,14 +172,13 @@ def test_the_same_member_and_the_same_instance_are_a_restart() -> None:
 
 
 def test_members_that_nobody_saw_join_are_not_the_same() -> None:
-    """Neither has a name, which makes them no restart."""
+    """That neither has a name does not make them one."""
     rows = [one for one in a_runs() if one["what"] != "joined"]
     found = gaps_of([*settings(), *rows, *given(100), *taken(101, ready=False)])
     assert [one["cause"] for one in found] == ["cold-start", "cold-start"]
 
 
 def test_a_task_that_nobody_is_granted_for_more_than_ten_minutes_is_stuck() -> None:
-    """At ten minutes it is not yet; that it then goes on at the same member does not matter."""
     limit_s = downtime.STUCK_MS / 1_000
     assert second_gap(*given(100), *taken(101 + limit_s))["cause"] == "warm-handover"
     for member in ("a.1", "b.1"):
@@ -196,7 +190,7 @@ def test_a_task_that_nobody_is_granted_for_more_than_ten_minutes_is_stuck() -> N
 
 
 def test_an_expired_member_is_down_since_it_fell_silent() -> None:
-    """For a session timeout nothing had been heard of it; at the earliest since it ran."""
+    """Nothing had been heard of it for a session timeout; at the earliest it is down since it ran."""
     found = second_gap(gone(200, "expired"), *taken(200))
     assert (found["from"], found["to"], found["cause"]) == (200 - SESSION_S, 203, "failover")
     assert second_gap(gone(200, "expired"), *taken(200), up_s=180)["from"] == 180
@@ -205,7 +199,6 @@ def test_an_expired_member_is_down_since_it_fell_silent() -> None:
 
 @pytest.mark.parametrize(("suspect_s", "from_s"), [(SUSPECT_S, 200 - SUSPECT_S), (None, 200)])
 def test_a_suspect_is_down_since_it_fell_silent(suspect_s: int | None, from_s: int) -> None:
-    """Its claims are waived when it was silent for as long as the group is patient."""
     waived = [row(10, 199, "revoked", task="0_0", member="a.1"), row(11, 200, "waived", task="0_0", member="a.1")]
     found = second_gap(*waived, *taken(200), suspect_s=suspect_s)
     assert (found["from"], found["cause"], found["why"]) == (from_s, "failover", "suspected")
@@ -220,14 +213,13 @@ def test_the_longest_timeouts_of_the_day_count() -> None:
 
 
 def test_a_parked_task_has_no_gap() -> None:
-    """It is nobody's on purpose."""
+    """It has no owner on purpose."""
     rows = [*settings(), *a_runs(), *given(100)]
     assert len(gaps_of([*rows, *taken(5_000)])) == 2
     assert len(gaps_of([*rows, row(12, 102, "parked", task="0_0"), *taken(5_000)])) == 1
 
 
 def test_gaps_are_cut_at_the_ends_of_the_day() -> None:
-    """What began yesterday counts from midnight on, what is open to the end of the day, or to when the audit began."""
     yesterday = [*settings(), *a_runs(up_s=-7_200), *given(-60)]
     (found,) = gaps_of([*yesterday, *taken(5)])
     assert (found["from"], found["to"], found["unowned_ms"], found["cause"]) == (0, 8, 5_000, "warm-handover")
@@ -247,13 +239,12 @@ def test_no_gap_is_shorter_than_nothing() -> None:
 
 
 def test_who_turns_out_to_run_a_task_was_granted_it_when_it_ran() -> None:
-    """After lost commits nobody says when; it was somebody's at the latest then."""
+    """After lost commits no record says when; the task had its owner by then at the latest."""
     found = second_gap(*given(100), row(20, 110, "adopted", task="0_0", member="b.1", token=2, ready=True))
     assert (found["from"], found["to"], found["unowned_ms"], found["next_runner"]) == (101, 110, 9_000, "b.1")
 
 
 def test_groups_in_one_part_do_not_mix() -> None:
-    """Members of the same name are of other instances there, and their silence is measured otherwise."""
     rows = [*settings(), *a_runs(), gone(200, "expired"), *taken(200)]
     others = [one | {"group_id": "h"} for one in [*settings(60, seq=1), *a_runs(), *given(100), *taken(101, "a.1")]]
     found = gaps_of([*rows, *others, day_of(1), day_of(1, "h")])
@@ -282,7 +273,6 @@ def test_percentiles_are_gaps_that_there_were(gaps: int, p50: int, p99: int) -> 
 
 
 def test_a_task_counts_from_its_first_grant_on() -> None:
-    """One that was granted yesterday counts for the whole day; one that nobody ever had is seen, and does not count."""
     granted = [row(6, 43_200, "active", task="0_1", member="b.1", token=1, ready=True)]
     with measured([*settings(), *a_runs(), *granted]) as part:
         assert part.rows("select * from lifetimes") == [
@@ -296,7 +286,6 @@ def test_a_task_counts_from_its_first_grant_on() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fenced", [True, False])
 def test_a_killed_member_is_a_failover_and_down_since_it_fell_silent(*, fenced: bool) -> None:
-    """Its standbys take over, after suspicion or at the end of its session: neither is a warm handover."""
     config = GroupConfig()
     day = scenario("killed", STEPS[1:2])
     day = replace(day, workers=tuple(replace(one, fenced=fenced) for one in day.workers))

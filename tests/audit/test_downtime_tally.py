@@ -56,8 +56,7 @@ def gaps(noted: Noted, begin_ms: int, end_ms: int) -> Sequence[Row]:
 
 
 @pytest.mark.parametrize("day", DAYS)
-def test_both_count_the_same(day: str) -> None:
-    """Crashes, suspects, lost disks, restarts, drains and first starts: every gap of the windows is in the sum."""
+def test_the_audit_and_a_what_if_count_the_same_downtime(day: str) -> None:
     noted = Noted()
     play(DAYS[day], observer=noted, start_ms=BEGIN_MS)
     end_ms = BEGIN_MS + DAY_MS

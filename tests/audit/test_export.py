@@ -74,7 +74,6 @@ def files_of(out: Path) -> list[str]:
 async def test_every_row_of_the_day_is_taken_and_no_other(
     filled: AsyncEngine, database_url: str, tmp_path: Path
 ) -> None:
-    """From the day's first instant to its last one, of every table, every group; payloads byte for byte."""
     told = await exported(database_url, DAY, tmp_path)
     assert told.rows == {name: len(GROUPS) * EACH * (2 if name == "assignment_events" else 1) for name in EXPORTED}
     assert files_of(tmp_path) == sorted(f"log/{name}/day={DAY}/rows.parquet" for name in EXPORTED)
@@ -92,7 +91,6 @@ async def test_every_row_of_the_day_is_taken_and_no_other(
 
 
 async def test_no_column_is_left_behind(filled: AsyncEngine, database_url: str, tmp_path: Path) -> None:
-    """What is exported of a table is the whole table: a column that is added to it must be added here."""
     await exported(database_url, DAY, tmp_path)
     for name in EXPORTED:
         schema = pq.read_schema(tmp_path / "log" / name / f"day={DAY}" / "rows.parquet")
@@ -100,7 +98,6 @@ async def test_no_column_is_left_behind(filled: AsyncEngine, database_url: str, 
 
 
 async def test_a_day_that_was_exported_is_marked(filled: AsyncEngine, database_url: str, tmp_path: Path) -> None:
-    """With where it lies and how many rows of each table; exported again, with what is so then."""
     await exported(database_url, DAY, tmp_path / "first")
     await sql(filled, "delete from samples")
     told = await exported(database_url.replace("postgresql:", "postgresql+asyncpg:"), DAY, tmp_path / "second")
@@ -111,7 +108,7 @@ async def test_a_day_that_was_exported_is_marked(filled: AsyncEngine, database_u
 
 
 async def test_a_day_without_anything_is_exported_too(engine: AsyncEngine, database_url: str, tmp_path: Path) -> None:
-    """Nothing happened: files without rows, and the day is marked, so that nobody waits for it."""
+    """The day is marked, so that no job waits for it."""
     told = await exported(database_url, DAY, tmp_path)
     assert set(told.rows.values()) == {0}
     assert len(files_of(tmp_path)) == len(EXPORTED)
@@ -119,7 +116,7 @@ async def test_a_day_without_anything_is_exported_too(engine: AsyncEngine, datab
 
 
 async def test_a_day_that_is_not_over_is_not_exported(engine: AsyncEngine, database_url: str, tmp_path: Path) -> None:
-    """Rows of it may still come; it is said from when on it can be, and nothing is written."""
+    """Rows of it may still come."""
     today = datetime.now(UTC).date()
     with pytest.raises(NotOver, match=f"from {today + timedelta(days=1)} 00:10"):
         await exported(database_url, today, tmp_path)
@@ -130,7 +127,6 @@ async def test_a_day_that_is_not_over_is_not_exported(engine: AsyncEngine, datab
 async def test_an_export_that_fails_marks_nothing_and_leaves_whole_files(
     filled: AsyncEngine, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an earlier export wrote can be read as before, nothing half is beside it, and the day stays unmarked."""
     await exported(database_url, DAY, tmp_path)
     await sql(filled, "delete from exported_days")
     before = files_of(tmp_path)
@@ -148,7 +144,6 @@ async def test_an_export_that_fails_marks_nothing_and_leaves_whole_files(
 
 
 async def test_where_it_goes_may_be_a_uri(filled: AsyncEngine, database_url: str, tmp_path: Path) -> None:
-    """A URI that Arrow knows is taken as it is; one that it does not know is said to be none."""
     await exported(database_url, DAY, f"file://{tmp_path}/there/")
     assert len(files_of(tmp_path / "there" / "log")) == len(EXPORTED)
     assert await sql(filled, "select place from exported_days") == [(f"file://{tmp_path}/there/log",)]
@@ -159,7 +154,6 @@ async def test_where_it_goes_may_be_a_uri(filled: AsyncEngine, database_url: str
 async def test_very_many_groups_are_taken_in_parts(
     filled: AsyncEngine, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many groups one query may name, every record is taken once."""
     monkeypatch.setattr(plan, "GROUPS_AT_ONCE", 1)
     told = await exported(database_url, DAY, tmp_path)
     assert told.rows["record_log"] == len(GROUPS) * EACH

@@ -33,14 +33,12 @@ def told(group: str, law: str, at_ms: int, *, severity: Severity = Severity.FATA
 
 
 def test_a_row_becomes_a_finding() -> None:
-    """Every column is taken over, and lists become tuples."""
     row = {"group_id": "g", "law": "L1", "severity": "notice", "task": "0_0", "member": None, "detail": "d"}
     found = finding_of(row | {"sequences": [1, 2], "at": []})
     assert found == Finding("g", "L1", Severity.NOTICE, "0_0", None, "d", (1, 2), ())
 
 
 def test_findings_of_all_sources_are_in_the_order_of_the_log() -> None:
-    """Groups and laws by name; within them fatal ones first, then by when they came to be so."""
     late = told("a", "L1", 9)
     first = [told("b", "L1", 1), told("a", "L2", 5), late]
     others = [told("a", "L1", 3), told("a", "L1", 1, severity=Severity.NOTICE)]
@@ -50,7 +48,6 @@ def test_findings_of_all_sources_are_in_the_order_of_the_log() -> None:
 
 
 def test_what_is_beyond_the_limit_is_counted() -> None:
-    """Those that a part left out already, and those that are too many together."""
     kept, left_out = cut(
         [(told("a", "L1", at), 70) for at in range(3)], [told("a", "L1", 100 + at) for at in range(4)], 5
     )
@@ -79,7 +76,6 @@ def found() -> AuditResult:
 
 
 def test_names_stand_for_ids() -> None:
-    """In pictures, in the column of members, and within sentences; runs of one instance stay apart."""
     told = readable(found())
     assert [one.member for one in told.pictures.ownership] == ["pod-1", "pod-1, run 2", FIRST]
     assert told.findings[0].member == "pod-1, run 2"
@@ -87,14 +83,12 @@ def test_names_stand_for_ids() -> None:
 
 
 def test_who_has_no_name_keeps_the_id() -> None:
-    """So does a member of another group, whatever it is called elsewhere."""
     told = readable(found())
     assert told.pictures.warmups[0].member == OTHER
     assert told.pictures.ownership[2].member == FIRST
 
 
 def test_the_console_says_names_and_json_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """People read the table of findings, programs the object."""
     monkeypatch.setattr("batonpass.cli.audit._carried_out", lambda _wanted, show: (show(found()), found())[1])
     wanted = ["--day", "2026-11-18", "--database-url", "postgresql://nobody@127.0.0.1:9/nothing"]
     shown = CliRunner().invoke(app, wanted)
@@ -106,14 +100,12 @@ def test_the_console_says_names_and_json_ids(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_notice_is_in_the_table_of_the_document() -> None:
-    """Whoever adds one says there what is looked at."""
     page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([a-z, -]+) \| notice \|", page, re.MULTILINE)
     assert {name for row in rows for name in row.split(", ")} == set(NOTICES)
 
 
 def test_a_finding_without_a_meaning_cannot_be_made() -> None:
-    """A notice that was forgotten where its meaning stands is seen before it finds anything."""
     with Part([], 0, 1) as part, pytest.raises(ValueError, match=r"batonpass/laws\.py"):
         part.find("new-notice", Severity.NOTICE, "select 1 where false")
     with pytest.raises(ValueError, match=r"batonpass/laws\.py"):

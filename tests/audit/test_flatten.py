@@ -48,7 +48,6 @@ def records(stored: list[tuple[str, int, str]]) -> pa.RecordBatch:
 
 
 def test_every_kind_of_record_has_its_rows() -> None:
-    """Whatever was ever written is read; each record has a first row, and its rows are counted from nought."""
     lines = [json.loads(line) for line in FIXTURE.read_text(encoding="utf-8").splitlines()]
     stored = [(one["kind"], one["version"], json.dumps(one["payload"])) for one in lines]
     assert {kind for kind, _, _ in stored} == set(RECORD_TYPES)
@@ -61,7 +60,6 @@ def test_every_kind_of_record_has_its_rows() -> None:
 
 
 def test_what_a_warmup_has_to_restore_stands_beside_its_grant() -> None:
-    """It is no change of its own, and says when it was so by the record's own time, as the grant does."""
     warmup, standby = Grant(Role.WARMUP, 3, 900), Grant(Role.STANDBY, 3, 900)
     granted = {TaskId("0_1"): standby, TaskId("0_3"): warmup, TaskId("0_4"): warmup}
     stored = encode_record(AssignmentChanged(MemberId("m1"), 3, 900, granted, lags={TaskId("0_3"): 70}))
@@ -76,7 +74,6 @@ def test_what_a_warmup_has_to_restore_stands_beside_its_grant() -> None:
 
 
 def test_what_cannot_be_read_is_told_as_such() -> None:
-    """A kind from the future, a damaged payload and a snapshot of another form leave a row that says so."""
     rows = rows_of(flatten_records([records([("from-the-future", 1, "{}"), ("resumed", 1, "[")])]))
     assert [row["what"] for row in rows] == ["unreadable", "unreadable"]
     payload = zlib.compress(b"{}")
@@ -87,7 +84,6 @@ def test_what_cannot_be_read_is_told_as_such() -> None:
 
 
 def test_a_number_that_cannot_be_leaves_its_record_unread() -> None:
-    """The others of its batch stay as they are, and it has one row; up to the limit a number is as good as another."""
     stored = [("warmup-stalled", 1, json.dumps({"task": "0_0", "member_id": "m", "until_ms": ms})) for ms in NUMBERS]
     found = [
         (row["seq"], row["place"], row["what"], row["until_ms"]) for row in rows_of(flatten_records([records(stored)]))
@@ -103,7 +99,6 @@ NUMBERS = (5, 2**70, INSTANT_MOST - 1, INSTANT_MOST, -5)
 
 
 def test_a_snapshot_says_what_its_records_came_to() -> None:
-    """Who has which task in which role, and what every task is meant for, is the same by either way."""
     log = planted.lived("calm").tables["record_log"]
     stored = [StoredRecord(row[4], row[5], row[6].encode()) for row in log]
     whole = evolve(Group(GroupId("calm")), decode_records(stored))
@@ -138,7 +133,7 @@ def test_a_snapshot_says_what_its_records_came_to() -> None:
 
 
 def test_a_snapshot_says_which_tasks_are_parked() -> None:
-    """A task that was parked before the day is nobody's on purpose, as one that is parked on it."""
+    """A task that was parked before the day has no owner on purpose, as one that is parked on it."""
     log = planted.lived("calm").tables["record_log"]
     stored = [StoredRecord(row[4], row[5], row[6].encode()) for row in log]
     whole = evolve(Group(GroupId("calm")), decode_records(stored))
@@ -152,7 +147,6 @@ def test_a_snapshot_says_which_tasks_are_parked() -> None:
 
 
 def test_a_snapshot_says_since_when_a_task_is_not_run() -> None:
-    """A task that was taken from its owner and given to nobody is down from then on, also for whoever reads no more."""
     rows = planted.VARIANTS["quiet"](planted.lived("calm"), "quiet")
     ((_, version, form, _, payload),) = rows.tables["snapshots"]
     columns = dict(zip(SNAPSHOT_COLUMNS, ("quiet", version, 1, form, payload), strict=True))
@@ -166,7 +160,6 @@ def test_a_snapshot_says_since_when_a_task_is_not_run() -> None:
     "name", ["records", "snapshots", "generations", "traces", "warmups", "histories", "whole_generations"]
 )
 def test_the_audit_and_the_schema_agree(planted_url: str, name: str) -> None:
-    """Each table that is read has the columns that the audit names, of the types that it expects."""
     wanted = tables.SCHEMAS[name]
     select = tables.SELECTS[name].replace("{within}", "true")
     sql = f"select {', '.join(wanted.names)} from ({select}) as whole limit 1"  # noqa: S608 - constants
@@ -179,7 +172,6 @@ def test_the_audit_and_the_schema_agree(planted_url: str, name: str) -> None:
 
 
 def test_the_collection_of_garbage_goes_on_when_all_is_read() -> None:
-    """It stands still only while rows are made, also where the reading ends early."""
     whole = flatten_records([])
     assert list(whole) == []
     assert gc.isenabled()

@@ -43,12 +43,11 @@ def looks_of(rows: Sequence[Row]) -> list[tuple[int, bool]]:
 
 
 def test_a_look_of_the_timer_is_futile_where_it_wrote_nothing_but_the_next_one() -> None:
-    """It is one when it was due; set anew before that, it is none."""
+    """A look that was set anew before it was due is none."""
     assert looks_of([probe(1, 0, 10), probe(2, 10, 20), probe(3, 15, 30), probe(4, 30.5, 40)]) == [(2, True), (4, True)]
 
 
 def test_a_look_of_the_timer_that_wrote_something_else_or_ended_the_looking_is_not_futile() -> None:
-    """What its decision wrote has its time, and its group."""
     beside = row(2, 10, "placed", token=1, until_ms=1, word="1")
     rows = [probe(1, 0, 10), beside, probe(3, 10, 20), probe(4, 20, None)]
     assert looks_of(rows) == [(3, False), (4, False)]
@@ -59,7 +58,7 @@ def test_a_look_of_the_timer_that_wrote_something_else_or_ended_the_looking_is_n
 
 
 def test_looks_of_yesterday_are_not_counted() -> None:
-    """But what was set yesterday may be due today."""
+    """What was set yesterday may be due today."""
     rows = [probe(1, -20, -10), probe(2, -10, 5), probe(3, 5, 15), day_of(3)]
     assert looks_of(rows) == [(3, True)]
     assert days_of(rows)["g"].measures["probes"] == 1
@@ -76,7 +75,6 @@ def joins(count: int, instance: str | None = "a") -> list[Row]:
 
 
 def test_a_member_that_went_four_times_within_an_hour_is_flapping() -> None:
-    """Known by its instance; the hour is told by its end, and proven by each time that it went."""
     rows = [*joins(4), *(goes(10 + n, 20 * n, f"a.{n + 1}") for n in range(4))]
     (found,) = found_in(rows, "flapping-member")
     assert (found["severity"], found["member"], found["task"]) == ("notice", "a", None)
@@ -87,7 +85,6 @@ def test_a_member_that_went_four_times_within_an_hour_is_flapping() -> None:
 
 
 def test_three_times_or_four_times_in_more_than_an_hour_are_not_flapping() -> None:
-    """Neither are four members that went once each."""
     assert found_in([*joins(3), *(goes(10 + n, n, f"a.{n + 1}") for n in range(3))], "flapping-member") == []
     spread = [goes(10 + n, 20 * n, f"a.{n + 1}") for n in range(3)] + [goes(13, 60.001, "a.4")]
     assert found_in([*joins(4), *spread], "flapping-member") == []
@@ -113,14 +110,12 @@ def test_who_leaves_or_is_sent_away_does_not_flap(what: str, word: str | None, c
 
 
 def test_members_whose_joining_is_not_in_the_log_are_not_taken_for_one() -> None:
-    """Each is known by its id: four that went once do not flap, one that went four times does."""
     assert found_in([goes(10 + n, n, f"lost.{n}") for n in range(4)], "flapping-member") == []
     (found,) = found_in([goes(10 + n, n, "lost.1") for n in range(4)], "flapping-member")
     assert found["member"] == "lost.1"
 
 
 def test_a_suspect_that_expires_has_gone_once() -> None:
-    """Three times suspected and three times gone is three times; it takes one that was not suspected to make four."""
     rows = joins(4)
     for n in range(3):
         rows += [goes(10 + 2 * n, n, f"a.{n + 1}", None, "suspected"), goes(11 + 2 * n, n + 0.5, f"a.{n + 1}")]
@@ -130,7 +125,7 @@ def test_a_suspect_that_expires_has_gone_once() -> None:
 
 
 def test_what_was_before_the_day_does_not_count_as_flapping() -> None:
-    """It has been found on its own day; the names of those who joined then are known."""
+    """It was found on its own day; the names of those who joined then are known."""
     rows = [*joins(4), *(goes(10 + n, n, f"a.{n + 1}") for n in range(4))]
     assert len(found_in([*rows, day_of(10)], "flapping-member")) == 1
     assert found_in([*rows, day_of(11)], "flapping-member") == []
@@ -160,7 +155,6 @@ def lag(second: float, number: int | None, member: str = "b.1") -> Row:
 
 
 def test_a_warmup_of_an_hour_that_nothing_is_known_of_is_stuck() -> None:
-    """One of less is not; an open one lasts until the day ends, or the audit began."""
     (found,) = found_in(warmed(600, 600 + HOUR_S), "stuck-warmup")
     assert (found["task"], found["member"], found["severity"]) == ("0_0", "b.1", "notice")
     assert found["detail"] == "a warmup that began at 2026-11-18 00:10:00.000 made no progress in 60 minutes"
@@ -172,7 +166,6 @@ def test_a_warmup_of_an_hour_that_nothing_is_known_of_is_stuck() -> None:
 
 
 def test_what_a_warmup_had_to_restore_is_told_by_its_grant_else_by_its_first_sample() -> None:
-    """What was sampled of the member before or after it says nothing of it, and an unknown lag neither."""
     rows = [
         *warmed(600, 900),
         *(lag(599, 9_000), lag(600, 8_000), lag(650, 7_000), lag(901, 3)),
@@ -190,7 +183,6 @@ def test_what_a_warmup_had_to_restore_is_told_by_its_grant_else_by_its_first_sam
 
 
 def test_a_warmup_that_ended_before_the_day_is_not_of_it() -> None:
-    """One that was still under way at midnight is, whenever it began."""
     assert found_in(warmed(-3 * HOUR_S, -1), "stuck-warmup") == []
     assert len(found_in(warmed(-3 * HOUR_S, 0), "stuck-warmup")) == 1
 
@@ -210,19 +202,17 @@ def test_a_warmup_that_ended_before_the_day_is_not_of_it() -> None:
     ],
 )
 def test_a_warmup_is_stuck_unless_it_came_closer(lags: list[tuple[float, int | None]], *, is_stuck: bool) -> None:
-    """From the first sample of its time to the last one that knows; samples of other times say nothing."""
+    """From the first sample of its time to the last one that knows the lag; samples of other times say nothing."""
     rows = [*warmed(600, 8_000), *(lag(*one) for one in lags)]
     assert len(found_in(rows, "stuck-warmup")) == is_stuck
 
 
 def test_samples_of_others_say_nothing_of_a_warmup() -> None:
-    """Another member may well come closer."""
     rows = [*warmed(600, 8_000), lag(700, 90, "c.1"), lag(4_000, 10, "c.1")]
     assert len(found_in(rows, "stuck-warmup")) == 1
 
 
 def test_a_warmup_that_was_given_up_is_told_on_its_day() -> None:
-    """Batonpass said so itself, however long it took."""
     stalled = row(20, 900, "stalled", task="0_0", member="b.1", until_ms=0)
     (found,) = found_in([stalled], "stuck-warmup")
     assert found["detail"] == "its warmup made no progress and was given up at 2026-11-18 00:15:00.000"
@@ -232,7 +222,7 @@ def test_a_warmup_that_was_given_up_is_told_on_its_day() -> None:
 
 
 def test_a_task_that_nobody_was_granted_for_long_is_told_with_who_had_it() -> None:
-    """Not one that nobody ever had: it is waiting for its first member."""
+    """A task that never had an owner is waiting for its first member."""
     rows = [*settings(), *a_runs(), *given(100), *taken(101 + 40 * MINUTE_S)]
     (found,) = found_in(rows, "stuck-task")
     assert found["detail"] == "granted to nobody for 40 minutes from 2026-11-18 00:01:41.000 (released)"
@@ -248,7 +238,6 @@ def generation(number: int, second: float, score: float | None, members: int = 3
 
 
 def test_balance_is_weighted_by_how_long_each_target_stood() -> None:
-    """The last one stands until the day ends; the order is that of generations."""
     told = [generation(2, 6 * HOUR_S, 1.0, tasks=4), generation(1, 0, 4.0, members=5)]
     with measured(told) as part:
         (found,) = part.rows("select * from balance")
@@ -279,7 +268,7 @@ def test_a_day_counts_records_generations_and_moves_of_the_day_alone() -> None:
 
 
 def test_a_day_counts_warmups_and_those_that_were_for_nothing() -> None:
-    """Whatever began before midnight counts if it was under way then."""
+    """What began before midnight counts if it was under way then."""
     rows = [*warmed(600, 900, "dropped"), row(70, 950, "warmup", task="0_1", member="b.1")]
     old = [
         row(1, -900, "warmup", task="0_2", member="b.1"),
@@ -309,7 +298,6 @@ def test_a_day_sums_up_its_gaps() -> None:
 
 
 def test_every_group_has_a_row_and_only_those_that_lived_have_a_day() -> None:
-    """What is left of a deleted group has no tasks and no records; one that only had its tasks was there all day."""
     others = [one | {"group_id": "quiet"} for one in [*settings(), *a_runs(up_s=-60)]]
     rows = [*settings(seq=5), day_of(5), day_of(1, "deleted"), *others, day_of(100, "quiet")]
     with measured(rows) as part:
@@ -333,7 +321,6 @@ def a_day(**said: Any) -> GroupDay:
 
 
 def test_measures_that_are_out_of_the_ordinary_are_notices() -> None:
-    """Group by group, in the order of their names."""
     days = {
         "z": a_day(availability=0.5, downtime_ms=7_000),
         "b": a_day(wasted_warmups=8, warmups=15, futile_probes=120, probes=130, balance_mean=2.5, balance_worst=4.0),
@@ -357,12 +344,10 @@ def test_measures_that_are_out_of_the_ordinary_are_notices() -> None:
     ],
 )
 def test_measures_at_their_limits_are_no_notices(said: dict[str, float | None]) -> None:
-    """A limit is what is still ordinary."""
     assert measures.notices({"g": a_day(**said)}, 0.9) == []
 
 
 def test_steps_of_groups_in_one_part_do_not_mix() -> None:
-    """Two groups with the same names of members and tasks come to what each comes to alone."""
     rows = [*settings(), *joins(4), *(goes(10 + n, n, f"a.{n + 1}") for n in range(4)), *warmed(600, 8_000)]
     alone = days_of(rows)["g"].measures
     others = [one | {"group_id": "h"} for one in rows]
@@ -371,7 +356,6 @@ def test_steps_of_groups_in_one_part_do_not_mix() -> None:
 
 
 def test_a_part_without_anything_comes_to_nothing() -> None:
-    """Every step holds on no rows."""
     with Part([batch_of([])], MIDNIGHT_MS, MIDNIGHT_MS + DAY_MS) as part:
         assert part.rows("select * from bounds") == []
     assert days_of([day_of(1)]) == {}

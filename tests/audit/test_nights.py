@@ -71,7 +71,6 @@ def dues(nights: Nights, now: datetime, url: str) -> list[date]:
 
 
 async def test_missed_days_are_made_up_the_newest_first(engine: AsyncEngine, database_url: str) -> None:
-    """Days before the log began are not looked at, those beyond the limit neither; what is done is not due again."""
     await happened(engine, back(3), back(1))
     assert dues(Nights(database_url, Schedule(days=2)), at(DAY), database_url) == [DAY, back(1)]
     nights = Nights(database_url, Schedule(days=7))
@@ -80,7 +79,7 @@ async def test_missed_days_are_made_up_the_newest_first(engine: AsyncEngine, dat
 
 
 async def test_a_day_is_due_when_it_has_been_over_for_a_while(engine: AsyncEngine, database_url: str) -> None:
-    """By UTC, and by the delay; a verdict from while it was under way does not count."""
+    """A verdict from while the day was under way does not count."""
     await happened(engine, DAY)
     nights = Nights(database_url, Schedule(after=timedelta(minutes=20)))
     assert nights.due(at(DAY, timedelta(days=1, minutes=19))) is None
@@ -94,7 +93,6 @@ async def test_a_day_is_due_when_it_has_been_over_for_a_while(engine: AsyncEngin
 
 
 async def test_of_two_at_once_one_does_a_day(engine: AsyncEngine, database_url: str) -> None:
-    """Twelve that see the same day begin together: one has it, the others hear that it is taken and write nothing."""
     await happened(engine, DAY)
     ready, went, taken, over = threading.Barrier(12), list[int](), list[str](), threading.Event()
 
@@ -120,7 +118,7 @@ async def test_of_two_at_once_one_does_a_day(engine: AsyncEngine, database_url: 
 
 
 async def test_one_that_died_is_made_up_after_its_time(engine: AsyncEngine, database_url: str) -> None:
-    """While it may be at work nobody takes its day; ten minutes after its last word (by the database) one does."""
+    """Its time is over ten minutes after its last word, by the clock of the database."""
     await happened(engine, DAY)
     nights = Nights(database_url, Schedule())
     with recorded(database_url, DAY, code_version="v1", settings={}) as run:
@@ -133,7 +131,6 @@ async def test_one_that_died_is_made_up_after_its_time(engine: AsyncEngine, data
 
 
 async def test_a_day_that_fails_is_tried_three_times_a_night(engine: AsyncEngine, database_url: str) -> None:
-    """With a pause between, and the others are done meanwhile; the next night tries it again."""
     await happened(engine, back(1), DAY)
     nights, now = Nights(database_url, Schedule(tries=3, pause=timedelta(minutes=15))), at(DAY)
     again = []
@@ -190,7 +187,7 @@ def kept(
 
 
 async def test_it_waits_for_the_day_to_be_over_and_goes_on(engine: AsyncEngine, database_url: str) -> None:
-    """A failure ends nothing; a law that was broken is a verdict."""
+    """A law that was broken is a verdict, and no failure."""
     await happened(engine, back(1), DAY)
     evening = at(DAY, timedelta(hours=23, minutes=50))
     nights, clock = Nights(database_url, Schedule()), Clock(evening, evening + timedelta(minutes=50))
@@ -209,7 +206,6 @@ async def test_it_waits_for_the_day_to_be_over_and_goes_on(engine: AsyncEngine, 
 async def test_a_database_that_is_away_is_waited_for(
     engine: AsyncEngine, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told once that it is away, without its password, and once that it is back; then the day is audited."""
     await happened(engine, DAY)
     nights, clock = Nights(NOWHERE, Schedule()), Clock(at(DAY), at(DAY) + timedelta(minutes=25))
     wait = clock.wait
@@ -230,8 +226,7 @@ async def test_a_database_that_is_away_is_waited_for(
     assert "hush" not in "".join(told)
 
 
-def test_what_makes_no_sense_together_is_said() -> None:
-    """Nothing is begun."""
+def test_options_that_make_no_sense_together_are_refused_before_anything_begins() -> None:
     for odd in (["--day", "2026-11-18"], ["--group", "g"], ["--no-keep"]):
         done = CliRunner().invoke(app, ["--nightly", "--database-url", NOWHERE, *odd])
         said = " ".join(done.stderr.split())
@@ -241,7 +236,7 @@ def test_what_makes_no_sense_together_is_said() -> None:
 
 
 def test_each_audit_is_done_as_the_nights_were_asked_for() -> None:
-    """Every option reaches it; the database goes through the environment, which no list of processes shows."""
+    """The database goes through the environment, which no list of processes shows."""
     plain = Audit(NOWHERE, DAY)
     assert options_of(plain, as_json=False) == []
     odd = Audit(
@@ -264,7 +259,6 @@ def process(*arguments: str, url: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_it_at_once_while_it_waits(database_url: str, number: signal.Signals) -> None:
-    """It dies of the signal, without a word."""
     with process("--nightly", url=database_url) as one:
         try:
             assert one.stderr is not None
@@ -285,7 +279,6 @@ carried_out([sys.executable, "-c", work], os.environ)
 
 
 def test_a_signal_ends_the_audit_that_is_under_way_and_all_it_started() -> None:
-    """Whoever waits for an audit ends with it; nothing is left of its processes."""
     with subprocess.Popen([sys.executable, "-c", AT_WORK], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
         try:
             assert one.stdout is not None
@@ -305,12 +298,10 @@ def test_a_signal_ends_the_audit_that_is_under_way_and_all_it_started() -> None:
 
 
 def test_the_exit_code_of_an_audit_is_returned() -> None:
-    """Whatever it is."""
     assert carried_out([sys.executable, "-c", "raise SystemExit(3)"], os.environ) == 3
 
 
 async def test_a_day_that_is_taken_is_left_alone_before_anything_is_begun(database_url: str) -> None:
-    """The exit code is 0, and no Spark was started."""
     audited(database_url, DAY)
     with process("--day", str(DAY), "--unless-done", url=database_url) as one:
         _, said = await asyncio.to_thread(one.communicate)
@@ -322,7 +313,6 @@ async def test_a_day_that_is_taken_is_left_alone_before_anything_is_begun(databa
 async def test_a_day_that_was_missed_is_audited_by_spark(
     engine: AsyncEngine, database_url: str, tmp_path: Path
 ) -> None:
-    """From the log to the verdict in the database, and the report; whoever comes later finds nothing to do."""
     await planted.write_day(database_url, [planted.lived("orders", planted.STEPS[:2])])
     env = os.environ | {"BATONPASS_DATABASE_URL": database_url}
     quick = ["--no-what-if", "--no-replay", "--no-export", "--conf", "spark.master=local[1]"]

@@ -27,7 +27,6 @@ def folders(path: Path) -> list[str]:
 
 
 def test_a_day_is_partitioned_and_replaced_whole(spark: Any, tmp_path: Path) -> None:
-    """Each group has its folder; written again, groups that are gone leave nothing, and other days are untouched."""
     out = tmp_path / "out of here"
     first = spark.createDataFrame([("orders", "0_1", 1), ("clicks", "0_2", 2), ("7", "0_3", 3)], SCHEMA)
     assert write_day(first, str(out), "runs", DAY) == f"file://{out}/runs/day={DAY}"
@@ -49,13 +48,12 @@ def test_a_day_is_partitioned_and_replaced_whole(spark: Any, tmp_path: Path) -> 
 
 
 def test_one_group_is_written_beside_the_day_of_all() -> None:
-    """A closer look at one group does not replace the night's results; any name of a group is a folder."""
+    """A closer look at one group does not replace the night's results."""
     assert parquet.place_of("orders", "s3a://bucket/audits/") == "s3a://bucket/audits/only/orders"
     assert len(parquet.place_of("ö" * 255, "out").encode()) < 100
 
 
 def test_what_a_killed_audit_left_is_removed_in_the_end(spark: Any, tmp_path: Path) -> None:
-    """What was put aside and is old goes, unless it may be all there is of its day, or is in the making."""
     table = tmp_path / "runs"
     for name in (".day=2026-11-20.old", ".day=2026-11-20.new", ".day=2026-11-19.old", "others"):
         (table / name / "group=orders").mkdir(parents=True)
@@ -67,7 +65,6 @@ def test_what_a_killed_audit_left_is_removed_in_the_end(spark: Any, tmp_path: Pa
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
 def test_a_group_is_one_file(spark: Any, tmp_path: Path, adaptive: str) -> None:
-    """Wherever its rows were before, and whether or not Spark looks at sizes while it works."""
     before = spark.conf.get("spark.sql.adaptive.enabled")
     spark.conf.set("spark.sql.adaptive.enabled", adaptive)
     try:
@@ -79,7 +76,6 @@ def test_a_group_is_one_file(spark: Any, tmp_path: Path, adaptive: str) -> None:
 
 
 def test_any_name_of_a_group_finds_a_folder(spark: Any, tmp_path: Path) -> None:
-    """However long it is and whatever is in it, the column has the whole name."""
     names = ["a=b:c%d*?", "..", "__HIVE_DEFAULT_PARTITION__", "x" * 255, "x" * 254 + "y", "Größe" * 50, "🏃" * 63]
     frame = spark.createDataFrame([(name, "0_1", number) for number, name in enumerate(names)], SCHEMA)
     write_day(frame, str(tmp_path), "runs", DAY)
@@ -91,7 +87,6 @@ def test_any_name_of_a_group_finds_a_folder(spark: Any, tmp_path: Path) -> None:
 def test_a_write_that_fails_leaves_the_day_as_it_was(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it fails while writing or while being put into its place, the old day is there, and nothing beside it."""
     frame = spark.createDataFrame([("orders", "0_1", 1)], SCHEMA)
     write_day(frame, str(tmp_path), "runs", DAY)
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
@@ -111,7 +106,6 @@ def test_a_write_that_fails_leaves_the_day_as_it_was(
 
 
 def test_what_an_audit_came_to_can_be_read_as_tables(spark: Any, tmp_path: Path) -> None:
-    """Findings with their evidence, a row for each measure and each cause of downtime; a clean day has no findings."""
     result = sample_result()
     write_result(spark, result, str(tmp_path))
     findings = spark.read.parquet(str(tmp_path / "findings")).collect()
@@ -120,7 +114,7 @@ def test_what_an_audit_came_to_can_be_read_as_tables(spark: Any, tmp_path: Path)
     }
     measures = {(group, name): value for group, name, value in rows_of(spark, tmp_path / "measures")}
     assert measures["orders", "moves"] == 118
-    assert measures["quiet", "restored_bytes"] is None
+    assert measures["quiet", "availability"] is None
     assert ("orders", "stuck", 1, 330_000.0, 330_000.0, 330_000.0, 330_000.0) in rows_of(spark, tmp_path / "downtime")
     write_result(spark, clean_result(), str(tmp_path))
     assert folders(tmp_path / "findings" / f"day={DAY}") == []

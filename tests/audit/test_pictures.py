@@ -15,12 +15,11 @@ def broken(group: str, *hours: float) -> Finding:
 
 
 def test_the_hour_of_a_broken_law_is_the_worst() -> None:
-    """It is the hour in which it came to be so, not that of an older record which proves it."""
+    """Not the hour of an older record that proves it."""
     assert broken_hours([broken("a", 2.5, 20.5)], BEGIN_MS, END_MS) == [("a", BEGIN_MS + 20 * HOUR_MS)]
 
 
 def test_the_hour_with_the_most_broken_laws_wins() -> None:
-    """Among equals the first hour; the group with the most findings comes first, then by name."""
     findings = [
         broken("b", 3.1),
         broken("c", 7.5),
@@ -34,5 +33,4 @@ def test_the_hour_with_the_most_broken_laws_wins() -> None:
 
 
 def test_what_has_no_hour_of_the_day_has_no_assignment() -> None:
-    """A finding without records, or whose last one is of another day, says nothing of an hour."""
     assert broken_hours([broken("a"), broken("b", -1), broken("c", 24)], BEGIN_MS, END_MS) == []

@@ -14,8 +14,6 @@ from batonpass.audit.plan import ONE_PART, MissingDay, partitions_for, plan_day
 
 
 def test_a_day_is_found_by_bisection(planted_url: str) -> None:
-    """For every group, first and last are what a look at every record says, with holes and lost ends."""
-
     def rows(sql: str) -> Sequence[tuple[Any, ...]]:
         return rows_of(planted_url, sql)
 
@@ -32,8 +30,6 @@ def test_a_day_is_found_by_bisection(planted_url: str) -> None:
 
 
 def test_a_day_that_goes_on_ends_now(planted_url: str) -> None:
-    """What has not happened yet is not counted as time in which tasks were to be run."""
-
     def rows(sql: str) -> Sequence[tuple[Any, ...]]:
         return rows_of(planted_url, sql)
 
@@ -48,15 +44,12 @@ def test_a_day_that_goes_on_ends_now(planted_url: str) -> None:
 
 
 def test_small_days_are_not_cut() -> None:
-    """A small day is one part; a large one has parts of bounded size, and work for every core."""
     assert partitions_for(ONE_PART - 1, 8) == 1
     assert partitions_for(ONE_PART, 8) == 8
     assert 40 <= partitions_for(10_000_000, 2) <= 60
 
 
 def test_a_day_of_rest_is_one_to_audit_and_one_before_the_first_record_is_not(planted_url: str) -> None:
-    """The day after: no record of its own, and everything that was so when it began."""
-
     def rows(sql: str) -> Sequence[tuple[Any, ...]]:
         return rows_of(planted_url, sql)
 

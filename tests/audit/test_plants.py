@@ -62,7 +62,6 @@ def told(result: AuditResult, group: str) -> list[Finding]:
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_damage_is_found_where_it_is_and_nobody_else_is_accused(result: AuditResult, name: str) -> None:
-    """Once, by its law, with task and member where it has them; of another law only what the damage takes away."""
     plant = PLANTS[name]
     found = told(result, name)
     hits = [one for one in found if one.law == plant.law and plant.words in one.detail]
@@ -73,13 +72,12 @@ def test_damage_is_found_where_it_is_and_nobody_else_is_accused(result: AuditRes
 
 
 def test_others_have_their_verdict(result: AuditResult) -> None:
-    """A day that nobody touched is measured and found in order, whatever is beside it."""
     assert told(result, "untouched") == []
     assert {one.group for one in result.groups} >= {"untouched", *PLANTS} - {"head-at-nought", "head-gone"}
 
 
 def test_what_is_young_no_retention_took(url: str) -> None:
-    """A snapshot makes records needless; but none that are younger than any retention goes."""
+    """A snapshot makes records needless, but those that are younger than any retention must be there."""
     lost = []
     for days in (1, 30):
         plan = plan_day(

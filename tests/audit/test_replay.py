@@ -80,7 +80,6 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
     [(story, traced) for story in STORIES for traced in (True, False) if not traced or story is not fails_to_be_placed],
 )
 def test_a_story_is_made_again_to_the_same(story: Callable[[], Told], written: list[Written], *, traced: bool) -> None:
-    """Handovers, storms, drains, restarts, suspicions, lost commits: nobody is accused of any."""
     scene = story()
     again = made_again(scene.group.id, written, traced=traced)
     assert [one for one in again.findings if not one.detail.startswith("when the day ended")] == []
@@ -90,7 +89,6 @@ def test_a_story_is_made_again_to_the_same(story: Callable[[], Told], written: l
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("traced", [True, False])
 def test_whatever_happens_is_made_again_to_the_same(seed: int, *, traced: bool) -> None:
-    """Some hundred random things, several of them at one instant."""
     scene = played(seed)
     assert made_again(scene.group.id, scene.written, traced=traced).findings == []
 
@@ -129,7 +127,7 @@ def test_what_nothing_had_asked_for_a_probe_placed_also_where_no_trigger_is_name
 
 
 def test_what_follows_from_a_decision_that_comes_out_otherwise_is_not_found_again() -> None:
-    """A record that was altered has later decisions come out otherwise, too; it says which field, then and now."""
+    """A record that was altered has later decisions come out otherwise, too."""
     scene = played(0)
     place, record = next(
         (place, one)
@@ -155,7 +153,6 @@ def rows() -> GroupRows:
 
 
 def test_a_clean_day_is_decided_again_to_the_same(rows: GroupRows) -> None:
-    """Every traced decision is replayed, none differs, and no law is found broken."""
     again = replayed(rows)
     assert again.findings == []
     assert again.replayed == len(rows.tables["traces"]) > 50
@@ -170,7 +167,7 @@ def test_what_no_trace_tells_of_is_counted(rows: GroupRows) -> None:
 
 @pytest.mark.parametrize("fault", [Fault.TWO_OWNERS, Fault.COLD_PROMOTION])
 def test_what_no_core_decided_is_found(rows: GroupRows, fault: Fault) -> None:
-    """Of records that a defective coordinator wrote no trace tells; what it wrote beside them is as it would be."""
+    """A defective coordinator leaves no trace of such records; what it wrote beside them is as it would be."""
     again = replayed(plant(rows, [fault]))
     (one,) = [one for one in again.findings if one.law == "L10"]
     assert one.detail.startswith("there is no trace of the decision that made records")
@@ -178,14 +175,12 @@ def test_what_no_core_decided_is_found(rows: GroupRows, fault: Fault) -> None:
 
 
 def test_a_hole_ends_the_replay(rows: GroupRows) -> None:
-    """Beyond a missing record nothing can be followed, and that is said."""
     again = replayed(plant(rows, [Fault.SEQUENCE_HOLE]))
     assert again.replayed < len(rows.tables["traces"])
     assert [one.law for one in again.findings] == ["replay-incomplete"]
 
 
 def test_of_many_findings_the_first_of_each_law_are_kept_and_the_others_counted(rows: GroupRows) -> None:
-    """Here every line of the task histories is gone."""
     lines = len(rows.tables["assignment_events"])
     again = replayed(replace(rows, tables={**rows.tables, "assignment_events": []}))
     assert [one.law for one in again.findings] == ["L2"] * FINDINGS_PER_LAW

@@ -42,7 +42,6 @@ def opened(browser: Browser, path: Path, *, width: int = 1200, dark: bool = Fals
 
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False)])
 def test_every_plot_is_drawn(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:  # noqa: FBT001
-    """Each place has marks on it, nothing is complained of or fetched, and the page is no wider than the screen."""
     page, told = opened(browser, write_report(sample_result(), tmp_path / "day.html"), width=width, dark=dark)
     assert told == []
     marks = "Array.from(document.querySelectorAll('.plot'), p => p.querySelectorAll('.point').length)"
@@ -56,7 +55,6 @@ def test_every_plot_is_drawn(browser: Browser, tmp_path: Path, width: int, dark:
 
 
 def test_markup_of_users_stays_text(browser: Browser, tmp_path: Path) -> None:
-    """A name that would be a script, a picture or a template is shown as it was written, in plots too."""
     page, told = opened(browser, write_report(named_so(sample_result(), NASTY), tmp_path / "day.html"))
     assert told == []
     assert page.evaluate("window.hurt") is None

@@ -45,7 +45,6 @@ async def states(engine: AsyncEngine) -> list[str]:
 
 
 async def test_a_run_shows_while_it_is_under_way(engine: AsyncEngine, database_url: str) -> None:
-    """Whoever looks in the middle sees that it runs, since when and how it was started; and nothing that it found."""
     audits = PostgresAudits(engine)
     with begin(database_url) as run:
         day = await audits.day(DAY)
@@ -58,7 +57,6 @@ async def test_a_run_shows_while_it_is_under_way(engine: AsyncEngine, database_u
 
 
 async def test_a_run_that_raises_says_why_and_raises_on(engine: AsyncEngine, database_url: str) -> None:
-    """The reason is one line, without the password of the database; the caller hears of the error as it was."""
     secret = libpq_url(database_url).partition("//")[2].partition("@")[0].partition(":")[2]
 
     def fail(_run: Run) -> None:
@@ -75,7 +73,6 @@ async def test_a_run_that_raises_says_why_and_raises_on(engine: AsyncEngine, dat
 
 
 async def test_a_run_that_forgets_to_end_is_broken(engine: AsyncEngine, database_url: str) -> None:
-    """Without a verdict there is none, and somebody should know."""
     await asyncio.to_thread(during, database_url, lambda _run: None)
     assert await sql(engine, "select state || ': ' || detail from audit_runs") == [
         "broken: the audit ended without a result"
@@ -85,7 +82,6 @@ async def test_a_run_that_forgets_to_end_is_broken(engine: AsyncEngine, database
 async def test_a_verdict_is_written_whole_or_not_at_all(
     engine: AsyncEngine, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failure at its very last statement leaves no finding and no measure, and what an earlier run wrote stays."""
     await asyncio.to_thread(during, database_url, lambda run: run.finish(clean_result(), report=None))
     monkeypatch.setattr(runs, "_END", "update nowhere set x = $1")
     with pytest.raises(adbc.Error, match="nowhere"):
@@ -96,7 +92,6 @@ async def test_a_verdict_is_written_whole_or_not_at_all(
 
 
 async def test_of_two_runs_at_once_the_one_that_began_later_counts(engine: AsyncEngine, database_url: str) -> None:
-    """An older run that ends last puts nothing in the place of what the newer one found; old findings are forgotten."""
     audits = PostgresAudits(engine)
     with begin(database_url) as older:
         with begin(database_url) as newer:
@@ -113,7 +108,6 @@ async def test_of_two_runs_at_once_the_one_that_began_later_counts(engine: Async
 
 
 async def test_a_look_at_one_group_is_not_the_audit_of_the_day(engine: AsyncEngine, database_url: str) -> None:
-    """It writes nothing, so that the day keeps the verdict on all groups; so does an audit without a database."""
     for url, group in ((database_url, "orders"), (None, None)):
         with begin(url, group) as run:
             run.finish(sample_result(), report=None)
@@ -123,7 +117,6 @@ async def test_a_look_at_one_group_is_not_the_audit_of_the_day(engine: AsyncEngi
 
 
 async def test_anything_that_users_wrote_can_be_kept(engine: AsyncEngine, database_url: str) -> None:
-    """Zero bytes, halves of characters, quotes, numbers that are none: nothing of it breaks the audit."""
     nasty = 'it\'s \0 \ud83c "x" \\u0000 🏃'
     kept = 'it\'s \N{SYMBOL FOR NULL} ? "x" \\u0000 🏃'
     group = GroupDay(nasty, {"moves": math.nan, "records": 3, "x": math.inf}, {"failover": {"count": 1, nasty: 2.0}})
@@ -139,8 +132,6 @@ async def test_anything_that_users_wrote_can_be_kept(engine: AsyncEngine, databa
 
 
 def test_values_become_json_that_every_reader_takes() -> None:
-    """Numbers of other libraries are numbers, sets are lists, and what is neither is a text."""
-
     class OfALibrary:
         def item(self) -> float:
             return 2.5
@@ -151,12 +142,10 @@ def test_values_become_json_that_every_reader_takes() -> None:
 
 @pytest.mark.parametrize("said", ["postgres://u@h/d", "postgresql://u@h/d", "postgresql+asyncpg://u@h/d"])
 def test_any_spelling_of_a_url_will_do(said: str) -> None:
-    """The driver that a URL names is of no matter here."""
     assert libpq_url(said) == "postgresql://u@h/d"
 
 
 def test_a_reason_is_short_and_never_empty() -> None:
-    """An error without words has its name; a quoted password is masked however it is written."""
     assert reason_of(MemoryError(), None) == "MemoryError"
     assert reason_of(ConnectionRefusedError(111, "Connection refused"), None).startswith("Spark went away")
     assert reason_of(OSError("a p%40ss b p@ss"), "postgresql://u:p%40ss@h/d") == "OSError: a *** b ***"
@@ -191,7 +180,7 @@ def test_the_innermost_cause_is_the_reason(said: str, reason: str) -> None:
 
 
 def test_a_database_that_is_away_is_said_at_once() -> None:
-    """The audit does not begin to work for an hour to find then that it cannot say what it found."""
+    """The audit must not work for an hour to find then that it cannot write what it found."""
     entered = []
     with pytest.raises(adbc.Error, match="refused"), begin("postgresql://u:p@127.0.0.1:1/d"):
         entered.append(True)
@@ -228,7 +217,7 @@ def stopped(url: str, *signals: signal.Signals) -> dict[signal.Signals, int]:
 
 
 async def test_a_run_that_is_stopped_says_why(engine: AsyncEngine, database_url: str) -> None:
-    """SIGTERM, SIGHUP and Ctrl-C end the run as broken, with the reason; a kill cannot, and leaves it running."""
+    """A kill leaves no time to say anything: the run stands there as running."""
     signals = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL)
     codes = await asyncio.to_thread(stopped, database_url, *signals)
     assert codes[signal.SIGTERM] == 128 + signal.SIGTERM
@@ -248,7 +237,7 @@ async def test_a_run_that_is_stopped_says_why(engine: AsyncEngine, database_url:
 async def test_a_run_that_is_silent_is_read_as_broken(
     engine: AsyncEngine, database_url: str, minutes: int | None, state: AuditState
 ) -> None:
-    """Ten minutes without a word are the end; a program that never says anything is believed for a day."""
+    """Ten minutes without a beat are the end; a program that never beats is believed for a day."""
     audits = PostgresAudits(engine)
     with begin(database_url) as run:
         heard = "null" if minutes is None else f"clock_timestamp() - interval '{minutes} minutes'"
@@ -262,7 +251,6 @@ async def test_a_run_that_is_silent_is_read_as_broken(
 
 
 async def test_the_next_run_writes_down_which_ones_died(engine: AsyncEngine, database_url: str) -> None:
-    """Whatever day it is of, it is marked as broken in the words that it was read with, and the new run knows of it."""
     audits = PostgresAudits(engine)
     # Never left: a context that is dropped would end its run.
     died = begin(database_url)
@@ -282,8 +270,6 @@ async def test_the_next_run_writes_down_which_ones_died(engine: AsyncEngine, dat
 
 
 async def test_a_run_says_that_it_is_at_work(engine: AsyncEngine, database_url: str) -> None:
-    """A beat moves the time at which it was heard of last."""
-
     def work(run: Run) -> None:
         run.beat()
         run.finish(clean_result(), report=None)
@@ -293,7 +279,6 @@ async def test_a_run_says_that_it_is_at_work(engine: AsyncEngine, database_url: 
 
 
 def test_beats_come_until_the_end() -> None:
-    """They come by themselves while something else is done, and none comes behind the end."""
     beats: list[float] = []
     third = threading.Event()
 
@@ -320,7 +305,7 @@ def fail_under(number: signal.Signals) -> None:
 
 
 def test_signals_are_as_they_were_afterwards() -> None:
-    """Whoever runs an audit in a program of its own keeps its own ways; other threads hear no signals."""
+    """A program that runs an audit keeps its own handlers; other threads hear no signals."""
     before = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
     with pytest.raises(Stopped) as raised, stoppable():
         signal.raise_signal(signal.SIGTERM)

@@ -38,7 +38,7 @@ class Tracker:
 
 
 def test_a_jvm_that_died_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for Spark says that it went; what only looks on prints no traceback, and looks no more."""
+    """The caller says that Spark went; the thread that only looks on prints no traceback, and looks no more."""
     raised: list[threading.ExceptHookArgs] = []
     monkeypatch.setattr(threading, "excepthook", raised.append)
     tracker = Tracker(looks=2)
@@ -56,7 +56,6 @@ def test_a_jvm_that_died_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.needs("spark")
 def test_progress_is_told_while_parts_are_done(spark: SparkSession) -> None:
-    """How many parts are done is said when that has changed, and no more after the end."""
     from batonpass.audit.session import followed  # noqa: PLC0415 - needs Spark
 
     def slow(batches: Any) -> Any:

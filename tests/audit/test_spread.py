@@ -32,7 +32,6 @@ def come_to(tables: DayTables, slots: Slots) -> list[str]:
 
 
 def test_small_parts_short_of_memory_come_to_the_same(spark: SparkSession, planted_url: str) -> None:
-    """Cut into many parts, of which each goes on on disk, the day comes to what it does as one."""
     tables = DayTables(spark, planted_url, plan_day(partial(rows, planted_url), DAY))
     slots = slots_of(spark)
     at_once = come_to(tables, slots)
@@ -41,7 +40,7 @@ def test_small_parts_short_of_memory_come_to_the_same(spark: SparkSession, plant
 
 
 def test_each_part_has_its_share_of_the_machine(spark: SparkSession) -> None:
-    """Two parts at once have three fifths of the memory between them, or what Spark was told."""
+    """Two parts at once have three fifths of the memory between them, or what Spark was given."""
     assert spark.sparkContext.getConf().get(MEMORY, None) is None
     assert slots_of(spark) == (2, 2, "30%")
 
@@ -51,12 +50,10 @@ def test_each_part_has_its_share_of_the_machine(spark: SparkSession) -> None:
     [(500, 3, 1), (15_000, 1, 1), (25_000, 5, 2), (200_000, 5, 2), (200_001, 5, 4), (1_000_000, 5, 10), (10, 401, 4)],
 )
 def test_parts_are_work_for_all_cores_and_fit_into_memory(records: int, groups: int, parts: int) -> None:
-    """As many as two cores do at once, again and again; few records are not worth a second part."""
     assert part_count(records, groups, cores=2, most=100_000) == parts
 
 
 def test_groups_are_bundled_so_that_parts_take_about_as_long() -> None:
-    """Each group is in one bundle; none has more groups than one query names."""
     groups = [GroupPlan(f"g{size}", 0, True, 1, size, 0) for size in (10, 70, 60, 30, 200)]
     assert [[one.group for one in some] for some in bundles(groups, 2)] == [["g200"], ["g70", "g60", "g30", "g10"]]
     assert bundles(groups[:1], 2) == [groups[:1]]

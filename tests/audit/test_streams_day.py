@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.audit.replayed import replayed
+from tests.audit.replayed import replayed, rows_of_table
 from tests.audit.streams_day import BEGIN_MS, MINUTE_MS, REBALANCES, TASKS, lived_by_streams
 
 from batonpass.audit.day_scenario import Sampled
@@ -25,7 +25,7 @@ from batonpass.audit.plan import GroupPlan
 from batonpass.audit.spread import KINDS, part_results
 from batonpass.audit.whatif import INCOMPLETE, Facts, day_batch, recommendations, trial_batches
 from batonpass.codec.records import StoredRecord
-from batonpass.days.rows import EPOCH, GroupRows, rows_of_table
+from batonpass.days.rows import EPOCH, GroupRows
 
 END_MS = BEGIN_MS + 24 * 60 * MINUTE_MS
 
@@ -64,7 +64,6 @@ def _findings(rows: GroupRows) -> list[tuple[Finding, int]]:
 
 
 def test_every_decision_is_made_again_to_the_same(rows: GroupRows) -> None:
-    """Traces have the leader's reports; task histories, generations and the laws of each decision are in order too."""
     again = replayed(rows)
     assert again.findings == []
     assert again.replayed == len(rows.tables["traces"]) > REBALANCES
@@ -74,19 +73,18 @@ def test_every_decision_is_made_again_to_the_same(rows: GroupRows) -> None:
 
 
 def test_every_law_holds_by_the_records_alone(rows: GroupRows) -> None:
-    """Kafka's own assignments, processes that crash, and moves in two rebalances break nothing that the log shows."""
+    """The day has Kafka's own assignments, processes that crash, and moves in two rebalances."""
     assert _findings(rows) == []
 
 
 def test_a_copy_that_fell_behind_between_two_rebalances_is_for_the_replay_to_judge() -> None:
-    """Nothing follows the next owner's copy meanwhile. By the traces, it was caught up when it was chosen."""
+    """Nothing follows the next owner's copy meanwhile; by the traces it was caught up when it was chosen."""
     rows = lived_by_streams("g", 100)
     assert _findings(rows) == []
     assert replayed(rows).findings == []
 
 
 def test_the_day_is_measured(rows: GroupRows) -> None:
-    """Gaps, warmups, moves and balance come from the records, as of any group."""
     found = _results(rows)
     (day,) = [one["day"] for one in found if one["day"] is not None]
     assert day["records"] == rows.version
@@ -98,7 +96,6 @@ def test_the_day_is_measured(rows: GroupRows) -> None:
 
 
 def test_the_what_if_says_that_it_does_not_simulate_it(rows: GroupRows) -> None:
-    """There is no recommendation, and a notice with the reason."""
     records = [
         (one["seq"], _ms(one["at"]), one["coordinator_epoch"], StoredRecord(one["kind"], one["version"], payload))
         for one in rows_of_table(rows, "record_log")

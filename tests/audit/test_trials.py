@@ -30,11 +30,10 @@ def trial(downtime_ms: int, moves: int = 10, size: int = 1_000, **changed: Value
 
 def lived_day(downtime_ms: int, moves: int = 10, *gaps: str) -> DayScenario:
     """Return a day that was down for so long."""
-    return DayScenario(SCENARIO, Counted(downtime_ms, moves, 0, 0, 0, 0), gaps)
+    return DayScenario(SCENARIO, Counted(downtime_ms, moves, 0, 0, 0), gaps)
 
 
 def test_the_present_settings_come_first() -> None:
-    """The grid begins with what the day had, has each set once, and nothing that a group would refuse."""
     tried = grid(SCENARIO)
     assert tried[0] == NOW
     assert set(NOW) == set(TUNED)
@@ -46,7 +45,6 @@ def test_the_present_settings_come_first() -> None:
 
 
 def test_the_grid_respects_the_group() -> None:
-    """There are no more standbys than members to hold them, and a share of warmups is counted out."""
     two = replace(SCENARIO, present=("a", "b"), config={"max_warmup_replicas": "10%", "num_standby_replicas": 1})
     tried = grid(two)
     assert {one["num_standby_replicas"] for one in tried} == {0, 1}
@@ -54,7 +52,6 @@ def test_the_grid_respects_the_group() -> None:
 
 
 def test_the_least_downtime_wins() -> None:
-    """Of changes that cost nothing for good, the one that is down least is recommended."""
     best = trial(10_000, acceptable_recovery_lag=1_000)
     assert choose([trial(60_000), best, trial(50_000, max_warmup_replicas=4)]) == best
 
@@ -68,7 +65,7 @@ def test_a_little_better_is_not_enough() -> None:
 
 
 def test_a_standby_has_to_earn_its_keep() -> None:
-    """A further copy of all state is recommended where it leaves less than half of the downtime, and not before."""
+    """A further copy of all state has to leave less than half of the downtime."""
     now = trial(60_000)
     some, much = trial(40_000, num_standby_replicas=2), trial(20_000, num_standby_replicas=2)
     assert choose([now, some]) is now
@@ -78,7 +75,6 @@ def test_a_standby_has_to_earn_its_keep() -> None:
 
 
 def test_less_work_for_the_same_downtime() -> None:
-    """Where nothing is down for less, what restores or moves markedly less is recommended."""
     now = trial(60_000, 10, 1_000)
     lazy = trial(60_000, 10, 500, rejoin_grace_ms=900_000)
     assert choose([now, lazy]) is lazy
@@ -87,7 +83,6 @@ def test_less_work_for_the_same_downtime() -> None:
 
 
 def test_among_equals_the_smallest_change_wins() -> None:
-    """Settings that come to the same are told apart by how many of them change, in any order of trials."""
     now = trial(60_000)
     one = trial(10_000, max_warmup_replicas=4)
     two = trial(10_000, max_warmup_replicas=4, rejoin_grace_ms=900_000)
@@ -96,7 +91,6 @@ def test_among_equals_the_smallest_change_wins() -> None:
 
 
 def test_a_close_simulation_is_called_so() -> None:
-    """Simulated and lived figures stand side by side, and how far they agree is said in words."""
     trials = [trial(60_000), trial(10_000, acceptable_recovery_lag=1_000)]
     close = recommendation("g", lived_day(66_000), trials)
     assert "1 min of downtime and 10 moves; the real day had 1 min 6 s and 10" in close.confidence
@@ -108,7 +102,7 @@ def test_a_close_simulation_is_called_so() -> None:
 
 
 def test_sooner_is_better_where_it_costs_no_downtime() -> None:
-    """A quarter and a minute less of tasks elsewhere than where they belong is worth a change, but not at a price."""
+    """A quarter and a minute less of tasks elsewhere than where they belong is worth a change."""
     now = replace(trial(60_000), waiting_ms=600_000)
     soon = replace(trial(60_500, max_warmup_replicas=4), waiting_ms=300_000)
     assert choose([now, soon]) is soon
@@ -119,7 +113,7 @@ def test_sooner_is_better_where_it_costs_no_downtime() -> None:
 
 
 def test_what_a_standby_cannot_change_is_not_held_against_it() -> None:
-    """How long the dead are waited for is the same with a standby; the rest of the downtime is what it is to halve."""
+    """The dead are waited for as long with a standby; the rest of the downtime is what it has to halve."""
     now = replace(trial(100_000), silence_ms=60_000)
     bought = replace(trial(75_000, num_standby_replicas=2), silence_ms=60_000)
     assert choose([now, bought]) is bought
@@ -150,7 +144,7 @@ def test_where_the_simulation_does_not_follow_it_is_said_in_what_and_why() -> No
 
 
 def test_what_the_recommendation_rests_on_says_how_sure_it_is() -> None:
-    """Where tasks are to be where they belong sooner, it matters how long they were elsewhere in truth; else not."""
+    """How long tasks were elsewhere in truth matters only where they are to be where they belong sooner."""
     now = replace(trial(60_000), waiting_ms=600_000)
     soon = replace(trial(60_000, max_warmup_replicas=4), waiting_ms=300_000)
     told = recommendation("g", lived_day(60_000), [now, soon]).confidence
@@ -162,7 +156,6 @@ def test_what_the_recommendation_rests_on_says_how_sure_it_is() -> None:
 
 
 def test_settings_far_off_are_tried_against_the_defaults() -> None:
-    """Whatever a setting is, its default is tried, alone and with all others."""
     far = {"acceptable_recovery_lag": 10**9, "max_warmup_replicas": 64, "rejoin_grace_ms": 0}
     tried = grid(replace(SCENARIO, config=far))
     now = tried[0]
@@ -176,7 +169,6 @@ def test_settings_far_off_are_tried_against_the_defaults() -> None:
 
 
 def test_a_recommendation_shows_everything_that_was_tried() -> None:
-    """Present, recommended and the whole grid are there; refused settings are not, and more copies are priced."""
     trials = [trial(60_000), trial(1_000, num_standby_replicas=2), replace(trial(0), refused="no")]
     found = recommendation("g", lived_day(60_000), trials)
     assert (found.present.downtime_ms, found.recommended.downtime_ms) == (60_000.0, 1_000.0)
@@ -189,8 +181,6 @@ def test_a_recommendation_shows_everything_that_was_tried() -> None:
 
 
 def test_rows_come_back_in_any_order() -> None:
-    """What executors found is put together by group and place; a group whose own day failed is named."""
-
     def row(group: str, place: int, one: Trial) -> tuple[str, int, str, str]:
         kept = msgspec.json.encode(lived_day(60_000)).decode() if place == 0 else ""
         return group, place, msgspec.json.encode(one).decode(), kept
@@ -208,7 +198,6 @@ def test_rows_come_back_in_any_order() -> None:
 
 
 def test_the_worst_groups_are_tried() -> None:
-    """Of many groups those with the most downtime are, and none that would hold up the others."""
     groups = [GroupDay(str(place), {"downtime_ms": place, "moves": 1, "records": 10}) for place in range(5)]
     groups.append(GroupDay("huge", {"downtime_ms": 99, "moves": 1, "records": 10_000_000}))
     groups.append(GroupDay("unknown", {"downtime_ms": None, "moves": None, "records": None}))

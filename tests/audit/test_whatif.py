@@ -55,7 +55,6 @@ def told(found: Facts) -> list[dict[str, Any]]:
 
 
 def test_a_day_is_told_once_for_each_set_of_settings(rows: GroupRows) -> None:
-    """It comes with its whole grid, the present settings first."""
     found = told(facts(rows))
     day = msgspec.json.decode(found[0]["day"], type=DayScenario)
     assert {row["group_id"] for row in found} == {"small"}
@@ -64,7 +63,6 @@ def test_a_day_is_told_once_for_each_set_of_settings(rows: GroupRows) -> None:
 
 
 def test_a_day_may_begin_with_a_snapshot(rows: GroupRows) -> None:
-    """Told from a snapshot before midnight, the day is the same."""
     log = rows.tables["record_log"]
     before = [row for row in log if row[3].timestamp() * 1_000 < BEGIN_MS]
     group = evolve(
@@ -75,7 +73,6 @@ def test_a_day_may_begin_with_a_snapshot(rows: GroupRows) -> None:
 
 
 def test_a_day_with_a_hole_is_not_told(rows: GroupRows) -> None:
-    """What is not known whole is not played, but named: a missing or unreadable record, or an unreadable snapshot."""
     whole = facts(rows)
     records = list(whole.records)
     strange = (*records[50][:3], records[50][3]._replace(payload=b"{"))
@@ -92,7 +89,6 @@ def test_a_day_with_a_hole_is_not_told(rows: GroupRows) -> None:
 
 
 def test_a_trial_carries_the_story_once(rows: GroupRows) -> None:
-    """The row of the present settings has the day, without its steps; what it came to is what a play comes to."""
     first, second = told(facts(rows))[:2]
     (one,) = (batch.to_pylist()[0] for batch in trial_batches([pa.RecordBatch.from_pylist([first], schema=DAYS)]))
     assert set(one) == set(TRIALS.names)
@@ -109,7 +105,6 @@ def test_a_trial_carries_the_story_once(rows: GroupRows) -> None:
 async def test_a_day_in_a_database_is_tried(
     spark: SparkSession, rows: GroupRows, engine: AsyncEngine, database_url: str
 ) -> None:
-    """The whole way: each setting of the grid is played, and the figures of the day stand beside the simulated ones."""
     await make_days(engine, [DAY])
     await write(engine, rows)
     plan = plan_day(partial(database.rows, database_url), DAY)

@@ -85,7 +85,6 @@ def advised(bad: Bad) -> Recommendation:
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_setting_is_found(name: str) -> None:
-    """What is recommended is better by its own figures, and says what is expected of both, and how sure that is."""
     bad = BAD[name]
     found = advised(bad)
     changed = {

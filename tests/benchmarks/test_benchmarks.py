@@ -57,14 +57,13 @@ def test_every_operation_decides_what_its_name_says(weights: tuple[float, ...]) 
 
 
 def test_what_is_timed_keeps_the_laws() -> None:
-    """Every decision that is timed passes the check that it would pass before it is appended."""
     for decisions in inputs_of(prepare(SMALL)).values():
         for moment, item in decisions:
             held_to_the_laws(moment, item, moment.decide(item))
 
 
 def test_one_step_places_what_the_whole_decision_places() -> None:
-    """The step that is compared with an assignor comes to the target, and gives the reasons, of the whole decision."""
+    """The step is what is compared with an assignor."""
     empty = prepare(SMALL).empty
     work, decision = one_step(empty), empty.decide(Tick())
     targets = {task_id: task.target for task_id, task in work.group.tasks.items()}
@@ -73,14 +72,13 @@ def test_one_step_places_what_the_whole_decision_places() -> None:
 
 
 def test_the_group_at_rest_runs_everything() -> None:
-    """Before a join, a leave or a quiet heartbeat, every task runs where it belongs."""
     at_rest = prepare(SMALL).at_rest.group
     assert {task.state for task in at_rest.tasks.values()} == {ActiveState.RUNNING}
     assert not at_rest.unsettled
 
 
 def test_the_quiet_heartbeat_is_quiet() -> None:
-    """It is timed over more heartbeats than members, and none of them may change the group."""
+    """It is timed over more heartbeats than members."""
     assert min(time_quiet_heartbeats(prepare(SMALL).at_rest, 10)) > 0
 
 
@@ -98,7 +96,7 @@ def test_one_handover_is_timed_from_the_caught_up_heartbeat_on() -> None:
 
 
 def test_the_yardstick_rests_where_ours_does() -> None:
-    """The model's re-run at rest needs no look either: both are timed on groups with nothing to do."""
+    """Both are timed on groups with nothing to do."""
     found = yardstick(SMALL)
     again = found.operations()["re-run"]()
     assert not again.probing_needed
@@ -108,7 +106,6 @@ def test_the_yardstick_rests_where_ours_does() -> None:
 
 
 def test_a_bar_that_is_missed_says_so() -> None:
-    """A sum that is not as many times faster as it has to be is printed as missed, one that is as held."""
     timed = dict.fromkeys(OPERATIONS, Timed(1.0, 20.0, 0.5))
     model = dict.fromkeys(OPERATIONS, 15.0)
     bars = bars_of("equal weights", Measured(WITH_A_BAR, timed, model, None))
@@ -118,7 +115,7 @@ def test_a_bar_that_is_missed_says_so() -> None:
 
 
 def test_the_largest_group_is_held_against_one_of_a_tenth() -> None:
-    """Its cost may grow a little faster than its size; without both there is nothing to say."""
+    """Its cost may grow a little faster than its size."""
     small, large = TEN_TIMES
 
     def timed(step: float, whole: float) -> dict[str, Timed]:
@@ -129,8 +126,7 @@ def test_the_largest_group_is_held_against_one_of_a_tenth() -> None:
     assert growth_bars("equal weights", {small: both[small]}) == []
 
 
-def test_growth_is_seen() -> None:
-    """A quiet heartbeat that triples from the smallest to the largest group misses its bar, and a slow handover."""
+def test_a_quiet_heartbeat_that_triples_and_a_slow_handover_miss_their_bars() -> None:
     small = dict.fromkeys(ROWS, 0.1)
     grown = {**small, QUIET: 0.3}
     assert [bar.holds for bar in size_bars({Shape(1, 1, 0): small, Shape(9, 9, 0): grown})] == [False, True]
@@ -139,7 +135,6 @@ def test_growth_is_seen() -> None:
 
 
 def test_every_table_has_its_rows() -> None:
-    """One run of everything at a small size fills every table."""
     measured = measure(SMALL, EQUAL_WEIGHTS, 1)
     assert [line.split()[0] for line in shape_lines("equal weights", measured)[2:]] == [*OPERATIONS, "sum"]
     assert len(size_lines({SMALL: time_sizes(SMALL, beats=8)})) == len(ROWS) + 2

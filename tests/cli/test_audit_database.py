@@ -27,14 +27,12 @@ def started(folder: Path, url: str) -> Running:
 
 
 def test_the_running_up_is_found(here: list[Running], tmp_path: Path) -> None:
-    """With one `up` running and nothing named, its database is audited; what is named comes first."""
     here.append(started(tmp_path / "one", "postgresql://here/one"))
     assert audit._url(None) == "postgresql://here/one"
     assert audit._url("postgresql://named/two") == "postgresql://named/two"
 
 
-def test_nothing_is_guessed_between_two(here: list[Running], tmp_path: Path) -> None:
-    """With none or with two of them, the caller is told to name a database."""
+def test_without_exactly_one_running_up_a_database_has_to_be_named(here: list[Running], tmp_path: Path) -> None:
     for number in range(3):
         if number != 1:
             with pytest.raises(Failure, match="no database is named") as caught:

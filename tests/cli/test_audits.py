@@ -13,7 +13,6 @@ SHOWN = HISTORY_EXAMPLES["audit_get"]
 
 
 def test_days_are_listed(server: Canned) -> None:
-    """Each day with the state of its last run, the verdict that counts, and its findings; as JSON, as it came."""
     server.on("GET", "/v1/audits", (200, LISTED))
     found = server.run("audits", "--limit", "3")
     assert found.exit_code == 0
@@ -23,14 +22,12 @@ def test_days_are_listed(server: Canned) -> None:
 
 
 def test_before_the_first_audit_it_says_how_to_audit(server: Canned) -> None:
-    """An empty list is no error."""
     server.on("GET", "/v1/audits", (200, {"audits": [], "next": None}))
     found = server.run("audits")
     assert (found.exit_code, "batonpass audit --day" in found.stdout) == (0, True)
 
 
 def test_a_day_is_shown_whole(server: Canned) -> None:
-    """How it stands, each finding with the records that prove it, the measures, and the advice with what it brings."""
     better = {"settings": {"max_warmup_replicas": 4}, "downtime_ms": 600.0, "moves": 7, "bytes": 90}
     present = {"settings": {"max_warmup_replicas": 2}, "downtime_ms": 1_200.0, "moves": 6, "bytes": 80}
     advice = {"group": "orders", "present": present, "recommended": better, "confidence": "Sure.", "grid": []}
@@ -51,7 +48,7 @@ def test_a_day_is_shown_whole(server: Canned) -> None:
 
 
 def test_a_run_that_broke_says_so(server: Canned) -> None:
-    """Why it broke, that there is no verdict, and advice to change nothing is advice too."""
+    """Advice to change nothing is advice too."""
     nothing: dict[str, Any] = {
         "measures": {},
         "findings": [],
@@ -70,7 +67,6 @@ def test_a_run_that_broke_says_so(server: Canned) -> None:
 
 
 def test_a_day_that_was_not_audited_is_not_there(server: Canned) -> None:
-    """Exit code 5, and the coordinator's own words on how to audit it."""
     problem = {
         "type": "not-found",
         "detail": "day 2026-02-27 was never audited; `batonpass audit --day 2026-02-27` does",

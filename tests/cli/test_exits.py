@@ -41,7 +41,6 @@ REFUSED, BAD_INPUT, UNREACHABLE, NOT_ALLOWED, NOT_THERE = 1, 2, 3, 4, 5
     ],
 )
 def test_each_problem_has_its_code_and_its_remedy(server: Canned, status: int, kind: str, code: int, todo: str) -> None:
-    """The coordinator's own words, a hint where there is one, nothing on standard output, and no traceback."""
     wait = {"retry_after_ms": 1_500} if status == 429 else {}
     server.on("DELETE", "/v1/groups/orders", (status, {"type": kind, "detail": "it is so", "action": "fix", **wait}))
     found = server.run("groups", "delete", "orders")
@@ -55,7 +54,6 @@ def test_each_problem_has_its_code_and_its_remedy(server: Canned, status: int, k
 
 
 def test_every_fault_of_a_bad_request_is_named(server: Canned) -> None:
-    """Path and reason of each, a line each."""
     faults = [{"path": "config.colour", "reason": "no such setting"}, {"path": "topology", "reason": "is needed"}]
     server.on("PUT", "/v1/groups/orders", (422, {"type": "invalid-config", "detail": "2 faults", "errors": faults}))
     found = server.run("groups", "declare", "orders", "-", stdin="{}")
@@ -64,8 +62,7 @@ def test_every_fault_of_a_bad_request_is_named(server: Canned) -> None:
     assert "topology: is needed\n" in found.stderr
 
 
-def test_nobody_there_is_told_from_a_refusal() -> None:
-    """A port where nobody listens: exit code 3, the URL, and how to start one."""
+def test_a_port_without_a_listener_is_told_from_a_refusal() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     found = CliRunner().invoke(app, ["groups", "--url", url])
     assert found.exit_code == UNREACHABLE
@@ -75,7 +72,6 @@ def test_nobody_there_is_told_from_a_refusal() -> None:
 
 @pytest.mark.parametrize("url", ["orders", "ftp://somewhere", "http://", "http://x:port"])
 def test_what_is_no_url_is_bad_input(url: str) -> None:
-    """It is said before anything is asked."""
     found = CliRunner().invoke(app, ["groups", "--url", url])
     assert found.exit_code == BAD_INPUT
     assert "is not the URL of a coordinator" in found.stderr
@@ -84,10 +80,10 @@ def test_what_is_no_url_is_bad_input(url: str) -> None:
 @pytest.mark.parametrize(
     ("status", "content"), [(200, b"<html>"), (502, b"Bad gateway"), (404, b"{}"), (500, b"[1]"), (403, b"no")]
 )
-def test_somebody_else_who_answers_is_told_from_a_coordinator(
+def test_whatever_else_answers_is_told_from_a_coordinator(
     server: Canned, status: int, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A proxy's page, or another program on the port: exit code 3, and where to look."""
+    """A proxy's page, or another program on the port."""
     monkeypatch.setattr(client, "PATIENCE_S", 1.0)
     server.on("GET", "/v1/groups/orders", (status, content))
     found = server.run("groups", "show", "orders")
@@ -96,8 +92,7 @@ def test_somebody_else_who_answers_is_told_from_a_coordinator(
     assert "URL" in found.stderr
 
 
-def test_the_token_goes_along(server: Canned) -> None:
-    """From the environment or the option, which comes first."""
+def test_the_token_of_the_option_goes_before_that_of_the_environment(server: Canned) -> None:
     server.on("GET", "/v1/groups", (200, {"groups": [], "next": None}))
     assert server.run("groups", token="secret-1").exit_code == 0  # noqa: S106
     assert server.run("groups", "--token", "secret-2", token="secret-1").exit_code == 0  # noqa: S106
@@ -107,28 +102,28 @@ def test_the_token_goes_along(server: Canned) -> None:
 
 
 def test_names_are_quoted_in_paths(server: Canned) -> None:
-    """What a name holds cannot become part of the path."""
+    """What a name holds must not become part of the path."""
     server.on("GET", "/v1/groups/a%2Fb%3Fc", (404, {"type": "unknown-group", "detail": "unknown group"}))
     assert server.run("groups", "show", "a/b?c").exit_code == NOT_THERE
     assert server.asked[0].path == "/v1/groups/a%2Fb%3Fc"
 
 
 def test_options_before_a_subcommand_are_not_lost_in_silence(server: Canned) -> None:
-    """`groups --json list` would print a table; it is refused with the right order."""
+    """`groups --json list` would print a table."""
     found = server.run("groups", "--json", "list")
     assert found.exit_code == BAD_INPUT
     assert "groups list" in found.stderr
 
 
-def test_a_proxy_is_for_others(server: Canned, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs on this machine is reached without the proxy that the environment names."""
+def test_this_machine_is_reached_without_the_proxy_of_the_environment(
+    server: Canned, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     server.on("GET", "/v1/groups", (200, {"groups": [], "next": None}))
     assert server.run("groups").exit_code == 0
 
 
 def test_certificates_are_checked_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An authority that is not known is refused; named by its file it is believed, and a certificate goes along."""
     monkeypatch.setattr(client, "PATIENCE_S", 1.0)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -153,8 +148,7 @@ STEERS = "\x1b]0;PWNED\x07\x1b[31m\x9b2J\u202eadmin\nforged"
 SEEN = "\u241b]0;PWNED\u2407\u241b[31m\ufffd2J\ufffdadmin\u240aforged"
 
 
-def test_what_would_steer_a_terminal_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """Control characters of workers are seen, in sentences, tables, events, failures; styles stay in place."""
+def test_what_would_steer_a_terminal_is_shown_as_visible_characters(capsys: pytest.CaptureFixture[str]) -> None:
     context = ClientContext(cast("CoordinatorClient", None), as_json=False)
     context.say(STEERS)
     context.note("note", STEERS)

@@ -20,7 +20,7 @@ EXPLAINED: dict[str, Any] = {"sentences": ["4 copies warm up."], "members": [], 
     ],
 )
 def test_more_slots_than_there_are_is_explained(server: Canned, used: int, words: str) -> None:
-    """Nobody reads that four of two are taken."""
+    """No sentence says that four of two are taken."""
     budgets = {"warmups": {"used": used, "limit": 2}, "drain_warmups": {"used": 0, "limit": 4}}
     server.on("GET", "/v1/groups/orders/explain", (200, EXPLAINED | {"budgets": budgets}))
     server.on("GET", "/v1/groups/orders/members", (200, {"members": MEMBERS, "next": None}))
@@ -29,7 +29,6 @@ def test_more_slots_than_there_are_is_explained(server: Canned, used: int, words
 
 
 def test_members_that_went_keep_their_names(server: Canned) -> None:
-    """What is told of a member names it as people do, also after it has gone."""
     gone = "0c9d4f2e-1111-4222-8333-abcdefabcdef"
     told = {"type": "member-gone", "member": gone, "body": {"cause": "expired", "instance_id": "orders-9"}}
     budgets = {slots: {"used": 0, "limit": 2} for slots in ("warmups", "drain_warmups")}

@@ -31,7 +31,7 @@ sys.stdin.read()
 
 
 def test_an_empty_name_is_no_folder() -> None:
-    """It would mean the present folder, which nobody meant; any other name is taken as it is."""
+    """It would mean the present folder."""
     with pytest.raises(typer.BadParameter, match="names no folder"):
         folder_named(" ")
     assert folder_named("a b") == Path("a b")
@@ -63,7 +63,6 @@ def take(path: Path) -> None:
 
 
 def test_a_folder_is_made_and_kept(tmp_path: Path) -> None:
-    """It is made with what is above it, taken again after a release, and its token stays the same."""
     folder = UpFolder(tmp_path / "with spaces" / "below")
     folder.hold()
     assert folder.token(lambda: "made-once") == "made-once"
@@ -78,7 +77,7 @@ def test_a_folder_is_made_and_kept(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
-    """Some of them are named, and nothing is written; what a file system makes by itself does not count."""
+    """What a file system makes by itself does not count."""
     for name in ("photo.jpg", "thesis.tex"):
         (tmp_path / name).touch()
     with pytest.raises(Failure, match=r"holds other files \(photo\.jpg, thesis\.tex\)") as refused:
@@ -95,14 +94,12 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     [("{", "is damaged"), ("[]", "is damaged"), ('{"format": 2, "batonpass": "9.0"}', r"newer Batonpass \(9\.0\)")],
 )
 def test_a_folder_of_another_version_is_left_alone(tmp_path: Path, written: str, words: str) -> None:
-    """A mark that cannot be read, or of a later form, is refused."""
     (tmp_path / "batonpass.json").write_text(written)
     with pytest.raises(Failure, match=words):
         UpFolder(tmp_path).hold()
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
-    """Where there can be no folder, the system's own words say why."""
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / ("x" * 300)):
         with pytest.raises(Failure, match=r"cannot use .* for the data: (Not a directory|File name too long)"):
@@ -110,7 +107,6 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
 
 
 def test_two_do_not_share_a_folder(tmp_path: Path) -> None:
-    """The second is told which process has it and where that listens; when that dies, the folder is free."""
     with Elsewhere(tmp_path, "http://127.0.0.1:1234") as other:
         with pytest.raises(Failure, match=rf"process {other.process.pid}, which listens on http://127\.0\.0\.1:1234"):
             UpFolder(tmp_path).hold()
@@ -120,7 +116,7 @@ def test_two_do_not_share_a_folder(tmp_path: Path) -> None:
 
 
 def test_commands_find_the_one_that_runs(tmp_path: Path) -> None:
-    """Its URL and its token, wherever its folder is; a pointer to a dead one is passed over."""
+    """A pointer to a dead one is passed over."""
     assert find(None, None, None) == (DEFAULT_URL, None)
     with Elsewhere(tmp_path / "a", "http://127.0.0.1:1234"):
         token = (tmp_path / "a" / "token").read_text().strip()
@@ -131,15 +127,13 @@ def test_commands_find_the_one_that_runs(tmp_path: Path) -> None:
     assert find(None, None, None) == (DEFAULT_URL, None)
 
 
-def test_the_token_is_shown_to_nobody_else(tmp_path: Path) -> None:
-    """A coordinator under another URL does not get the token of the one that runs here."""
+def test_a_coordinator_under_another_url_does_not_get_the_token(tmp_path: Path) -> None:
     with Elsewhere(tmp_path, "http://127.0.0.1:1234"):
         assert find("http://elsewhere:8420", None, None) == ("http://elsewhere:8420", None)
         assert find("http://elsewhere:8420", None, tmp_path) == ("http://elsewhere:8420", None)
 
 
 def test_of_several_one_must_be_chosen(tmp_path: Path) -> None:
-    """Commands do not guess which coordinator is meant."""
     with Elsewhere(tmp_path / "a", "http://127.0.0.1:1"), Elsewhere(tmp_path / "b", "http://127.0.0.1:2"):
         with pytest.raises(
             Failure, match=r"several coordinators run on this machine: http://127\.0\.0\.1:1"
@@ -151,7 +145,6 @@ def test_of_several_one_must_be_chosen(tmp_path: Path) -> None:
 
 
 def test_a_folder_where_nothing_runs_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Named by option or environment, it must have a running `up`."""
     monkeypatch.setenv("BATONPASS_DATA", str(tmp_path))
     with pytest.raises(Failure, match="no `batonpass up` runs on") as refused:
         find(None, None, None)
@@ -159,7 +152,7 @@ def test_a_folder_where_nothing_runs_is_said_to_be_one(tmp_path: Path, monkeypat
 
 
 def test_the_default_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below the user's data; for root where the database, that does not run as root, can reach it."""
+    """Below the user's data; for root where the database, which does not run as root, can reach it."""
     assert default_folder() == Path(os.environ["XDG_DATA_HOME"]) / "batonpass"
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     assert default_folder() == Path.home() / ".local" / "share" / "batonpass"
@@ -168,6 +161,5 @@ def test_the_default_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_mark_says_whose_the_folder_is(tmp_path: Path) -> None:
-    """It carries the version that made it, and the form of the folder."""
     take(tmp_path / "new")
     assert json.loads((tmp_path / "new" / "batonpass.json").read_text())["format"] == 1

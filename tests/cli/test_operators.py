@@ -118,7 +118,6 @@ def _members(server: Canned) -> None:
     ],
 )
 def test_each_order_is_one_call(server: Canned, words: list[str], call: str, query: dict[str, str], body: Any) -> None:
-    """The right method, path, query and body; a sentence for people, an object for scripts."""
     method, path = call.split(" ")
     server.on(method, f"/v1/groups/orders{path}", NO_CONTENT)
     for as_json in (False, True):
@@ -132,7 +131,6 @@ def test_each_order_is_one_call(server: Canned, words: list[str], call: str, que
 
 
 def test_a_pause_may_end_by_itself(server: Canned) -> None:
-    """`--for 30m` names the instant half an hour from now."""
     server.on("POST", "/v1/groups/orders/pause", NO_CONTENT)
     assert server.run("pause", "orders", "--for", "30m").exit_code == 0
     end = datetime.fromisoformat(server.asked[0].body["expires_at"])
@@ -144,7 +142,6 @@ def test_a_pause_may_end_by_itself(server: Canned) -> None:
     [("orders-9", 5, "Its members are 0b33-m3, orders-1, orders-2"), ("0a", 2, "may mean any of 0a11-m1, 0a22-m2")],
 )
 def test_a_member_that_is_not_clear_is_refused(server: Canned, name: str, code: int, words: str) -> None:
-    """A name that fits nobody, or several, changes nothing."""
     found = server.run("evict", "orders", name)
     assert found.exit_code == code
     assert words in found.stderr
@@ -156,7 +153,6 @@ def test_a_member_that_is_not_clear_is_refused(server: Canned, name: str, code: 
 
 
 def test_members_are_listed_and_shown(server: Canned) -> None:
-    """All pages, with counts by role; one member with its tasks, tokens, lags and rates."""
     listed = server.run("members", "orders").stdout
     for word in ("orders-1", "orders-2", M3, "stable, draining", "zone=a", "12.3 kB of 50.0 kB"):
         assert word in listed
@@ -174,7 +170,6 @@ def test_members_are_listed_and_shown(server: Canned) -> None:
 
 
 def test_groups_are_listed_and_shown(server: Canned) -> None:
-    """The list has a row a group; one group says what is held back, what to expect, and how it is declared."""
     server.on("GET", "/v1/groups", (200, {"groups": [group()], "next": None}))
     for words in (["groups"], ["groups", "list"]):
         assert "balancing" in server.run(*words).stdout
@@ -199,13 +194,11 @@ def test_groups_are_listed_and_shown(server: Canned) -> None:
 
 
 def test_names_in_brackets_are_shown_as_they_stand(server: Canned) -> None:
-    """What looks like markup is a name."""
     server.on("GET", "/v1/groups", (200, {"groups": [group(group="[red]orders[/red]")], "next": None}))
     assert "[red]orders[/red]" in server.run("groups").stdout
 
 
 def test_a_group_is_declared_from_a_file(server: Canned, tmp_path: Path) -> None:
-    """JSON or TOML, or JSON from standard input."""
     server.on("PUT", "/v1/groups/orders", (201, group()))
     (tmp_path / "g.json").write_text('{"config": {"max_warmup_replicas": 2}}')
     (tmp_path / "g.toml").write_text("[config]\nmax_warmup_replicas = 2\n")
@@ -226,7 +219,7 @@ def test_a_group_is_declared_from_a_file(server: Canned, tmp_path: Path) -> None
 
 
 def test_a_group_that_exists_is_changed_under_its_etag(server: Canned) -> None:
-    """The first answer asks for the ETag; with it the change is made, unless only creation was asked for."""
+    """The first answer asks for the ETag; only then is the group read and changed."""
     required = (428, {"type": "precondition-required", "detail": "send If-Match"})
     server.on("PUT", "/v1/groups/orders", required, (200, group()))
     server.on("GET", "/v1/groups/orders", (200, group()))
@@ -250,7 +243,6 @@ def test_a_group_that_exists_is_changed_under_its_etag(server: Canned) -> None:
 def test_a_bad_file_is_said_to_be_one(
     server: Canned, tmp_path: Path, name: str, written: str | None, words: str
 ) -> None:
-    """Exit code 2, and nothing is asked of the coordinator."""
     if written is not None:
         (tmp_path / name).write_text(written)
     found = server.run("groups", "declare", "orders", str(tmp_path / name))
@@ -272,7 +264,6 @@ def progress(*remaining: str) -> tuple[int, Any]:
 
 
 def test_a_drain_is_ordered_and_need_not_be_waited_for(server: Canned) -> None:
-    """Exit code 0 with what is left and what blocks it."""
     server.on("POST", f"/v1/groups/orders/members/{M2}/drain", progress("0_1", "0_2"))
     found = server.run("drain", "orders", "orders-2", "--deadline", "2m", "--reason", "scale-in")
     assert found.exit_code == 0
@@ -282,7 +273,6 @@ def test_a_drain_is_ordered_and_need_not_be_waited_for(server: Canned) -> None:
 
 
 def test_a_drain_is_waited_for(server: Canned) -> None:
-    """It asks until nothing is left; a member that has gone meanwhile has nothing left."""
     path = f"/v1/groups/orders/members/{M2}/drain"
     gone = (409, {"type": "gone", "detail": "it left"})
     for last in (progress(), gone):
@@ -295,7 +285,6 @@ def test_a_drain_is_waited_for(server: Canned) -> None:
 
 
 def test_a_drain_that_takes_too_long_is_said_to(server: Canned) -> None:
-    """Exit code 1 when the wait is over first; the drain itself goes on."""
     server.on("POST", f"/v1/groups/orders/members/{M2}/drain", progress("0_1"))
     found = server.run("drain", "orders", "orders-2", "--wait", "--timeout", "50ms")
     assert found.exit_code == 1
@@ -339,7 +328,6 @@ PLAN: dict[str, Any] = {
 
 
 def test_a_plan_of_a_live_group(server: Canned) -> None:
-    """Members by their names, settings by theirs; people get a table with the balance, scripts the answer."""
     server.on("POST", "/v1/groups/orders/plan", (200, PLAN))
     words = [
         "--join",
@@ -379,7 +367,6 @@ def test_a_plan_of_a_live_group(server: Canned) -> None:
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused(server: Canned, words: list[str]) -> None:
-    """A group or a file, not both; changes of a live group only, as they are written."""
     assert server.run("plan", *words, stdin="{}").exit_code == 2
     assert server.asked == []
 
@@ -398,7 +385,6 @@ TOKEN = {
 
 
 def test_tokens_are_made_listed_and_revoked(server: Canned) -> None:
-    """A secret is printed once, on a line of its own; the list has its last four characters."""
     server.on("POST", "/v1/tokens", (201, TOKEN | {"secret": "bpt_secret"}))
     made = server.run("token", "create", "ci", "--role", "worker", "--group", "orders", "--for", "90d", "--reason", "x")
     assert "token: bpt_secret\n" in made.stdout
@@ -420,7 +406,7 @@ UUID = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
 
 
 def test_a_generation_says_what_kafkas_assignor_did_and_calls_processes_by_their_names(server: Canned) -> None:
-    """The processes of Kafka Streams have UUIDs for instance ids; their members are named after their client ids."""
+    """The processes of Kafka Streams have UUIDs for instance ids."""
     reasons = [
         {
             "code": "other-assignor",
@@ -445,10 +431,10 @@ def test_a_generation_says_what_kafkas_assignor_did_and_calls_processes_by_their
 
 
 @pytest.mark.parametrize(("heard", "code"), [("just now", 1), ("2026-05-04T12:00:00.000Z", 0)])
-def test_nobody_vouches_by_an_instance_id_for_the_death_of_a_run_that_was_heard(
+def test_an_instance_id_does_not_vouch_for_the_death_of_a_run_that_was_heard(
     server: Canned, heard: str, code: int
 ) -> None:
-    """The run that is meant may be an earlier one of the same instance; its whole id says which."""
+    """An earlier run of the instance may be meant; the whole id says which."""
     at = datetime.now(UTC).isoformat() if heard == "just now" else heard
     server.on("GET", f"/v1/groups/orders/members/{M2}", (200, member(M2, "orders-2", last_heard_at=at)))
     server.on("POST", f"/v1/groups/orders/members/{M2}/evict", NO_CONTENT)

@@ -34,7 +34,6 @@ def calls(page: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.name))
 def test_every_command_that_is_shown_exists(page: Path) -> None:
-    """The command, its subcommand and its options are known; nothing is carried out."""
     for call in calls(page):
         words = [word.strip("[]") for word in shlex.split(call) if word != "..."]
         assert words[0] in COMMANDS, call
@@ -52,6 +51,5 @@ def test_the_page_on_operations_shows_enough() -> None:
 
 
 def test_exit_codes_are_documented() -> None:
-    """The table has exactly the codes that there are."""
     rows = re.findall(r"^\| (\d+) \| ", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)
     assert [int(row) for row in rows] == sorted(int(code) for code in Exit)

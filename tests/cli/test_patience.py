@@ -35,7 +35,7 @@ def nobody() -> str:
 
 
 def test_a_look_is_repeated_until_the_coordinators_agree(server: Canned) -> None:
-    """A group that is being handed over is answered for a moment later, and nobody hears of it."""
+    """A group that is being handed over has an owner again a moment later."""
     server.on("GET", PLACE, NOT_NOW, NOT_NOW, (502, b"<html>no backend"), (200, group()))
     found = server.run("groups", "show", "orders", "--json")
     assert (found.exit_code, json.loads(found.stdout)["group"], found.stderr) == (0, "orders", "")
@@ -44,7 +44,6 @@ def test_a_look_is_repeated_until_the_coordinators_agree(server: Canned) -> None
 
 @pytest.mark.parametrize("by", ["option", "environment"])
 def test_patience_has_a_limit_that_can_be_set(server: Canned, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is given up with exit code 3, after the time that was set, with how to set it."""
     server.on("GET", PLACE, NOT_NOW)
     if by == "environment":
         monkeypatch.setenv("BATONPASS_PATIENCE", "700ms")
@@ -60,7 +59,6 @@ def test_patience_has_a_limit_that_can_be_set(server: Canned, by: str, monkeypat
 
 
 def test_without_patience_it_is_said_at_once(server: Canned) -> None:
-    """`--patience 0` asks once."""
     server.on("GET", PLACE, NOT_NOW)
     assert server.run("groups", "show", "orders", "--patience", "0").exit_code == Exit.UNREACHABLE
     assert len(server.asked) == 1
@@ -70,7 +68,6 @@ def test_without_patience_it_is_said_at_once(server: Canned) -> None:
 def test_what_is_no_span_is_refused_wherever_it_stands(
     server: Canned, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As an option or as a variable, with the name of it."""
     monkeypatch.setenv("BATONPASS_PATIENCE", said)
     found = server.run("groups")
     assert found.exit_code == Exit.BAD_INPUT
@@ -86,8 +83,7 @@ def test_nothing_is_ordered_twice(server: Canned) -> None:
     assert len(server.asked) == 1
 
 
-def test_what_changes_nothing_is_asked_again_whatever_its_method(server: Canned) -> None:
-    """A plan, and the wait for a drain that was begun."""
+def test_a_plan_and_the_wait_for_a_drain_are_asked_again_whatever_their_method(server: Canned) -> None:
     plan = {"moves": 0, "lower_bound": 0, "at_rest": True, "target": {}, "assignment": {}, "held_back": []}
     server.on("POST", f"{PLACE}/plan", NOT_NOW, (200, plan | {"reasons": [], "balance": None}))
     assert server.run("plan", "orders", "--json").exit_code == 0
@@ -98,8 +94,7 @@ def test_what_changes_nothing_is_asked_again_whatever_its_method(server: Canned)
     assert server.run("drain", "orders", M1, "--wait", "--json").exit_code == 0
 
 
-def test_nobody_there_is_waited_for_only_if_that_is_wanted(server: Canned) -> None:
-    """A wrong URL is told at once; a script that expects a restart says how long it may take."""
+def test_a_coordinator_that_is_not_there_is_waited_for_only_with_patience(server: Canned) -> None:
     url = nobody()
     began = time.monotonic()
     assert CliRunner().invoke(app, ["groups", "--url", url]).exit_code == Exit.UNREACHABLE
@@ -109,7 +104,7 @@ def test_nobody_there_is_waited_for_only_if_that_is_wanted(server: Canned) -> No
 
 
 def test_several_coordinators_are_asked_in_turn(server: Canned) -> None:
-    """Where one is not there the next one is asked, for orders too: nothing of them was sent."""
+    """For orders too, as nothing of them was sent."""
     urls = f"{nobody()}, {server.url}/ ,"
     server.on("GET", "/v1/groups", (200, {"groups": [], "next": None}))
     assert CliRunner().invoke(app, ["groups", "--url", urls]).exit_code == 0
@@ -123,7 +118,6 @@ def test_several_coordinators_are_asked_in_turn(server: Canned) -> None:
 
 @pytest.mark.parametrize("text", ["http://a:1,orders", "http://a http://b"])
 def test_each_of_several_urls_is_checked(text: str) -> None:
-    """One that is none is named before anybody is asked."""
     found = CliRunner().invoke(app, ["groups", "--url", text])
     assert found.exit_code == Exit.BAD_INPUT
     assert f"{text.rsplit(',', maxsplit=1)[-1]!r} is not the URL of a coordinator" in found.stderr
@@ -137,7 +131,6 @@ def stream(*positions: int) -> tuple[int, bytes]:
 
 @pytest.mark.parametrize("words", [["--json"], []])
 def test_a_watch_goes_on_through_an_outage(server: Canned, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says once that it lost its coordinator and once that it has one again; each event is told once."""
     monkeypatch.setattr("batonpass.client.REOPEN_AFTER_S", (0.05,))
     server.on("GET", f"{PLACE}/members", NOT_NOW, (200, {"members": MEMBERS, "next": None}))
     gone = (404, {"type": "unknown-group", "detail": "deleted"})

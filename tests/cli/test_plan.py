@@ -23,7 +23,6 @@ def run(*arguments: str, stdin: str = "") -> Result:
 
 
 def test_the_answer_has_exactly_the_fields_of_the_protocol() -> None:
-    """One snapshot in, one JSON object out, with every member and role present in target and assignment."""
     found = run("--snapshot", "-", "--json", stdin=json.dumps(ONE))
     assert found.exit_code == 0, found.stderr
     answer = json.loads(found.stdout)
@@ -41,7 +40,6 @@ def test_the_answer_has_exactly_the_fields_of_the_protocol() -> None:
 
 
 def test_json_lines_get_an_answer_a_line(tmp_path: Path) -> None:
-    """JSON lines are answered line by line, blank lines apart; an object spread over lines is one snapshot."""
     lines = tmp_path / "lines.jsonl"
     lines.write_text(f"{json.dumps(ONE)}\n\n{json.dumps({**ONE, 'members': []})}\n")
     found = run("--snapshot", str(lines), "--json")
@@ -86,20 +84,17 @@ def test_json_lines_get_an_answer_a_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_file_is_refused_by_line_path_and_reason(text: str, message: str) -> None:
-    """Exit code 2, and the fault on standard error; nothing is guessed."""
     found = run("--snapshot", "-", "--json", stdin=text)
     assert found.exit_code == 2
     assert message in found.stderr
 
 
 def test_a_file_that_is_not_there_is_refused() -> None:
-    """A wrong name says so and what to give, with exit code 2."""
     found = run("--snapshot", "nowhere.json")
     assert (found.exit_code, "nowhere.json: No such file" in found.stderr) == (2, True)
 
 
 def test_people_get_a_table() -> None:
-    """Without --json the step is a table, with what it costs and what waits under it."""
     busy = {"id": "m1", "tasks": {f"0_{n}": {"role": "active"} for n in range(6)}}
     snapshot = {"tasks": [{"id": f"0_{n}"} for n in range(6)], "members": [busy, {"id": "m2"}]}
     found = run("--snapshot", "-", stdin=json.dumps(snapshot))
@@ -109,7 +104,6 @@ def test_people_get_a_table() -> None:
 
 
 def test_the_page_about_plans_shows_what_happens(tmp_path: Path) -> None:
-    """The example of docs/plan.md, run as it stands: 0_1 is handed over, another task warms up on m2."""
     page = (ROOT / "docs" / "plan.md").read_text()
     script = re.search(r"```bash\n(.*?)```", page, re.DOTALL)
     assert script is not None

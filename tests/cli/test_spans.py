@@ -1,11 +1,12 @@
-"""Spans of time are read and shown as people write them."""
+"""Spans of time and days are read and shown as people write them."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
 import typer
 
-from batonpass.cli.spans import ago, span, span_ms
+from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.spans import ago, day_named, span, span_ms
 
 
 @pytest.mark.parametrize(
@@ -23,15 +24,22 @@ from batonpass.cli.spans import ago, span, span_ms
     ],
 )
 def test_spans_are_read(text: str, milliseconds: int) -> None:
-    """Units from milliseconds to days, several of them, and bare seconds."""
     assert span_ms(text) == milliseconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "5 apples", "-3s", "3x", "s"])
 def test_what_is_no_span_is_refused(text: str) -> None:
-    """With an example of one."""
     with pytest.raises(typer.BadParameter, match="30s"):
         span_ms(text)
+
+
+def test_days_are_named_by_date_or_from_today() -> None:
+    """Without a name it is the last day that is over."""
+    assert day_named("2026-11-20") == date(2026, 11, 20)
+    assert day_named(None) < day_named("today") <= datetime.now(UTC).date()
+    with pytest.raises(Failure, match="'yesterday' is no day; write for example 2026-11-20") as refused:
+        day_named("yesterday")
+    assert refused.value.code is Exit.BAD_INPUT
 
 
 @pytest.mark.parametrize(
@@ -47,12 +55,10 @@ def test_what_is_no_span_is_refused(text: str) -> None:
     ],
 )
 def test_spans_are_shown(milliseconds: int | None, text: str) -> None:
-    """In two units at most."""
     assert span(milliseconds) == text
 
 
 def test_instants_are_shown_from_now() -> None:
-    """How long ago, or how soon."""
     now = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
     assert ago("2026-05-04T11:59:48.000Z", now) == "12 s ago"
     assert ago("2026-05-04T12:03:00.000Z", now) == "in 3 min"

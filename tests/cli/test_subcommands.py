@@ -20,13 +20,11 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_version_is_the_packages() -> None:
-    """`python -m batonpass --version` prints the version of the package and succeeds."""
     done = subprocess.run([sys.executable, "-m", "batonpass", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"batonpass {__version__}\n"
 
 
 def test_help_lists_every_subcommand_that_there_is() -> None:
-    """`batonpass --help` shows each subcommand with its line, and offers none whose module is missing."""
     there = {name for name in cli.COMMANDS if importlib.util.find_spec(cli.module_of(name))}
     assert {command.name for command in cli.app.registered_commands} == there
     shown = python("import sys; sys.argv = ['batonpass', '--help']; from batonpass.__main__ import main; main()").stdout
@@ -35,7 +33,7 @@ def test_help_lists_every_subcommand_that_there_is() -> None:
 
 
 def test_help_imports_no_subcommand() -> None:
-    """The help costs no import of what a subcommand needs, so it works with the base alone."""
+    """So it works with the base install alone."""
     done = python(
         "import sys; sys.argv = ['batonpass', '--help']\n"
         "from batonpass import cli\n"
@@ -47,7 +45,6 @@ def test_help_imports_no_subcommand() -> None:
 
 
 def test_an_unknown_subcommand_is_a_usage_error() -> None:
-    """A subcommand that does not exist ends with exit code 2 and is named."""
     done = subprocess.run([sys.executable, "-m", "batonpass", "fly"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "fly" in done.stderr
@@ -56,8 +53,6 @@ def test_an_unknown_subcommand_is_a_usage_error() -> None:
 def test_a_missing_extra_is_named_with_its_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A package of an extra that is not installed ends the command with the line that installs the extra."""
-
     def wants_fastapi() -> None:
         raise ModuleNotFoundError(name="fastapi.routing")
 
@@ -69,7 +64,7 @@ def test_a_missing_extra_is_named_with_its_remedy(
 
 
 def test_a_defect_is_not_taken_for_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that is missing from Batonpass itself raises, for no extra brings it."""
+    """A module that is missing from Batonpass itself comes with no extra."""
 
     def wants_own_module() -> None:
         raise ModuleNotFoundError(name="batonpass.nowhere")
@@ -80,7 +75,6 @@ def test_a_defect_is_not_taken_for_a_missing_extra(monkeypatch: pytest.MonkeyPat
 
 
 def test_every_package_of_an_extra_is_known() -> None:
-    """The table of extras names just the packages that pyproject.toml puts into them."""
     extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
     packages: dict[str, set[str]] = {}
     for extra, requirements in extras.items():

@@ -26,7 +26,6 @@ EVENT: dict[str, Any] = {
 
 
 def test_events_are_lines_without_a_terminal(server: Canned) -> None:
-    """People read names and particulars, scripts the event itself; a refusal ends it."""
     frame = b"id: 9\ndata: " + json.dumps(EVENT).encode() + b"\n\n"
     for words, shown in (
         (["--json"], json.dumps(EVENT, separators=(",", ":"))),
@@ -46,7 +45,6 @@ def test_events_are_lines_without_a_terminal(server: Canned) -> None:
 
 
 def test_an_event_is_one_line() -> None:
-    """Names instead of ids, no instants, nothing that is empty."""
     line = event_line(EVENT, {M1: "orders-1", M3: "orders-3"}).plain
     assert line.endswith("handover-done 0_1 orders-1 from=orders-3 warm=True gap_ms=84")
     assert event_line({"type": "missed", "body": {"lost": 3}}).plain.endswith("missed lost=3")
@@ -65,7 +63,6 @@ def test_an_event_is_one_line() -> None:
     ],
 )
 def test_a_picture_shows_who_has_what(said: dict[str, Any], words: str) -> None:
-    """Members by name, tasks by role with their lag, what is held back, and what just happened."""
     one = MEMBERS[0] | {"reports": {"0_0": said}, "revoking": ["0_2"]}
     console = Console(width=200)
     with console.capture() as captured:

@@ -39,7 +39,6 @@ def admit(server: Canned, folder: UpFolder, *known: dict[str, Any]) -> str:
 
 
 def test_a_token_is_kept_over_restarts(server: Canned, folder: UpFolder) -> None:
-    """One that the coordinator knows as the workers' of this group stays, and no other one is made."""
     folder.keep(folder.workers_token_file, KEPT)
     assert admit(server, folder, KNOWN | {"last_four": "abcd"}, KNOWN) == KEPT
     assert server.calls("POST") == []
@@ -52,7 +51,7 @@ def test_a_token_is_kept_over_restarts(server: Canned, folder: UpFolder) -> None
 def test_a_token_of_an_earlier_run_is_replaced_without_trying_it(
     server: Canned, folder: UpFolder, known: dict[str, Any]
 ) -> None:
-    """One for another group, revoked, or of another database would be refused with a warning: it is not shown."""
+    """A token for another group, a revoked one, or one of another database would be refused with a warning."""
     folder.keep(folder.workers_token_file, KEPT)
     assert admit(server, folder, KNOWN | known) == "bpt_new"
     assert [(one.method, one.path) for one in server.asked] == [("GET", "/v1/tokens"), ("POST", "/v1/tokens")]
@@ -61,14 +60,13 @@ def test_a_token_of_an_earlier_run_is_replaced_without_trying_it(
 
 
 def test_a_first_start_makes_one(server: Canned, folder: UpFolder) -> None:
-    """For the workers of its own group alone, readable by its owner only."""
     assert admit(server, folder) == "bpt_new"
     assert server.calls("POST")[0].body == {"name": f"{DEMO}-workers", "role": "worker", "group": DEMO}
     assert folder.workers_token_file.stat().st_mode & 0o077 == 0
 
 
 def test_a_name_that_is_taken_is_pointed_out() -> None:
-    """Two workers under one instance id wait for one another; who is away to restart does not stand in the way."""
+    """Two workers under one instance id wait for one another; one that is away to restart is not in the way."""
     members = [{"instance_id": "demo-1", "state": "stable"}, {"instance_id": "demo-2", "state": "away"}]
     assert "leave --instance out" in (who_has("demo-1", members) or "")
     assert (who_has("demo-2", members), who_has("demo-3", members)) == (None, None)

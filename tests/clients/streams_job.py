@@ -6,12 +6,13 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from tests.waiting import PATIENCE_S, wait_until
 
 from batonpass.demo.job import Output
 from batonpass.demo.ledger import Account, Ledger
@@ -26,7 +27,6 @@ LOGGING = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
 )
-PATIENCE_S = 120
 PARTITIONS = 12
 
 Event = dict[str, Any]
@@ -119,7 +119,7 @@ class Job:
     def load(self, *, rate: int = 240, keys: int = 500) -> Program:
         """Start the load, and wait until every key has been written once."""
         load = self._start("load", "job.Load", f"--rate={rate}", f"--keys={keys}", "--preload=yes")
-        until(lambda: load.last("preloaded") is not None, lambda: f"the load did not start: {load.log.read_text()}")
+        wait_until(lambda: load.last("preloaded"), seen=load.log.read_text)
         return load
 
     def start(
@@ -160,7 +160,7 @@ class Job:
 
     def until(self, counts: dict[str, int], within_s: float = PATIENCE_S) -> None:
         """Wait until the instances have so many actives."""
-        until(lambda: self.counts() == counts, lambda: f"{counts} were expected: {self.counts()}", within_s)
+        wait_until(lambda: self.counts() == counts, within_s=within_s, seen=lambda: f"{self.counts()}, not {counts}")
 
 
 def _last_asked(log: Path) -> str:
@@ -173,14 +173,6 @@ def running(java: tuple[str, ...], bootstrap: str, application: str, folder: Pat
     """An application without instances; whatever it starts is ended."""
     with ExitStack() as stack:
         yield Job(java, bootstrap, application, folder, stack)
-
-
-def until(holds: Callable[[], bool], otherwise: Callable[[], str], within_s: float = PATIENCE_S) -> None:
-    """Wait until something holds; fail with what is the case otherwise."""
-    ends_at = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < ends_at, otherwise()
-        time.sleep(0.05)
 
 
 async def read(bootstrap: str, application: str) -> tuple[Ledger, Account]:

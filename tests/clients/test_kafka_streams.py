@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.streams_job import MODULE, command, read, running, until
+from tests.clients.streams_job import MODULE, command, read, running
 from tests.clients.stub_coordinator import StubCoordinator
 from tests.e2e.serving import SECRET, serving
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.needs("maven"), pytest.mark.timeout(600)]
 
@@ -31,7 +32,6 @@ def coordinator() -> Iterator[StubCoordinator]:
 
 @pytest.mark.usefixtures("java")
 def test_the_jar_brings_nothing_of_others() -> None:
-    """The module builds, its tests pass, and the jar holds its own classes alone."""
     [jar] = (MODULE / "target").glob("batonpass-kafka-streams-*.jar")
     with zipfile.ZipFile(jar) as file:
         names = [name for name in file.namelist() if not name.endswith("/")]
@@ -43,7 +43,7 @@ def test_the_jar_brings_nothing_of_others() -> None:
 async def test_a_process_that_joins_a_large_application_gets_its_share_and_nothing_else_moves(
     java: tuple[str, ...], own_url: str, standbys: int
 ) -> None:
-    """The class alone, against a real coordinator: 100 tasks, ten processes become eleven, and 9 tasks must move."""
+    """The class alone, against a real coordinator: of 100 tasks on ten processes 9 must move to the eleventh."""
 
     def play() -> int:
         with serving(own_url) as served:
@@ -78,11 +78,11 @@ async def test_an_application_goes_on_whatever_its_coordinator_does(
         # A leader that waits for an answer dies, and the next one has none either: what it had goes to who is there.
         coordinator.fail("hang")
         job.start("C", settings)
-        until(coordinator.hanging.is_set, lambda: "nobody asked")
+        wait_until(coordinator.hanging.is_set, seen=lambda: "nobody asked")
         job.leader.kill()
-        until(lambda: sum(job.counts().values()) == 12, lambda: f"not every task runs: {job.counts()}")
+        wait_until(lambda: sum(job.counts().values()) == 12, seen=lambda: f"not every task runs: {job.counts()}")
         coordinator.fail("")
-        until(lambda: coordinator.rests, lambda: "nobody asked any more")
+        wait_until(lambda: coordinator.rests, seen=lambda: "nobody asked any more")
         job.until(dict.fromkeys(job.counts(), 6))
 
         # Answers that are none: a newcomer waits until there is one, and then gets its tasks warm.
@@ -90,7 +90,7 @@ async def test_an_application_goes_on_whatever_its_coordinator_does(
             coordinator.fail(fault)
             if "D" not in job.instances:
                 job.start("D", settings)
-            until(coordinator.has_failed, lambda: "nobody asked while it failed")
+            wait_until(coordinator.has_failed, seen=lambda: "nobody asked while it failed")
         coordinator.fail("")
         job.until(dict.fromkeys(job.counts(), 4))
 

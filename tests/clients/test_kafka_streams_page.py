@@ -23,13 +23,11 @@ def rows(heading: str) -> dict[str, list[str]]:
 
 
 def test_every_setting_is_there() -> None:
-    """What the plug-in reads is what the page lists."""
     names = set(re.findall(r'String [A-Z_]+ = "(batonpass\.[a-z.]+)"', (SOURCES / "Settings.java").read_text()))
     assert rows("Settings").keys() == names
 
 
 def test_numbers_have_their_defaults_and_ranges() -> None:
-    """A number is what the plug-in takes it for."""
     source = (SOURCES / "Settings.java").read_text()
     found = re.findall(r"reader\.number\(([A-Z_]+), ([\d_ <]+), ([\d_ <]+), ([\d_ <]+)\)", source)
     assert len(found) == 3
@@ -40,13 +38,11 @@ def test_numbers_have_their_defaults_and_ranges() -> None:
 
 
 def test_every_figure_is_there() -> None:
-    """What can be seen over JMX is what the page lists."""
     attributes = set(re.findall(r"get(\w+)\(\);", (SOURCES / "CountersMXBean.java").read_text()))
     assert {name for name in rows("When something fails") if name[0].isupper()} == attributes
 
 
 def test_the_module_has_the_version_of_batonpass() -> None:
-    """The jar is called as on the page, and released with the rest."""
     version = ET.parse(MODULE / "pom.xml").getroot().findtext(f"{POM}version")  # noqa: S314 - our own
     assert version == __version__
     assert f"batonpass-kafka-streams-{version}.jar" in PAGE

@@ -34,7 +34,7 @@ def test_a_change_anywhere_in_the_core_is_another_version(core_at: Path) -> None
 
 
 def test_another_solver_is_another_version(core_at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where there is none, as beside a worker that decides nothing."""
+    """Also where there is no solver, as beside a worker that decides nothing."""
     versions = {version()}
     monkeypatch.setattr(code, "SOLVER", "pytest")
     versions.add(version())

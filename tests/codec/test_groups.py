@@ -25,7 +25,7 @@ STEPS = 6_000
 
 
 def test_a_group_comes_back_and_decides_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In seeded worlds full of faults every group comes back equal, and leads to the same decision, byte for byte."""
+    """In seeded worlds full of faults; the decisions are equal byte for byte."""
     seen: set[str] = set()
     checked = 0
 
@@ -50,7 +50,6 @@ def test_a_group_comes_back_and_decides_alike(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_old_fixtures_stay_readable() -> None:
-    """A group that an earlier version of this program has stored is read for as long as its version is known."""
     stored = json.loads(FIXTURES.read_text())
     group = decode_group(stored["version"], json.dumps(stored["payload"]).encode())
     assert group.id == "orders"
@@ -59,8 +58,7 @@ def test_old_fixtures_stay_readable() -> None:
     assert sorted(group.tasks) == sorted(group.table.ids)
 
 
-def test_a_field_that_is_new_at_the_end_hinders_nobody() -> None:
-    """What was written before a field was added is read with its default."""
+def test_a_group_from_before_a_field_was_added_is_read_with_its_default() -> None:
     payload = json.loads(encode_group(Group(GroupId("orders"), version=7)))
     payload["fields"]["Task"].pop()
     del payload["group"]["tokens_from"]
@@ -68,7 +66,7 @@ def test_a_field_that_is_new_at_the_end_hinders_nobody() -> None:
 
 
 def test_weights_of_tasks_come_back_and_weigh() -> None:
-    """A group is stored with them; one that was stored before there were any has none."""
+    """A group that was stored before there were any has none."""
     part = Subtopology("0", 2, task_weights={TaskId("0_1"): 4.0})
     topology = Topology(1, (part,))
     group = Group(GroupId("orders"), topology=topology, table=build_table(topology))
@@ -92,7 +90,7 @@ def test_weights_of_tasks_come_back_and_weigh() -> None:
     ],
 )
 def test_what_is_in_doubt_is_not_read(version: int, change: dict[str, object]) -> None:
-    """A newer version, other fields than the present ones, and damage are refused: the records are there instead."""
+    """It is refused, as the records are there instead."""
     payload = json.loads(encode_group(Group(GroupId("orders")))) | change
     with pytest.raises(UnreadableGroup):
         decode_group(version, json.dumps(payload).encode())
@@ -100,7 +98,6 @@ def test_what_is_in_doubt_is_not_read(version: int, change: dict[str, object]) -
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b'{"group":{"id":"a"}}', b"null"])
 def test_damage_is_not_read(payload: bytes) -> None:
-    """Whatever is not a stored group at all is refused in the same words."""
     with pytest.raises(UnreadableGroup):
         decode_group(1, payload)
 
@@ -116,7 +113,7 @@ def test_an_older_version_is_brought_to_the_present_one(monkeypatch: pytest.Monk
 
 
 def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
-    """Whatever a field is called in the program, what is written has the names and the order that it always had."""
+    """Whatever a field is called in the program by now."""
     stored = json.loads(FIXTURES.read_text())
     payload = stored["payload"]
     again = json.loads(encode_group(decode_group(stored["version"], json.dumps(payload).encode())))

@@ -70,7 +70,6 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
 @settings(deadline=None)
 @given(data=st.data())
 def test_every_record_survives_its_stored_form(kind: str, data: st.DataObject) -> None:
-    """What is read back equals what was written, for every kind and any values."""
     record: Record = data.draw(of(RECORD_TYPES[kind]))
     stored = encode_record(record)
     assert (stored.kind, stored.version) == (kind, 1)
@@ -78,7 +77,6 @@ def test_every_record_survives_its_stored_form(kind: str, data: st.DataObject) -
 
 
 def test_every_kind_that_was_ever_written_can_be_read() -> None:
-    """The fixtures hold one stored record of each kind and version; each still reads, and to a record of its kind."""
     seen = set()
     for line in FIXTURES.read_text().splitlines():
         entry = json.loads(line)
@@ -112,7 +110,6 @@ def test_an_assignment_from_before_lags_of_warmups_is_read_without_them() -> Non
 
 
 def test_a_persistent_mapping_comes_back_as_one() -> None:
-    """A member's assignment is read back as the same mapping with typed entries, not as bare lists."""
     grant = Grant(Role.ACTIVE, 3, 1_000, 41, (("", 905),))
     member = Member(
         MemberId("m1"),
@@ -128,27 +125,24 @@ def test_a_persistent_mapping_comes_back_as_one() -> None:
 
 
 def test_order_is_kept() -> None:
-    """A batch is read back in the order in which it was written."""
     batch: list[Record] = [ProbeScheduled(1), RebalanceScheduled(2, "join"), ProbeScheduled(3)]
     assert decode_records(encode_records(batch)) == tuple(batch)
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    """A kind that this program does not know is never skipped: the group cannot be read."""
+    """To skip it would lose a fact of the group."""
     with pytest.raises(UnreadableRecord, match="no record kind 'group-renamed'"):
         decode_record(StoredRecord("group-renamed", 1, b"{}"))
 
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_an_unknown_version_is_refused(version: int) -> None:
-    """A payload of a version that this program does not know is refused, however it looks."""
     with pytest.raises(UnreadableRecord, match="version"):
         decode_record(StoredRecord("probe-scheduled", version, b'{"at_ms": 1}'))
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"[]", b"{}", b'{"at_ms": "1"}', b'{"at_ms": 1.5}'])
 def test_a_damaged_payload_is_refused(payload: bytes) -> None:
-    """A payload that does not fit its kind is refused, and says which kind it was to be."""
     with pytest.raises(UnreadableRecord, match="probe-scheduled, version 1"):
         decode_record(StoredRecord("probe-scheduled", 1, payload))
 
@@ -162,7 +156,7 @@ def test_an_old_payload_is_brought_to_the_present_version(monkeypatch: pytest.Mo
 
 
 def test_a_record_is_written_in_a_version_that_everybody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a program two versions behind a payload goes back through both steps; what nobody reads is refused."""
+    """For a program two versions behind; what no program reads is refused."""
     monkeypatch.setitem(codec.VERSIONS, "probe-scheduled", 3)
     monkeypatch.setitem(codec.DOWNCASTS, ("probe-scheduled", 3), lambda new: {"at_s": new["at_ms"] // 1_000})
     monkeypatch.setitem(codec.DOWNCASTS, ("probe-scheduled", 2), lambda new: {"when": new["at_s"]})
@@ -184,7 +178,7 @@ def test_what_has_no_stored_form_is_refused() -> None:
 
 
 def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
-    """Whatever a field is called in the program, what is written has the names and the order that it always had."""
+    """Whatever a field is called in the program by now."""
     for line in FIXTURES.read_text().splitlines():
         entry = json.loads(line)
         stored = StoredRecord(entry["kind"], entry["version"], json.dumps(entry["payload"]).encode())

@@ -11,14 +11,15 @@ import json
 import secrets
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from tests.containers.engine import CACHE, ROOT, Engine, Failed
+from tests.waiting import wait_until
 
 from batonpass.kafka.broker_parts import find_jars, find_java
 
@@ -40,7 +41,8 @@ STANDINS = {
     "grafana": "docker.io/grafana/grafana:12.2.0",
 }
 TASKS = 12
-PATIENCE_S = 300.0
+# Whoever does not answer yet, because it has only just started, is asked again.
+eventually = partial(wait_until, within_s=300, every_s=2, despite=(Failed, httpx.HTTPError))
 GET = """
 import os, sys, urllib.request
 asked = urllib.request.Request(sys.argv[1], headers={"authorization": "Bearer " + os.environ["BATONPASS_ADMIN_TOKEN"]})
@@ -113,20 +115,6 @@ class Stack:
         }
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    """Wait until something holds. Who does not answer yet, because it has only just started, is asked again."""
-    ends_at = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            if holds():
-                return
-        except (Failed, httpx.HTTPError):
-            if time.monotonic() > ends_at:
-                raise
-        assert time.monotonic() < ends_at, "it never came to be"
-        time.sleep(2)
-
-
 def git(*arguments: str) -> str:
     """Return what git says."""
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -164,7 +152,7 @@ def build_standins(engine: Engine) -> None:
 
 
 def test_every_image_starts_and_says_what_it_was_built_from(stack: Stack) -> None:
-    """Each target's image starts confined; the list of what it holds is its own, and its commit is this one."""
+    """The list of what an image holds is its own, and its commit is this one."""
     confined = ("--rm", "--network=none", "--read-only", "--cap-drop=all", "--security-opt=no-new-privileges")
     spark = {}
     for target, image in (TARGETS | {"service": NOW}).items():
@@ -179,7 +167,6 @@ def test_every_image_starts_and_says_what_it_was_built_from(stack: Stack) -> Non
 
 
 def test_compose_starts_everything(stack: Stack) -> None:
-    """After `up` three workers run all tasks; Prometheus scrapes both coordinators; the pages are there."""
     stack.up()
     eventually(lambda: len(stack.running()) == TASKS and len(set(stack.running().values())) == 3)
     found = httpx.get("http://127.0.0.1:9090/api/v1/rules").json()["data"]["groups"]
@@ -192,22 +179,19 @@ def test_compose_starts_everything(stack: Stack) -> None:
 
 
 def test_no_root_can_be_written_to(stack: Stack) -> None:
-    """No container that compose started can write to its image."""
     names = stack.engine.podman("ps", "--all", "--format={{.Names}}").split()
     assert len(names) > 10
     assert [name for name in names if not stack.inspect(name)["HostConfig"]["ReadonlyRootfs"]] == []
 
 
-def test_a_worker_is_added(stack: Stack) -> None:
-    """A fourth worker gets three of the twelve tasks."""
+def test_a_fourth_worker_gets_three_of_the_twelve_tasks(stack: Stack) -> None:
     had = set(stack.workers())
     stack.up("--no-recreate", "--scale=worker=4", "worker")
     (new,) = set(stack.workers()) - had
     eventually(lambda: list(stack.running().values()).count(new) == 3)
 
 
-def test_a_worker_is_killed(stack: Stack) -> None:
-    """What a killed worker ran runs elsewhere."""
+def test_what_a_killed_worker_ran_runs_elsewhere(stack: Stack) -> None:
     killed, container = next(iter(stack.workers().items()))
     assert killed in stack.running().values()
     stack.engine.podman("kill", container)
@@ -215,7 +199,6 @@ def test_a_worker_is_killed(stack: Stack) -> None:
 
 
 def test_a_coordinator_is_killed_and_the_next_version_takes_over(stack: Stack) -> None:
-    """Of two coordinators one is killed: the other answers. Both come back as the next version, and tasks run on."""
     stack.compose("kill", "coordinator-1")
     eventually(lambda: len(stack.running("coordinator-2")) == TASKS)
     stack.engine.podman("tag", NOW, "batonpass")
@@ -230,7 +213,7 @@ def test_a_coordinator_is_killed_and_the_next_version_takes_over(stack: Stack) -
 
 
 def test_the_audit_reports(stack: Stack) -> None:
-    """The audit's service finds nothing fatal in what the day has been so far, and writes its report to its volume."""
+    """It ends with nothing fatal, for the day so far."""
     # It ends with 1 when a law was broken.
     stack.compose("run", "--rm", "--no-deps", "audit", "audit", "--day", "today", "--out", "/var/lib/batonpass")
     look = ("run", "--rm", "--volume=batonpass_audits:/audits:ro", "--entrypoint=sh", NOW, "-c", "ls /audits")
@@ -238,7 +221,7 @@ def test_the_audit_reports(stack: Stack) -> None:
 
 
 def test_everything_speaks_tls(stack: Stack) -> None:
-    """With the production file Postgres and Kafka answer nobody without TLS, and the job runs as before."""
+    """With the production file Postgres and Kafka answer no client without TLS, and the job runs as before."""
     stack.compose("down", "--volumes", "--timeout=5")
     stack.files = PRODUCTION
     stack.compose("--profile=demo", "up", "--detach", "--no-build")

@@ -91,7 +91,6 @@ async def commit(
 
 
 async def test_generations_come_newest_first(store: Store) -> None:
-    """A page of generations has those below a number, newest first, without the difference; one alone is whole."""
     for number in range(5):
         await commit(store, History(generation=generation(number + 1)), version=number)
     await commit(store, History(generation=generation(9)), CLICKS)
@@ -104,7 +103,6 @@ async def test_generations_come_newest_first(store: Store) -> None:
 
 
 async def test_changes_of_a_task_come_newest_first(store: Store) -> None:
-    """What changed of a task comes newest first, also within one decision; other tasks and groups are left out."""
     other = TaskId("0_4")
     await commit(store, History(changes=(change(1), change(2), change(9, other))))
     await commit(store, History(changes=(change(3),)), version=1)
@@ -115,7 +113,6 @@ async def test_changes_of_a_task_come_newest_first(store: Store) -> None:
 
 
 async def test_events_have_positions_without_gaps(store: Store) -> None:
-    """Positions count the events of all groups in the order of their commits, and a group's are found among them."""
     assert await store.archive.last_position() == 0
     await commit(store, History(events=(event(1), event(2))))
     await commit(store, History(events=(event(3),)), CLICKS)
@@ -139,7 +136,7 @@ async def test_events_have_positions_without_gaps(store: Store) -> None:
 
 
 async def test_a_refused_commit_leaves_no_history(store: Store) -> None:
-    """What is beside the records is committed with them or not at all, and takes no position (L2)."""
+    """It takes no position either (L2)."""
     history = History(
         asked=Asked("ann", command="probe"), generation=generation(1), changes=(change(1),), events=(event(1),)
     )
@@ -158,7 +155,7 @@ async def test_a_refused_commit_leaves_no_history(store: Store) -> None:
 
 
 async def test_commits_at_once_share_the_positions(store: Store) -> None:
-    """However many groups commit at once, each position is given once, and a commit's events stay together."""
+    """A commit's events stay together."""
     groups = [GroupId(f"g{number}") for number in range(40)]
     await asyncio.gather(*(commit(store, History(events=(event(1), event(2))), group) for group in groups))
     found = await store.archive.events(None, after=0, limit=99)
@@ -168,7 +165,6 @@ async def test_commits_at_once_share_the_positions(store: Store) -> None:
 
 
 async def test_commands_leave_a_row_each(store: Store) -> None:
-    """Who asked for what, why, and about what, is found newest first; one that changed nothing leaves its row too."""
     drain = Asked("ann \0", "node goes \0 away", "c-1", "drain")
     await commit(store, History(drain, AT_MS, item=DrainRequest(M1, 30_000)))
     await commit(store, History(Asked("bob", "", "c-2", "probe"), AT_MS + 1), version=1, records=0)
@@ -188,7 +184,6 @@ async def test_commands_leave_a_row_each(store: Store) -> None:
 
 
 async def test_a_commit_with_very_many_changes_is_like_any_other(store: Store) -> None:
-    """A first generation of a thousand tasks is found change by change; one that is refused leaves none of them."""
     tasks = [TaskId(f"0_{number}") for number in range(1_000)]
     many = tuple(change(number, task) for number, task in enumerate(tasks))
     with pytest.raises(VersionConflict):
@@ -202,7 +197,6 @@ async def test_a_commit_with_very_many_changes_is_like_any_other(store: Store) -
 
 
 async def test_large_commits_at_once_do_not_spoil_one_another(store: Store) -> None:
-    """Of large and small commits of many groups at once, those that are refused cost the others nothing."""
     many = tuple(change(number) for number in range(300))
     groups = [GroupId(f"g{number}") for number in range(12)]
     for group in groups[::3]:

@@ -141,7 +141,6 @@ def kept(request: pytest.FixtureRequest) -> Kept:
 
 
 async def test_before_the_first_audit_there_is_nothing(kept: Kept) -> None:
-    """No days, no findings, no measures, and nothing to stand on; asking is no error."""
     assert list(await kept.audits.days(before=None, limit=9)) == []
     assert await kept.audits.day(DAY) is None
     assert await kept.audits.day(date.max) is None
@@ -152,7 +151,6 @@ async def test_before_the_first_audit_there_is_nothing(kept: Kept) -> None:
 
 
 async def test_a_verdict_is_read_as_it_was_written(kept: Kept) -> None:
-    """State, counts, every finding with its evidence, every measure and the advice; fatal findings come first."""
     result = sample_result()
     await kept.end(result, "out/reports/2026-11-20.html")
     day = await kept.audits.day(DAY)
@@ -178,7 +176,6 @@ async def test_a_verdict_is_read_as_it_was_written(kept: Kept) -> None:
 
 
 async def test_days_come_newest_first(kept: Kept) -> None:
-    """A page has the days before a day, newest first, whatever the order in which they were audited."""
     days = [DAY - timedelta(days=number) for number in (3, 0, 1, 40)]
     for day in days:
         await kept.end(clean_result(day))
@@ -194,7 +191,6 @@ async def test_days_come_newest_first(kept: Kept) -> None:
 
 
 async def test_the_newest_run_of_a_day_counts(kept: Kept) -> None:
-    """Audited again, a day has the new verdict and nothing of the old one; other days keep theirs."""
     await kept.end(sample_result())
     await kept.end(sample_result(NEXT_DAY))
     await kept.end(clean_result())
@@ -207,7 +203,6 @@ async def test_the_newest_run_of_a_day_counts(kept: Kept) -> None:
 
 
 async def test_a_run_without_a_verdict_hides_nothing(kept: Kept) -> None:
-    """A run that goes on or broke gives the day its state and its reason; what an earlier one found stays in view."""
     await kept.end(sample_result())
     await kept.stop(DAY, None)
     day = await kept.audits.day(DAY)
@@ -224,8 +219,7 @@ async def test_a_run_without_a_verdict_hides_nothing(kept: Kept) -> None:
     assert (day.state, day.has_verdict, day.groups, day.report) == (AuditState.BROKEN, False, 0, None)
 
 
-async def test_how_audits_stand(kept: Kept) -> None:
-    """The newest day with its state, the newest day with a verdict, and when a run last ended, well and at all."""
+async def test_a_standing_is_the_newest_day_the_newest_verdict_and_when_a_run_last_ended(kept: Kept) -> None:
     await kept.end(clean_result())
     first = await kept.audits.standing()
     assert first.newest is not None
@@ -250,7 +244,7 @@ async def test_how_audits_stand(kept: Kept) -> None:
 
 
 async def test_a_day_that_was_audited_under_way_is_not_the_last_one(kept: Kept) -> None:
-    """It has its verdict so far; that the day before was audited, and what of it was found, goes on being told."""
+    """It has its verdict so far; the day before stays the last one, with what was found of it."""
     await kept.end(sample_result(kept.today - timedelta(days=1)))
     await kept.end(replace(clean_result(kept.today), so_far_ms=1))
     standing = await kept.audits.standing()
@@ -265,7 +259,6 @@ async def test_a_day_that_was_audited_under_way_is_not_the_last_one(kept: Kept) 
 
 
 async def test_a_store_in_memory_has_no_audits() -> None:
-    """A coordinator without a database shows that none was ever made, and asks for none."""
     audits = MemoryStore(SystemClock()).audits
     assert await audits.days(before=None, limit=5) == ()
     assert await audits.day(DAY) is None

@@ -46,7 +46,6 @@ def log(request: pytest.FixtureRequest) -> RecordLog:
 
 
 async def test_what_was_appended_is_read_in_order(log: RecordLog) -> None:
-    """Records come back in order, with how many there are, from any version on."""
     await append(log, ORDERS, [ProbeScheduled(1), ProbeScheduled(2)], 0)
     await append(log, ORDERS, [ProbeScheduled(3)], 2)
     assert await log.read(ORDERS) == Loaded(3, (ProbeScheduled(1), ProbeScheduled(2), ProbeScheduled(3)))
@@ -55,7 +54,7 @@ async def test_what_was_appended_is_read_in_order(log: RecordLog) -> None:
 
 
 async def test_a_reader_that_is_ahead_learns_where_the_log_is(log: RecordLog) -> None:
-    """A log that has less than its reader says how much, so that lost commits show (L3)."""
+    """So lost commits show (L3)."""
     await append(log, ORDERS, [ProbeScheduled(1)], 0)
     assert await log.read(ORDERS, after_version=7) == Loaded(1, ())
 
@@ -63,7 +62,7 @@ async def test_a_reader_that_is_ahead_learns_where_the_log_is(log: RecordLog) ->
 @pytest.mark.parametrize("expected_version", [0, 2])
 @pytest.mark.parametrize("count", [0, 1])
 async def test_an_unexpected_version_adds_nothing(log: RecordLog, expected_version: int, count: int) -> None:
-    """An append that expects another version than the log has is refused whole, one of nothing too (L4)."""
+    """An append of nothing is refused too (L4)."""
     await append(log, ORDERS, [ProbeScheduled(1)], 0)
     with pytest.raises(VersionConflict):
         await append(log, ORDERS, [ProbeScheduled(2)] * count, expected_version)
@@ -72,7 +71,6 @@ async def test_an_unexpected_version_adds_nothing(log: RecordLog, expected_versi
 
 @pytest.mark.parametrize("count", [0, 1])
 async def test_a_group_that_is_not_there_is_at_version_0(log: RecordLog, count: int) -> None:
-    """An append that expects records of a group that has none is refused, and makes no group."""
     with pytest.raises(VersionConflict):
         await append(log, ORDERS, [ProbeScheduled(1)] * count, 1)
     assert await log.read(ORDERS) == Loaded(0, ())
@@ -80,13 +78,12 @@ async def test_a_group_that_is_not_there_is_at_version_0(log: RecordLog, count: 
 
 
 async def test_an_append_of_nothing_makes_no_group(log: RecordLog) -> None:
-    """Appending no records at the right version is in order and leaves the log as it was."""
     await append(log, ORDERS, [], 0)
     assert await log.group_ids() == []
 
 
 async def test_of_writers_at_once_one_wins(log: RecordLog) -> None:
-    """Of many appends that expect the same version exactly one is made, on a new group and on an old one (L4)."""
+    """On a new group and on an old one (L4)."""
     for version in (0, 1):
         tried = [append(log, ORDERS, [ProbeScheduled(number)], version) for number in range(8)]
         outcomes = await asyncio.gather(*tried, return_exceptions=True)
@@ -96,7 +93,6 @@ async def test_of_writers_at_once_one_wins(log: RecordLog) -> None:
 
 
 async def test_groups_do_not_see_one_another(log: RecordLog) -> None:
-    """Each group has a version of its own, and the log lists those that hold anything."""
     assert await log.group_ids() == []
     await append(log, ORDERS, [ProbeScheduled(1)], 0)
     await append(log, CLICKS, [ProbeScheduled(2)], 0)
@@ -107,7 +103,7 @@ async def test_groups_do_not_see_one_another(log: RecordLog) -> None:
 
 
 async def test_groups_are_listed_in_one_order(log: RecordLog) -> None:
-    """Groups come in the order of their code points, whatever language the store is set to."""
+    """The order is that of code points, whatever language the store is set to."""
     names = [GroupId(name) for name in ("B", "a", "_", "é", "Z", "10", "9")]
     for name in names:
         await append(log, name, [ProbeScheduled(1)], 0)
@@ -115,7 +111,6 @@ async def test_groups_are_listed_in_one_order(log: RecordLog) -> None:
 
 
 async def test_what_is_read_is_not_what_was_written(log: RecordLog) -> None:
-    """The log keeps a copy: changing what was handed in changes nothing that is read."""
     epochs = {MemberId("m1"): 3}
     await append(log, ORDERS, [EpochsRaised(epochs, 1)], 0)
     epochs[MemberId("m1")] = 99
@@ -123,7 +118,6 @@ async def test_what_is_read_is_not_what_was_written(log: RecordLog) -> None:
 
 
 async def test_a_batch_with_one_bad_record_adds_nothing(log: RecordLog) -> None:
-    """What has no stored form fails the whole append."""
     bad = MemberJoined(Member(MemberId("m1"), joined_ms=1, client_tags={"zone": object()}))  # type: ignore[dict-item]
     with pytest.raises(UnwritableRecord):
         await append(log, ORDERS, [ProbeScheduled(1), bad], 0)
@@ -131,7 +125,6 @@ async def test_a_batch_with_one_bad_record_adds_nothing(log: RecordLog) -> None:
 
 
 async def test_every_kind_of_record_comes_back(log: RecordLog) -> None:
-    """One record of each kind, appended together, comes back equal."""
     entries = [json.loads(line) for line in FIXTURES.read_text().splitlines()]
     records = [
         decode_record(StoredRecord(entry["kind"], entry["version"], json.dumps(entry["payload"]).encode()))
@@ -144,14 +137,14 @@ async def test_every_kind_of_record_comes_back(log: RecordLog) -> None:
 
 @pytest.mark.parametrize("detail", ["a\0b", "\\u0000", 'quote " and \\', "\u2028 é 🏃", "'; drop table record_log; --"])
 async def test_any_text_comes_back(log: RecordLog, detail: str) -> None:
-    """What a worker wrote comes back character by character, those that stores like to trip over included."""
+    """Characters that stores trip over are among them."""
     record = ActiveReported(TaskId("0_1"), MemberId("m1"), ActiveState.FAILED, 1, detail)
     await append(log, ORDERS, [record], 0)
     assert await log.read(ORDERS) == Loaded(1, (record,))
 
 
 async def test_what_is_read_is_in_the_order_in_which_it_was_written(log: RecordLog) -> None:
-    """A record that was read has the stored form that it had, the order of mappings included (L10)."""
+    """The order of mappings counts, too (L10)."""
     changes = {TaskId(f"0_{number}"): (MemberId("m1"), (), "") for number in (10, 9, 100, 2)}
     record = TargetPlaced(1, 1, 1, changes)
     await append(log, ORDERS, [record], 0)
@@ -160,7 +153,6 @@ async def test_what_is_read_is_in_the_order_in_which_it_was_written(log: RecordL
 
 
 async def test_each_takeover_closes_the_group_to_those_before(log: RecordLog) -> None:
-    """Epochs only grow, also of a group that holds nothing; whatever is written under an older one is refused."""
     assert await log.take_over(ORDERS) == 1
     assert await log.group_ids() == []
     await log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)]))
@@ -175,7 +167,6 @@ async def test_each_takeover_closes_the_group_to_those_before(log: RecordLog) ->
 
 
 async def test_a_group_is_the_same_with_and_without_a_snapshot(log: RecordLog) -> None:
-    """Whatever a log makes of a snapshot, base and records add up to the group; who asks for records gets them."""
     epoch = await log.take_over(ORDERS)
     group = Group(ORDERS)
     for version in range(6):

@@ -503,6 +503,7 @@ class Application:
                 self.copies[name].pop(f"0_{task}", None)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(60))
 def test_any_application_comes_to_rest_balanced_whatever_happened_to_it(seed: int) -> None:
     luck = random.Random(seed)

@@ -1,13 +1,15 @@
-"""The folder that a database's user can reach (see tests/postgres/conftest.py)."""
+"""The coordinator of canned answers that pages are tested on."""
 
 from __future__ import annotations
 
 import pytest
+from tests.dashboard.canned import Canned
+from tests.dashboard.fleet import AUDIT, Fleet
 
-PLUGIN = "tests.postgres.server"
 
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Bring it in."""
-    if not config.pluginmanager.has_plugin(PLUGIN):
-        config.pluginmanager.import_plugin(PLUGIN)
+@pytest.fixture
+def canned() -> Canned:
+    """A coordinator with a group of eight members and forty tasks, and one audited day."""
+    found = Canned(Fleet.of(8, 40))
+    found.audits = [AUDIT]
+    return found

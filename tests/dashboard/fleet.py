@@ -366,7 +366,7 @@ AUDIT: Final[dict[str, Any]] = {
         }
     ],
     "next": None,
-    "measures": {"fleet": {"availability": 0.999, "handovers": 12, "restored_bytes": None}},
+    "measures": {"fleet": {"availability": 0.999, "handovers": 12, "balance_mean": None}},
     "downtime_by_cause": {
         "fleet": {"failover": {"count": 2, "p50_ms": 90.0, "p99_ms": 120.0, "max_ms": 120.0, "total_ms": 210.0}}
     },

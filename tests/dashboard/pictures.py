@@ -19,7 +19,8 @@ import httpx
 from tests.dashboard.browsing import Browser, browsing, serving
 from tests.dashboard.canned import ADMIN, Canned
 from tests.dashboard.fleet import Fleet
-from tests.e2e.running import PROGRAM, Up, running, soon
+from tests.e2e.running import PROGRAM, Up, running
+from tests.waiting import wait_until
 
 Theme = Literal["light", "dark"]
 WIDE: dict[str, int] = {"width": 1280, "height": 1000}
@@ -53,7 +54,7 @@ async def of_a_move(base: str, up: Up, folder: Path) -> None:
         ("plan", "/plan?join=2", "light", WIDE),
     ]
     with one_more(up, "demo-4", 60):
-        soon(lambda: up.ask("groups", "show", "demo")["warmups"] == 2)
+        wait_until(lambda: up.ask("groups", "show", "demo")["warmups"] == 2)
         for name, place, theme, size in looks:
             async with browsing(base, color_scheme=theme, viewport=size) as browser:
                 await browser.sign_in(up.token)
@@ -65,7 +66,7 @@ async def of_a_move(base: str, up: Up, folder: Path) -> None:
 async def of_what_was(base: str, up: Up, folder: Path) -> None:
     """Once another one has got its share, and a member has drained."""
     with one_more(up, "demo-5", 20_000):
-        soon(lambda: any(one["active"] for one in _held(up, "demo-5")), within_s=200)
+        wait_until(lambda: any(one["active"] for one in _held(up, "demo-5")), within_s=200)
         up.run("drain", "demo", "demo-2", "--wait", "--timeout", "90s", "--reason", "a kernel upgrade")
         async with browsing(base, viewport=WIDE) as browser:
             await browser.sign_in(up.token)
@@ -101,8 +102,8 @@ def main(folder: Path) -> None:
         home = Path(kept) / "home"
         with running(Path(kept) / "up", "--dashboard-port", "0", home=home) as up:
             base = next(line.split()[1] for line in up.greeting.splitlines() if line.strip().startswith("Dashboard"))
-            soon(lambda: up.ask("groups", "show", "demo")["at_rest"])
-            soon(lambda: _answers(base))
+            wait_until(lambda: up.ask("groups", "show", "demo")["at_rest"])
+            wait_until(lambda: _answers(base))
             asyncio.run(of_a_move(base, up, folder))
             asyncio.run(of_what_was(base, up, folder))
             up.stop()

@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.dashboard.browsing import Browser, browsing
-from tests.e2e.running import PROGRAM, Up, running, soon
+from tests.e2e.running import PROGRAM, Up, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.needs("chromium")
 QUICK = ("--rate", "5000")
@@ -22,7 +23,7 @@ def up(open_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A coordinator with three simulated workers, and the dashboard that is started beside it."""
     home = tmp_path_factory.mktemp("home")
     with running(open_folder / "looked at", "--dashboard-port", "0", home=home) as found:
-        soon(lambda: found.ask("groups", "show", "demo")["at_rest"])
+        wait_until(lambda: found.ask("groups", "show", "demo")["at_rest"])
         yield found
         found.stop()
         assert not answers(dashboard_of(found))
@@ -32,7 +33,7 @@ def up(open_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def base(up: Up) -> str:
     """The base URL of that dashboard."""
     found = dashboard_of(up)
-    soon(lambda: answers(found))
+    wait_until(lambda: answers(found))
     return found
 
 
@@ -78,7 +79,7 @@ async def letters(browser: Browser, column: str) -> str:
 
 
 async def test_workers_scale_crash_and_drain_before_the_eyes_of_an_operator(up: Up, base: str) -> None:
-    """Everything is seen as it happens on a page that nobody loads again, and the focus stays where it is."""
+    """The page is never loaded again, and the focus stays where it is."""
     async with browsing(base) as browser:
         await browser.sign_in(up.token)
         assert "All 12 tasks run where they belong." in await browser.text()
@@ -110,7 +111,6 @@ async def test_workers_scale_crash_and_drain_before_the_eyes_of_an_operator(up: 
 
 
 async def test_a_member_is_drained_with_a_reason_and_taken_back(up: Up, base: str) -> None:
-    """Asked for, confirmed, carried out under the operator's token, seen to work, and kept in the audit trail."""
     async with browsing(base) as browser:
         await browser.sign_in(up.token)
         await browser.go("/groups/demo/find?q=demo-2")
@@ -140,7 +140,6 @@ async def test_a_member_is_drained_with_a_reason_and_taken_back(up: Up, base: st
 
 
 async def test_pages_that_look_back_tell_what_happened(up: Up, base: str) -> None:
-    """Timeline, gaps, generations, a task and a plan speak of what the real coordinator did."""
     async with browsing(base) as browser:
         await browser.sign_in(up.token)
         await browser.go("/groups/demo/timeline?span=5 min")
@@ -186,7 +185,6 @@ def _events(up: Up) -> list[dict[str, object]]:
 
 
 async def test_the_page_of_the_api_needs_no_internet(up: Up) -> None:
-    """A coordinator's /docs lists its calls, and the browser asked nobody else for anything."""
     async with browsing(up.url) as browser:
         await browser.go("/docs")
         await browser.page.wait_for_selector(".opblock")

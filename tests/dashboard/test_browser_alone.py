@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.dashboard.browsing import Browser, browsing, serving
 from tests.dashboard.canned import ADMIN, Canned
-from tests.dashboard.fleet import AUDIT, Fleet, event
+from tests.dashboard.fleet import Fleet, event
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -55,14 +55,6 @@ MORE = ("/generations/3", "/events", "/plan?join=1", "/audits", "/audits/2026-11
 
 
 @pytest.fixture
-def canned() -> Canned:
-    """A coordinator with a small group."""
-    found = Canned(Fleet.of(8, 40))
-    found.audits = [AUDIT]
-    return found
-
-
-@pytest.fixture
 def base(canned: Canned) -> Iterator[str]:
     """The base URL of a dashboard at that coordinator."""
     with serving(canned) as found:
@@ -75,7 +67,7 @@ async def overflow(browser: Browser) -> int:
 
 
 async def test_a_page_says_when_it_is_not_live(canned: Canned, base: str) -> None:
-    """The coordinator away, the dashboard away: each is told, with of when the picture is, and ends by itself."""
+    """The coordinator is away, or the dashboard is; the page says of when the picture is."""
     async with browsing(base) as browser:
         await browser.sign_in(ADMIN)
         await browser.go("/groups/fleet")
@@ -97,7 +89,6 @@ async def test_a_page_says_when_it_is_not_live(canned: Canned, base: str) -> Non
 
 
 async def test_an_event_is_seen_at_once_and_once(canned: Canned, base: str) -> None:
-    """What the coordinator tells appears without waiting for the next look; rows, focus and forms stay in place."""
     async with browsing(base) as browser:
         await browser.sign_in(ADMIN)
         await browser.go("/groups/fleet/members")
@@ -118,7 +109,6 @@ async def test_an_event_is_seen_at_once_and_once(canned: Canned, base: str) -> N
 
 
 async def test_a_large_group_is_aggregated_and_drilled_into(canned: Canned, base: str) -> None:
-    """A thousand members and ten thousand tasks: the answer is on the first screen, a task is two clicks away."""
     canned.fleet = Fleet.of(1_000, 10_000)
     async with browsing(base) as browser:
         await browser.sign_in(ADMIN)
@@ -144,7 +134,7 @@ async def test_a_large_group_is_aggregated_and_drilled_into(canned: Canned, base
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_every_text_can_be_read(base: str, theme: Any) -> None:
-    """In both themes, each text stands out against what is behind it as WCAG AA asks, and nothing is refused to run."""
+    """In both themes, as WCAG AA asks; and no script or style is refused to run."""
     async with browsing(base, color_scheme=theme) as browser:
         await browser.sign_in(ADMIN)
         for place in ["/", *(f"/groups/fleet{one}" for one in PAGES + MORE), "/login?own=1"]:
@@ -154,7 +144,6 @@ async def test_every_text_can_be_read(base: str, theme: Any) -> None:
 
 
 async def test_narrow_screens_scroll_one_way_only(base: str) -> None:
-    """On a phone, no page is wider than the screen: what is wide scrolls within itself."""
     async with browsing(base, viewport={"width": 390, "height": 844}) as browser:
         await browser.sign_in(ADMIN)
         for place in ["/", *(f"/groups/fleet{one}" for one in PAGES + MORE), "/login?own=1"]:
@@ -163,7 +152,6 @@ async def test_narrow_screens_scroll_one_way_only(base: str) -> None:
 
 
 async def test_the_keyboard_reaches_everything(base: str) -> None:
-    """The first key leads past the head; links, tabs and forms follow, and the focus can be seen."""
     async with browsing(base) as browser:
         await browser.sign_in(ADMIN)
         await browser.go("/groups/fleet")

@@ -27,5 +27,4 @@ FLEET = Fleet.of(8, 40)
     ],
 )
 def test_canned_answers_are_of_the_protocol(schema: str, body: dict[str, Any]) -> None:
-    """What the pages are tested with has the shape that the coordinator answers with."""
     assert faults(schema, body) == []

@@ -25,7 +25,6 @@ def refused(*options: str) -> str:
 
 
 def test_it_starts_without_a_coordinator_and_stops_in_good_order(tmp_path: Path) -> None:
-    """Whoever opens it is told that no coordinator answers; SIGTERM ends it with exit code 0, open pages or not."""
     authority = trustme.CA()
     own = authority.issue_cert("127.0.0.1")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -45,8 +44,7 @@ def test_it_starts_without_a_coordinator_and_stops_in_good_order(tmp_path: Path)
         assert (url.split(":")[0], answer.status_code) == ("https", 200)
 
 
-def test_its_connections_have_limits() -> None:
-    """A head without end is cut at the limit."""
+def test_a_head_without_end_is_cut_at_the_limit() -> None:
     with dashboard("http://127.0.0.1:9") as url:
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=5) as caller:
@@ -54,8 +52,7 @@ def test_its_connections_have_limits() -> None:
             assert caller.recv(1_000).startswith(b"HTTP/1.1 431 ")
 
 
-def test_what_cannot_be_is_refused_with_what_to_do() -> None:
-    """An address that is taken, a URL that is none, half a certificate."""
+def test_a_taken_port_a_wrong_url_and_half_a_certificate_are_refused_with_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert "Choose another port" in refused("--server", "http://127.0.0.1:9", "--port", port)
@@ -64,7 +61,7 @@ def test_what_cannot_be_is_refused_with_what_to_do() -> None:
 
 
 def test_the_usual_port_is_taken_while_it_is_free() -> None:
-    """Two of `up` on one machine have a dashboard each; a port that was named is that one."""
+    """Two of `up` on one machine have a dashboard each."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = int(taken.getsockname()[1])
         assert free_port(port) != port
@@ -76,15 +73,13 @@ def test_the_usual_port_is_taken_while_it_is_free() -> None:
     assert program.flat()[:4] == ["batonpass", "dashboard", "--server", "http://127.0.0.1:8420"]
 
 
-def test_what_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the extra there is no dashboard, and `up` says which package it needs."""
+def test_up_names_the_package_that_a_dashboard_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dashboard_lacks() is None
     monkeypatch.setattr(up, "DASHBOARD_NEEDS", ("jinja2", "no_such_package"))
     assert dashboard_lacks() == "no_such_package"
 
 
 def test_what_an_audit_lacks_is_named_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first package that is missing; then Java."""
     assert audit_lacks() is None
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     assert str(audit_lacks()).startswith("Java 17: openjdk-17-jre-headless")

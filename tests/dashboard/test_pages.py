@@ -52,14 +52,6 @@ class Seen(HTMLParser):
             self.inline.append(data)
 
 
-@pytest.fixture
-def canned() -> Canned:
-    """A coordinator with a group of eight members and forty tasks, and one audited day."""
-    found = Canned(Fleet.of(8, 40))
-    found.audits = [AUDIT]
-    return found
-
-
 async def visitor(
     canned: Canned, token: str | None = ADMIN, *, shared: str | None = None, **settings: Any
 ) -> httpx.AsyncClient:
@@ -88,8 +80,9 @@ def addresses(fleet: Fleet) -> list[str]:
     return found + [f"/groups/{fleet.group}/{one}" for one in more]
 
 
-async def test_every_page_is_shown(canned: Canned, operator: httpx.AsyncClient) -> None:
-    """Each of them is rendered whole, with a title, and says nothing of None."""
+async def test_every_page_is_rendered_whole_and_says_nothing_of_none(
+    canned: Canned, operator: httpx.AsyncClient
+) -> None:
     for address in addresses(canned.fleet):
         answer = await operator.get(address)
         assert answer.status_code == 200, address
@@ -129,7 +122,6 @@ def test_whatever_has_a_style_is_on_a_page() -> None:
 
 
 async def test_no_page_loads_or_runs_anything_from_elsewhere(canned: Canned, operator: httpx.AsyncClient) -> None:
-    """Every address is one of the dashboard's own, and no page carries scripts or styles of its own."""
     for address in [*addresses(canned.fleet), "/login?own=1"]:
         seen = Seen((await operator.get(address)).text)
         assert [one for one in seen.addresses if not re.match(r"[/#?]", one) and one] == [], address
@@ -140,7 +132,6 @@ async def test_no_page_loads_or_runs_anything_from_elsewhere(canned: Canned, ope
 
 
 async def test_a_browser_is_told_to_load_nothing_from_elsewhere(operator: httpx.AsyncClient) -> None:
-    """The policy allows this host alone, and no inline script; pages are kept by no cache."""
     answer = await operator.get("/")
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -151,7 +142,7 @@ async def test_a_browser_is_told_to_load_nothing_from_elsewhere(operator: httpx.
 
 
 async def test_names_are_shown_as_they_are_and_never_run(canned: Canned) -> None:
-    """Whoever may join can choose a name; it is text on every page, and part of an address only when quoted."""
+    """Whoever may join can choose a name."""
     fleet = canned.fleet
     fleet.members[0] |= {"member_id": HOSTILE, "instance_id": HOSTILE, "client_tags": {"zone": HOSTILE[:30]}}
     fleet.group = f"g{HOSTILE}"
@@ -168,7 +159,7 @@ async def test_names_are_shown_as_they_are_and_never_run(canned: Canned) -> None
 
 
 async def test_members_that_went_keep_their_names(canned: Canned, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages that look back name a member as people do, also where it went before the dashboard was started."""
+    """Also where a member went before the dashboard was started."""
     fleet, gone = canned.fleet, "0c9d4f2e-1111-4222-8333-abcdefabcdef"
     went = {"cause": "expired", "running": 1, "lease_end_at": at(-20), "last_heard_at": at(-30)}
     fleet.events.append(event(6, "member-gone", -20, member=gone, instance_id="worker-99", joined_at=at(-99), **went))
@@ -196,7 +187,6 @@ async def test_the_middle_alone_is_for_the_page_itself(operator: httpx.AsyncClie
 
 
 async def test_what_is_wrong_comes_first(operator: httpx.AsyncClient) -> None:
-    """The page of a group says what is not processed, which tasks, why, and until when."""
     text = html.unescape(" ".join(re.sub(r"<[^>]+>", " ", (await operator.get("/groups/fleet")).text).split()))
     assert "Trouble" in text
     assert "2 of 40 tasks are not processed: 1 failed, 1 without an owner." in text
@@ -206,7 +196,6 @@ async def test_what_is_wrong_comes_first(operator: httpx.AsyncClient) -> None:
 
 
 async def test_a_day_without_audits_says_how_to_run_one(canned: Canned) -> None:
-    """Nobody has to look that up."""
     canned.audits = []
     client = await visitor(canned)
     text = (await client.get("/groups/fleet/audits")).text
@@ -216,7 +205,6 @@ async def test_a_day_without_audits_says_how_to_run_one(canned: Canned) -> None:
 
 
 async def test_an_audit_shows_its_findings_with_their_evidence(operator: httpx.AsyncClient) -> None:
-    """The law, what it says, what was found, and the records that prove it; a path is no link."""
     text = (await operator.get("/groups/fleet/audits/2026-11-19")).text
     for said in (
         "at most one member runs a task",
@@ -230,7 +218,6 @@ async def test_an_audit_shows_its_findings_with_their_evidence(operator: httpx.A
 
 
 async def test_an_outage_is_told_with_what_goes_on(canned: Canned, operator: httpx.AsyncClient) -> None:
-    """A page says that no coordinator answers, and where; a page that refreshes itself is told the same."""
     canned.is_away = True
     answer = await operator.get("/groups/fleet")
     assert answer.status_code == 503
@@ -244,8 +231,9 @@ async def test_an_outage_is_told_with_what_goes_on(canned: Canned, operator: htt
     )
 
 
-async def test_what_is_not_there_is_told(operator: httpx.AsyncClient) -> None:
-    """The coordinator's own words, and the way back."""
+async def test_what_is_not_there_is_404_in_the_coordinators_words_with_the_way_back(
+    operator: httpx.AsyncClient,
+) -> None:
     answer = await operator.get("/groups/fleet/tasks/nope_0")
     assert answer.status_code == 404
     assert "All groups" in answer.text
@@ -253,7 +241,6 @@ async def test_what_is_not_there_is_told(operator: httpx.AsyncClient) -> None:
 
 
 async def test_find_leads_to_a_task_or_a_member(operator: httpx.AsyncClient) -> None:
-    """A task by its id, a member by its name or the beginning of it; what fits many lists them."""
     places = {
         "orders_3": "/groups/fleet/tasks/orders_3",
         "worker-2": "/groups/fleet/members/worker-2",
@@ -265,7 +252,6 @@ async def test_find_leads_to_a_task_or_a_member(operator: httpx.AsyncClient) -> 
 
 
 async def test_large_groups_are_gathered_and_drilled_into(canned: Canned) -> None:
-    """A thousand members and ten thousand tasks are tiles; a block is a list, a task and a member their own page."""
     canned.fleet = Fleet.of(1_000, 10_000)
     client = await visitor(canned)
     whole = (await client.get("/groups/fleet")).text
@@ -293,7 +279,7 @@ async def test_many_who_look_cost_what_one_costs(canned: Canned, monkeypatch: py
 
 
 async def test_a_path_in_front_is_kept(canned: Canned) -> None:
-    """Behind an ingress that puts a path in front, every address has it."""
+    """An ingress puts it there."""
     client = await visitor(canned, None, root_path="/ops")
     answer = await client.post("/login", data={"token": VIEWER})
     assert answer.headers["location"] == "/ops/"

@@ -56,13 +56,12 @@ def cell(role: str, said: dict[str, object] | None) -> Cell:
 def test_a_cell_shows_role_and_lag(
     role: str, said: dict[str, object] | None, letter: str, tone: str, note: str
 ) -> None:
-    """A letter, a colour and a few digits; nobody has to tell colours apart, and no data is not zero."""
+    """The letter is for those who cannot tell colours apart; no data is not zero."""
     found = cell(role, said)
     assert (found.letter, found.tone, found.note) == (letter, tone, note)
 
 
-def test_what_has_to_be_given_up_is_seen_as_such() -> None:
-    """A revocation that was not confirmed yet stands where the task was."""
+def test_a_revocation_that_is_not_confirmed_stands_where_the_task_was() -> None:
     one = member("m", ["t_1"], ["t_0"], revoking=["t_0", "t_1", "t_2"])
     assert {task: found.letter for task, found in cells_of(one, 100, NAMES).items()} == {
         "t_0": "…",
@@ -72,7 +71,6 @@ def test_what_has_to_be_given_up_is_seen_as_such() -> None:
 
 
 def test_a_matrix_has_a_column_for_each_member_and_marks_where_a_task_belongs() -> None:
-    """The row of a task that nobody has is there, and bad."""
     members = [member("m1", ["t_0"], ["t_1"]), member("m2", ["t_1"], [])]
     warm(members[1], "t_0", 50)
     copies = copies_of(members, 100, NAMES)
@@ -91,14 +89,13 @@ def test_a_matrix_has_a_column_for_each_member_and_marks_where_a_task_belongs() 
 
 
 def test_a_list_of_tasks_names_the_active_first() -> None:
-    """Where no matrix can be read, each task lists who has what of it."""
+    """It stands where no matrix can be read."""
     members = [member("m1", [], ["t_0"]), member("m2", ["t_0"], [])]
     (row,) = listing(["t_0"], copies_of(members, 100, NAMES))
     assert [one.member for one in row.others] == ["m2", "m1"]
 
 
 def test_tiles_stand_for_many_and_show_the_worst() -> None:
-    """Those members that something is the matter with come first, by name."""
     members = [member(f"m{number}", [f"t_{number}"], []) for number in (10, 2, 1)]
     members[0]["suspected"] = True
     members[1]["draining"] = True
@@ -108,7 +105,6 @@ def test_tiles_stand_for_many_and_show_the_worst() -> None:
 
 
 def test_blocks_of_tasks_count_what_is_not_just_running() -> None:
-    """A hundred tasks make a tile; one that nobody runs makes it bad."""
     topology = {"subtopologies": [{"id": "t", "partitions": 150}, {"id": "u", "partitions": None}]}
     members = [member("m1", [f"t_{number}" for number in range(149)], [])]
     found = task_tiles(topology, copies_of(members, 100, NAMES))
@@ -121,7 +117,7 @@ def test_blocks_of_tasks_count_what_is_not_just_running() -> None:
 
 
 def test_a_thousand_members_and_ten_thousand_tasks_are_shaped_in_no_time() -> None:
-    """The whole of a large group is gathered in less than a second and a half of computing."""
+    """In less than a second and a half of computing."""
     fleet = Fleet.of(1_000, 10_000)
     began = time.process_time()
     copies = copies_of(fleet.members, 100, NAMES)
@@ -139,12 +135,11 @@ def test_a_thousand_members_and_ten_thousand_tasks_are_shaped_in_no_time() -> No
 
 
 def test_what_fits_is_shown_as_a_matrix() -> None:
-    """Beyond some columns and rows nobody reads one."""
+    """Beyond 24 columns or 240 rows a matrix is not readable."""
     assert [fits_matrix(24, 240), fits_matrix(25, 1), fits_matrix(1, 241)] == [True, False, False]
 
 
-def test_small_things() -> None:
-    """Numbers within names sort as numbers, the worst of nothing is nothing, and targets are turned round."""
+def test_names_sort_by_their_numbers_the_worst_of_nothing_is_none_and_targets_turn_round() -> None:
     assert sorted(["d-10", "d-2", "d-1x"], key=natural) == ["d-1x", "d-2", "d-10"]
     assert worst_tone([]) == "none"
     assert targets_by_task({"target": {"m1": {"active": ["t_0"], "standby": []}}}) == {"t_0": "m1"}

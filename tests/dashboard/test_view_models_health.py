@@ -44,13 +44,11 @@ def look(**more: Any) -> tuple[Level, str, str]:
     return found.level, found.headline, found.over
 
 
-def test_at_rest_is_green() -> None:
-    """Nothing to do, nothing to wait for."""
+def test_a_group_at_rest_is_green() -> None:
     assert look() == (Level.REST, "All 12 tasks run where they belong.", "")
 
 
 def test_a_move_under_way_says_when_it_is_over() -> None:
-    """What warms up now has an end; what waits for its slot comes after it."""
     level, headline, over = look(
         state="balancing",
         at_rest=False,
@@ -65,7 +63,6 @@ def test_a_move_under_way_says_when_it_is_over() -> None:
 
 
 def test_an_end_that_nobody_knows_is_not_made_up() -> None:
-    """Without a rate there is no estimate."""
     budgets = {"warmups": {"used": 1, "limit": 2}}
     found = look(state="balancing", at_rest=False, tasks={"running": 12}, budgets=budgets)
     assert found == (
@@ -85,7 +82,6 @@ def test_an_end_that_nobody_knows_is_not_made_up() -> None:
     ],
 )
 def test_a_task_that_stands_still_is_trouble(state: str, words: str) -> None:
-    """Whatever else goes on, a task that nobody processes comes first."""
     level, headline, over = look(state="balancing", at_rest=False, tasks={"running": 11, state: 1}, eta_ms=9_000)
     assert (level, headline) == (Level.TROUBLE, f"1 of 12 tasks is not processed: 1 {words}.")
     assert (over == "in about 9 s") is (state == "waiting")
@@ -107,14 +103,14 @@ def test_a_silent_member_is_named_with_whether_work_goes_on() -> None:
 
 
 def test_a_blocked_drain_asks_for_attention() -> None:
-    """Somebody waits for it; more than one are counted."""
+    """An operator waits for it."""
     member = {"member": "m3", "what": "drain-blocked", "tasks": 4, "since": at(), "until": None, "detail": ""}
     _, headline, _ = look(at_rest=False, tasks={"running": 11, "starting": 1}, members=[member, member])
     assert headline == "Member m3 cannot hand everything over (and 1 more). 1 starting; the others run."
 
 
 def test_a_pause_says_who_holds_what_until_when() -> None:
-    """A pause that was forgotten is found on the first page."""
+    """So that a pause that was forgotten is found on the first page."""
     pause = {"scope": "all", "reason": "upgrade", "since": "2020-01-01T00:00:00Z", "expires_at": None}
     level, headline, over = look(state="paused", pause=pause)
     assert level is Level.ATTENTION
@@ -124,14 +120,13 @@ def test_a_pause_says_who_holds_what_until_when() -> None:
 
 
 def test_a_storm_is_trouble() -> None:
-    """Too many members vanished: nothing moves until somebody looks."""
+    """Nothing moves until an operator looks."""
     level, headline, _ = look(state="balancing", at_rest=False, storm_since="2020-01-01T00:00:00Z")
     assert level is Level.TROUBLE
     assert headline.startswith("Too many members vanished at once")
 
 
 def test_a_group_without_members_runs_nothing() -> None:
-    """It is no trouble, but not what anybody wants either."""
     found = health(explained(state="empty"), Names(), members=0, tasks=12)
     assert (found.level, found.headline) == (Level.ATTENTION, "It has no members: nobody runs its 12 tasks.")
 
@@ -155,7 +150,6 @@ def test_sentences_that_say_the_same_twice_are_left_out() -> None:
 
 
 def test_the_list_of_groups_begins_with_trouble() -> None:
-    """Whoever opens the first page sees first what needs somebody."""
     quiet = Fleet.of(4, 12).summary() | {"group": "a", "state": "at-rest", "at_rest": True}
     paused, loud, empty = (
         quiet | {"group": "b", "state": "paused"},
@@ -173,7 +167,6 @@ def test_the_list_of_groups_begins_with_trouble() -> None:
 
 
 def test_tasks_that_are_not_processed_say_what_they_wait_for() -> None:
-    """The first page names them, the worst first, each with its wait in words."""
     fleet = Fleet.of(8, 40)
     found = stuck_tasks(fleet.explain(), Names({"worker-3": "w3"}))
     assert [(one.task, one.state) for one in found] == [

@@ -61,12 +61,10 @@ API = Path(__file__).parent.parent.parent / "docs" / "api.md"
     ],
 )
 def test_an_event_is_a_sentence(kind: str, more: dict[str, Any], words: str) -> None:
-    """Who, what, and for how long; one of a type that is newer than the dashboard is told by its type."""
     assert event_line(event(1, kind, member="m2", task="t_0", **more), NAMES).words == words
 
 
 def test_every_type_of_event_makes_a_sentence() -> None:
-    """All that the API documents can be told, with the least and with many tasks at once."""
     kinds = re.findall(r"^\| `([a-z-]+)` \| [A-Z]", API.read_text(), re.MULTILINE)
     assert len(kinds) > 30
     for kind in kinds:
@@ -77,19 +75,16 @@ def test_every_type_of_event_makes_a_sentence() -> None:
             assert told.words != generic(kind, str(more.get("task") or "120 tasks"), "", ""), kind
 
 
-def test_what_needs_somebody_is_seen_as_such() -> None:
-    """A drain that does not get on, like a task that failed, is marked as bad; that all is well, as good."""
+def test_a_drain_that_does_not_get_on_is_marked_as_bad_and_one_that_is_done_as_good() -> None:
     tones = {kind: event_line(event(1, kind, member="m2"), NAMES).tone for kind in ("drain-blocked", "drain-done")}
     assert tones == {"drain-blocked": "bad", "drain-done": "ok"}
 
 
 def test_every_way_to_go_has_words() -> None:
-    """Whatever ends a membership is told in words."""
     assert set(GONE) == {cause.value for cause in Cause}
 
 
-def test_members_that_need_somebody_come_first() -> None:
-    """The list begins with who has fallen silent, and says of each what is particular about it."""
+def test_silent_members_come_first_and_each_says_what_is_particular_about_it() -> None:
     found = [
         member("m1", ["t_0", "t_1"], []),
         member("m2", ["t_2"], [], capacity=2.0),
@@ -145,7 +140,6 @@ def test_a_generation_is_told_by_its_flows() -> None:
 
 
 def test_a_question_is_made_of_what_the_form_says() -> None:
-    """What is left empty is not asked."""
     asked = {"join": "2", "capacity": "1.5", "max_warmup_replicas": "10%", "num_standby_replicas": "1"}
     assert plans.wanted(asked, ["m2", "m1", "m1"], []) == {
         "join": [{"count": 2, "capacity": 1.5}],
@@ -165,14 +159,13 @@ def test_a_question_that_means_nothing_is_refused_with_what_to_write(asked: dict
 
 
 def test_a_plan_is_shown_before_and_after() -> None:
-    """Newcomers last, who leaves with nothing, and each move with what it waits for first."""
     members = [member("m1", ["t_0", "t_1"], []), member("m2", ["t_2"], [])]
     plan = {
         "target": {"m1": {"active": ["t_0"]}, "join-1": {"active": ["t_1", "t_2"]}},
         "reasons": [{"task": "t_1", "code": "warming"}, {"task": "t_2", "code": "warmup-budget"}],
         "held_back": [{"task": "t_2", "to": "join-1", "reason": "warmup-budget"}],
     }
-    compared = plans.fill(NAMES, plans.before_and_after(members, plan))
+    compared = plans.before_and_after(members, plan, NAMES)
     assert [(one.member, one.now, one.then, one.is_new, one.is_gone) for one in compared] == [
         ("m1", 2, 1, False, False),
         ("m2", 1, 0, False, True),
@@ -187,11 +180,10 @@ def test_a_plan_is_shown_before_and_after() -> None:
 
 
 def test_an_audit_is_told_in_words() -> None:
-    """Measures in units that people read, fatal findings first, laws by what they say."""
     measures = {
         "availability": 0.99995,
         "downtime_ms": 1_200,
-        "restored_bytes": None,
+        "balance_mean": None,
         "records": 12_000,
         "brand_new": 3,
         "lower_bound": 4,
@@ -214,7 +206,6 @@ def test_an_audit_is_told_in_words() -> None:
 
 
 def test_every_finding_that_an_audit_can_make_has_words() -> None:
-    """Those that its documentation lists: laws by what they say, the others by what is worth a look."""
     documented = re.findall(r"^\| ([A-Za-z0-9, -]+) \| (?:fatal|notice) \|", AUDIT.read_text(), re.MULTILINE)
     names = [name.strip() for one in documented for name in re.split(r", | to ", one)]
     assert len(names) > 15
@@ -222,7 +213,6 @@ def test_every_finding_that_an_audit_can_make_has_words() -> None:
 
 
 def test_a_finding_says_when() -> None:
-    """The time of day of its records, or the span of them; nothing where nobody knows."""
     times = ["2026-11-22T00:35:00.882Z", "2026-11-22T00:35:00.882Z", "2026-11-22T00:34:00Z"]
     assert audits.when_of({"at": times[:2]}) == "00:35:00 UTC"
     assert audits.when_of({"at": times}) == "00:34:00 to 00:35:00 UTC"
@@ -230,7 +220,7 @@ def test_a_finding_says_when() -> None:
 
 
 def test_only_addresses_of_the_web_are_links() -> None:
-    """A report that lies on some machine is told where; what would run as a script is no address."""
+    """What would run as a script is no address."""
     assert [audits.is_address(one) for one in ("https://x/r.html", "/var/r.html", "javascript:alert(1)", None)] == [
         True,
         False,
@@ -240,13 +230,11 @@ def test_only_addresses_of_the_web_are_links() -> None:
 
 
 def test_advice_names_the_settings_that_would_change() -> None:
-    """Those that stay are not repeated."""
     advice = {"present": {"settings": {"a": 1, "b": 2}}, "recommended": {"settings": {"a": 1, "b": 4}}}
     assert audits.settings_differ(advice) == [("b", 2, 4)]
 
 
 def test_the_fleet_of_the_tests_is_consistent() -> None:
-    """Each of its tasks is run by one member but for the one that is said to have no owner."""
     fleet = Fleet.of(8, 40)
     active = [grant["task"] for one in fleet.members for grant in one["assignment"]["active"]]
     assert sorted(active + fleet.waiting) == sorted(fleet.tasks)

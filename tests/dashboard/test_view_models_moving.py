@@ -34,8 +34,7 @@ def test_a_warmup_knows_how_far_it_is_and_when_it_is_done() -> None:
     assert (found.kind, found.lag, found.eta_ms, found.share) == ("warmup", 1_100, 10_000.0, 0.75)
 
 
-def test_what_nobody_knows_of_a_warmup_is_left_open() -> None:
-    """No rate, no estimate; no beginning, no share; nothing left to do is done."""
+def test_what_is_not_known_of_a_warmup_is_left_open() -> None:
     one = member("m1", [], [])
     warm(one, "t_0", 5_000, None)
     warm(one, "t_1", 40, None)
@@ -44,7 +43,7 @@ def test_what_nobody_knows_of_a_warmup_is_left_open() -> None:
 
 
 def test_copies_that_hold_up_processing_come_first() -> None:
-    """An active that restores, then warmups, then standbys; a silent member's standbys are not being filled."""
+    """A silent member's standbys are not being filled."""
     one, silent = member("m1", ["t_0"], ["t_1", "t_2"]), member("m2", [], ["t_3"], suspected=True)
     one["reports"]["t_0"] |= {"state": "restoring", "lag": 10}
     one["reports"]["t_1"]["lag"] = 5_000
@@ -69,7 +68,7 @@ def test_when_a_warmup_began_is_read_from_events() -> None:
 
 
 def test_a_lane_shows_who_ran_a_task_and_when_nobody_did() -> None:
-    """A handover is bar, gap, bar; the gap is as long as the coordinator says, and never too thin to be seen."""
+    """The gap is as long as the coordinator says, and never too thin to be seen."""
     along = axis(NOW - timedelta(seconds=100), NOW)
     runs = [run("m2", -50, -49, gap_ms=500), run("m1", -90, -80, -49.5)]
     found = lane("t_0", runs, along, ["m1", "m2"], NAMES)
@@ -84,21 +83,19 @@ def test_a_lane_shows_who_ran_a_task_and_when_nobody_did() -> None:
 
 
 def test_a_task_that_nobody_runs_ends_in_a_gap() -> None:
-    """What goes on is drawn to the end of the axis."""
     along = axis(NOW - timedelta(seconds=100), NOW)
     found = lane("t_0", [run("m1", -90, -80, -20)], along, ["m1"], NAMES)
     assert (found.bars[-1].look, found.bars[-1].title, found.owner) == ("gap", "nobody runs it", None)
 
 
 def test_bars_are_cut_at_the_axis() -> None:
-    """What ended before is not drawn; what began before begins at the edge."""
     along = axis(NOW - timedelta(seconds=10), NOW)
     found = lane("t_0", [run("m1", -90, -80, -50), run("m2", None, -40, gap_ms=None)], along, ["m1", "m2"], NAMES)
     assert [(bar.look, bar.x, bar.width) for bar in found.bars] == [("own-1", 0.0, 1000.0)]
 
 
 def test_an_axis_has_marks_at_round_times() -> None:
-    """About six of them; a day is not marked in seconds."""
+    """About six of them."""
     minutes = axis(NOW - timedelta(minutes=5), NOW)
     assert [label for _, label in minutes.ticks] == ["03:00", "03:01", "03:02", "03:03", "03:04"]
     assert len(axis(NOW - timedelta(days=14), NOW).ticks) <= 6
@@ -108,12 +105,10 @@ def test_an_axis_has_marks_at_round_times() -> None:
 
 
 def test_a_member_has_the_same_colour_everywhere() -> None:
-    """Its place in the order gives it; who is not in the order is grey."""
     assert (look_of("b", ["a", "b"]), look_of("z", ["a", "b"])) == ("own-1", "own-x")
 
 
 def test_gaps_are_told_by_kind() -> None:
-    """A warm and a cold handover, a warm and a cold takeover, a recovery; everything else is none."""
     events = [
         event(1, "handover-done", -9, member="m2", task="t_0", gap_ms=38, cause="revoked", warm=True, **{"from": "m1"}),
         event(
@@ -147,13 +142,12 @@ def test_gaps_are_told_by_kind() -> None:
 
 
 def test_longer_gaps_stand_higher() -> None:
-    """The scale is logarithmic, and holds what is off it at its edges."""
+    """The scale is logarithmic."""
     assert height(1) > height(38) > height(9_000) > height(10**6) == height(10**9)
     assert [label for _, label in scale()][:5] == ["1 ms", "10 ms", "100 ms", "1 s", "10 s"]
 
 
 def test_a_fleet_of_dots_stays_within_the_picture() -> None:
-    """Whatever is drawn lies between the edges."""
     found = dots(gaps_of(Fleet.of(8, 40).events), axis(NOW - timedelta(minutes=10), NOW))
     assert found
     assert all(0 <= dot.x <= WIDTH for dot in found)

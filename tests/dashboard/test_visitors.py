@@ -32,8 +32,7 @@ async def stamp(client: httpx.AsyncClient, address: str = DRAIN) -> str:
     return found[1]
 
 
-async def test_nobody_looks_without_a_token(canned: Canned) -> None:
-    """Every page leads to the form, and back to where somebody wanted to go; a page that refreshes is told."""
+async def test_without_a_token_every_page_leads_to_the_form(canned: Canned) -> None:
     client = await visitor(canned, None)
     answer = await client.get("/groups/fleet/members?q=a")
     assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Fgroups%2Ffleet%2Fmembers%3Fq%3Da")
@@ -49,14 +48,13 @@ async def test_nobody_looks_without_a_token(canned: Canned) -> None:
     "wanted", ["https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)"]
 )
 async def test_signing_in_leads_to_pages_of_the_dashboard_only(canned: Canned, wanted: str) -> None:
-    """An address that somebody else made up does not lead elsewhere."""
+    """An address that another site made up does not lead elsewhere."""
     client = await visitor(canned, None)
     assert (await client.post("/login", data={"token": ADMIN, "next": wanted})).headers["location"] == "/"
     await client.aclose()
 
 
 async def test_a_wrong_token_is_refused(canned: Canned) -> None:
-    """In the coordinator's words, and without a session; what is no header is not sent at all."""
     client = await visitor(canned, None)
     answer = await client.post("/login", data={"token": "guess"})
     assert answer.status_code == 401
@@ -68,7 +66,7 @@ async def test_a_wrong_token_is_refused(canned: Canned) -> None:
 
 
 async def test_the_browser_never_holds_the_token(canned: Canned, caplog: pytest.LogCaptureFixture) -> None:
-    """The cookie is a random name that scripts cannot read; the token is in no page, address or line of a log."""
+    """The cookie is a random name that scripts cannot read."""
     caplog.set_level(logging.DEBUG)
     client = await visitor(canned, None)
     answer = await client.post("/login", data={"token": ADMIN})
@@ -84,14 +82,13 @@ async def test_the_browser_never_holds_the_token(canned: Canned, caplog: pytest.
 
 
 async def test_over_https_the_cookie_never_travels_in_clear(canned: Canned) -> None:
-    """Behind an ingress that serves HTTPS the cookie is for HTTPS alone."""
+    """The HTTPS is served by an ingress."""
     client = await visitor(canned, None, is_secure=True)
     assert "Secure" in (await client.post("/login", data={"token": ADMIN})).headers["set-cookie"]
     await client.aclose()
 
 
 async def test_a_command_needs_a_reason_and_goes_out_under_the_visitors_token(canned: Canned) -> None:
-    """Asked for with a form of its own; confirmed without a reason it is not sent."""
     client = await visitor(canned)
     form = {"stamp": await stamp(client)}
     refused = await client.post(DRAIN, data=form)
@@ -107,7 +104,7 @@ async def test_a_command_needs_a_reason_and_goes_out_under_the_visitors_token(ca
 
 
 async def test_a_form_of_somebody_else_is_refused(canned: Canned) -> None:
-    """Without the session's own stamp, or from another site, nothing is sent (CSRF)."""
+    """Without the session's own stamp, or from another site (CSRF)."""
     client = await visitor(canned)
     good = {"stamp": await stamp(client), "reason": "x"}
     cross = {"sec-fetch-site": "cross-site"}
@@ -135,7 +132,6 @@ async def test_a_place_in_the_stream_that_is_none_is_the_beginning(canned: Canne
 
 
 async def test_a_viewer_sees_and_commands_nothing(canned: Canned) -> None:
-    """The pages say so; a form that is sent all the same is refused here already."""
     client = await visitor(canned, VIEWER)
     page = (await client.get("/groups/fleet/members/worker-1")).text
     assert "Your token may look and not command" in page
@@ -149,7 +145,7 @@ async def test_a_viewer_sees_and_commands_nothing(canned: Canned) -> None:
 
 
 async def test_a_shared_token_lets_look_and_never_command(canned: Canned) -> None:
-    """Whoever opens a page sees; even where the dashboard's own token could command, nobody can with it."""
+    """Even where the dashboard's own token could command."""
     client = await visitor(canned, None, shared=ADMIN)
     entered = await client.get("/login", params={"next": "/groups/fleet"})
     assert (entered.status_code, entered.headers["location"]) == (303, "/groups/fleet")
@@ -177,7 +173,6 @@ async def test_signing_out_forgets_the_token(canned: Canned) -> None:
 
 
 async def test_a_token_that_was_revoked_ends_the_session(canned: Canned) -> None:
-    """As soon as the coordinator refuses it, the visitor is asked to sign in again."""
     client = await visitor(canned)
     app = client._transport.app  # type: ignore[attr-defined]
     dashboard = app.state.dashboard
@@ -229,12 +224,11 @@ def test_sessions_end_by_themselves() -> None:
 def test_forms_become_calls_of_the_protocol(
     name: str, given: dict[str, str], query: dict[str, object], body: dict[str, object] | None
 ) -> None:
-    """What is left empty is not sent; nobody is vouched for as dead by accident."""
+    """What is left empty is not sent; no member is vouched for as dead by accident."""
     assert request_of(name, given) == (query, body)
 
 
-def test_a_pause_ends_when_it_was_said_to() -> None:
-    """Minutes become an instant."""
+def test_minutes_of_a_pause_become_an_instant() -> None:
     _, body = request_of("pause", {"for": "30"})
     assert body is not None
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", body["expires_at"])
@@ -242,13 +236,11 @@ def test_a_pause_ends_when_it_was_said_to() -> None:
 
 @pytest.mark.parametrize(("name", "given"), [("pause", {"for": "soon"}), ("drain", {"deadline": "-1"}), ("pin", {})])
 def test_fields_that_mean_nothing_are_refused(name: str, given: dict[str, str]) -> None:
-    """With what to write instead."""
     with pytest.raises(ValueError, match=r"as in 30|Choose the member"):
         request_of(name, given)
 
 
 async def test_every_command_has_a_form(canned: Canned) -> None:
-    """Each says what it does, and asks why."""
     client = await visitor(canned)
     subjects = {"group": "", "member": "?member=worker-1", "task": "?task=orders_0"}
     for name, command in COMMANDS.items():

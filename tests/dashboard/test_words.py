@@ -18,7 +18,6 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
     [(None, words.DASH), (0, "0 ms"), (820, "820 ms"), (4_240, "4.2 s"), (12_400, "12 s"), (200_000, "3 min 20 s")],
 )
 def test_spans_have_two_units_at_most(milliseconds: float | None, text: str) -> None:
-    """A span is as long as it can be read at a glance."""
     assert words.span(milliseconds) == text
 
 
@@ -26,12 +25,11 @@ def test_spans_have_two_units_at_most(milliseconds: float | None, text: str) -> 
     ("milliseconds", "text"), [(60_000, "1 min"), (3_660_000, "1 h 1 min"), (90_000_000, "1 d 1 h")]
 )
 def test_longer_spans_drop_what_does_not_matter(milliseconds: float, text: str) -> None:
-    """Of an hour, seconds are not told."""
     assert words.span(milliseconds) == text
 
 
 def test_whole_spans_have_no_fractions() -> None:
-    """What a clock beside it counts in seconds is told in seconds."""
+    """What a clock beside it counts in seconds is shown in seconds."""
     assert [words.span_whole(ms) for ms in (400, 2_400, 61_000)] == ["0 s", "2 s", "1 min 1 s"]
 
 
@@ -39,7 +37,6 @@ def test_whole_spans_have_no_fractions() -> None:
     ("value", "text"), [(None, words.DASH), (0, "0"), (12_000, "12,000"), (2.5, "2.5"), (1_234.5, "1,234"), (2.0, "2")]
 )
 def test_numbers_have_their_thousands_apart(value: float | None, text: str) -> None:
-    """A number of records can be read without counting digits."""
     assert words.number(value) == text
 
 
@@ -47,12 +44,12 @@ def test_numbers_have_their_thousands_apart(value: float | None, text: str) -> N
     ("value", "text"), [(0, "0"), (812, "812"), (4_115, "4.1k"), (12_000, "12k"), (3_400_000, "3.4M"), (2e9, "2.0G")]
 )
 def test_small_cells_hold_short_numbers(value: float, text: str) -> None:
-    """A lag fits in a cell of the grid."""
+    """A lag has to fit into a cell of the grid."""
     assert words.short(value) == text
 
 
 def test_instants_are_told_from_now() -> None:
-    """The past is ago, the future in; half a second either way is now, and what is due is never ago."""
+    """Half a second either way is now, and what is due is never ago."""
     assert words.ago("2026-11-20T11:59:48Z", NOON) == "12 s ago"
     assert words.ago("2026-11-20T12:03:00Z", NOON) == "in 3 min"
     assert words.ago("2026-11-20T12:00:00.3Z", NOON) == "now"
@@ -65,7 +62,6 @@ def test_instants_are_told_from_now() -> None:
 
 
 def test_every_reason_has_words() -> None:
-    """Whatever moves a task is told in words; what holds a move back is told in those of the core."""
     assert set(words.WHY) >= {one.value for one in Why}
     assert (words.why("something-newer"), words.why(None)) == ("something newer", "")
 
@@ -85,7 +81,6 @@ def test_members_are_called_by_their_instance_ids() -> None:
 
 
 def test_sentences_name_members_and_keep_their_marks() -> None:
-    """Ids in the coordinator's own sentences are replaced word by word."""
     names = words.Names({MEMBER: "demo-2", "m": "x"})
     assert names.within(f"{MEMBER} runs orders_0 (on {MEMBER}).") == "demo-2 runs orders_0 (on demo-2)."
     assert names.within("more from me") == "more from me"

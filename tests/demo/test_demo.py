@@ -21,10 +21,7 @@ KEYS = {
 @pytest.mark.needs("kafka")
 @pytest.mark.timeout(900)
 def test_the_short_form_loses_nothing_and_moves_no_more_than_it_must(open_folder: Path) -> None:
-    """Every record exactly once, exactly the moves that are needed, and the report beside it.
-
-    Nothing is said of times here: on a machine that does other things they are the machine's.
-    """
+    """Nothing is said of times here: on a machine that does other things they are the machine's."""
     out = open_folder / "demo"
     around = {name: text for name, text in os.environ.items() if not name.startswith("BATONPASS_")}
     if given := os.environ.get(BOOTSTRAP_VARIABLE):

@@ -1,4 +1,4 @@
-"""Figures, tables and bars: what `--json` prints is what the issue asks for, and a run that falls short is told so."""
+"""Figures, tables and bars: `--json` prints these fields and no others, and a run that falls short is told so."""
 
 import io
 import json
@@ -49,15 +49,14 @@ def missed(*phases: PhaseFigures, account: Account = CLEAN) -> list[str]:
     return [bar.text for bar in bars(RunFigures([*phases], [account])) if not bar.held]
 
 
-def test_the_spread_of_durations() -> None:
-    """Nearest rank: of few values the 99th in a hundred is the largest; of none there is nothing."""
+def test_of_few_values_the_99th_in_a_hundred_is_the_largest() -> None:
+    """By nearest rank."""
     assert Spread.of([]).body() == {"p50": None, "p99": None, "max": None}
     assert Spread.of([30, 10, 20]).body() == {"p50": 20, "p99": 30, "max": 30}
     assert Spread.of(range(1, 201)) == Spread(100, 198, 200)
 
 
 def test_the_object_has_the_fields_that_were_promised() -> None:
-    """No more and no fewer, in each phase and for the records; it is JSON."""
     body = RunFigures([phase()], [CLEAN, CLEAN]).body()
     assert body.keys() == {"phases", "records"}
     assert body["phases"][0].keys() == KEYS
@@ -67,7 +66,6 @@ def test_the_object_has_the_fields_that_were_promised() -> None:
 
 
 def test_a_run_that_reaches_everything_misses_nothing() -> None:
-    """Every bar that can be told from its phases holds."""
     assert missed(phase(), phase("crash", gap=2_400), phase("scale-out-eager", gap=20_000)) == []
 
 
@@ -83,13 +81,12 @@ def test_a_run_that_reaches_everything_misses_nothing() -> None:
         ({"moved": [100] * 50 + [500]}, "warm handover gap p50 under 150 ms, p99 under 500 ms"),
     ],
 )
-def test_what_falls_short_is_told(change: dict[str, object], told: str) -> None:
-    """One figure beyond its bar, and that bar is missed, and no other."""
+def test_a_figure_beyond_its_bar_misses_that_bar_and_no_other(change: dict[str, object], told: str) -> None:
     assert missed(replace(phase(), **change)) == [told]  # type: ignore[arg-type]
 
 
 def test_a_slow_crash_and_a_quick_eager_move_fall_short() -> None:
-    """A kill that costs three seconds, and immediate reassignment that is not fifty times worse."""
+    """Immediate reassignment has to be fifty times worse."""
     assert missed(phase("crash", gap=3_000)) == ["kill -9 with a ready standby: gap under 3000 ms"]
     quick_eager = [phase(), phase("scale-out-eager", gap=90 * 49)]
     assert missed(*quick_eager) == ["immediate reassignment at least 50 times worse (p50)"]
@@ -97,14 +94,12 @@ def test_a_slow_crash_and_a_quick_eager_move_fall_short() -> None:
 
 @pytest.mark.parametrize("field", ["missing", "doubled", "wrong_totals"])
 def test_a_record_that_is_lost_or_doubled_is_told(field: str) -> None:
-    """Whatever it is that came of it."""
     account = CLEAN._replace(**{field: 1})
     assert missed(phase(), account=account) == ["every input record accounted for exactly once"]
     assert not RunFigures([], [account]).is_clean
 
 
 def test_tables_show_what_was_seen() -> None:
-    """The table of a phase and that of the run hold its figures, and what Kafka Streams did beside them."""
     console = Console(record=True, width=220, file=io.StringIO())
     console.print(phase_table(phase()), run_table(RunFigures([phase()], [CLEAN])))
     shown = console.export_text()
@@ -117,7 +112,6 @@ def test_tables_show_what_was_seen() -> None:
 
 
 def test_a_picture_has_a_row_for_each_task_and_a_hole_where_nothing_came() -> None:
-    """Each stretch of one writer is a shape of its own, so that a silence in between is left white."""
     ledger = Ledger(2, stateful=False)
     for number in range(60):
         if not 20 <= number < 40:
@@ -131,7 +125,7 @@ def test_a_picture_has_a_row_for_each_task_and_a_hole_where_nothing_came() -> No
 
 
 def test_states_and_outputs_are_read_as_they_were_written() -> None:
-    """A customer's state has its fixed size, and nobody's is nothing."""
+    """A customer's state has its fixed size; no state is a total of nothing."""
     assert read_state(state(12, 3_456)) == (12, 3_456)
     assert len(state(1, 1)) == 200
     assert read_state(None) == (0, 0)
@@ -140,7 +134,7 @@ def test_states_and_outputs_are_read_as_they_were_written() -> None:
 
 
 def test_the_time_of_restores_is_that_of_their_union() -> None:
-    """Two at once take as long as the longer one; what goes on counts up to the end; one of nothing does not count."""
+    """What goes on counts up to the end; a restore of nothing does not count."""
     job = Job(bootstrap="", group="demo", tasks=1, customers=1, rate=1)
     workers = Workers(job, infrastructure=None, caught_up=1)  # type: ignore[arg-type]
     workers.restores = [

@@ -11,7 +11,7 @@ from batonpass.demo.job import connection
 
 
 def test_the_environment_says_how_the_broker_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a word of TLS it is spoken to in the clear; with an authority, over TLS."""
+    """Without a word of TLS it is spoken to in the clear."""
     monkeypatch.setenv("BATONPASS_KAFKA_BOOTSTRAP", "elsewhere:9092")
     plain = connection("kafka:9092", "load").client_options()
     assert plain == {"bootstrap_servers": "kafka:9092", "client_id": "load"}

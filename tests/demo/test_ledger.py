@@ -19,7 +19,6 @@ def noted(*outputs: tuple[int, int, str], stateful: bool = False) -> Ledger:
 
 
 def test_every_input_once_is_a_clean_account() -> None:
-    """As many outputs as inputs, each for another input, and nothing is missing or doubled."""
     account = noted((0, 10, A), (1, 20, A), (2, 30, B)).account([3])
     assert account.is_clean
     assert (account.taken_in, account.put_out) == (3, 3)
@@ -39,7 +38,6 @@ def test_every_input_once_is_a_clean_account() -> None:
     ],
 )
 def test_what_is_missing_or_doubled_is_counted(offsets: list[int], missing: int, doubled: int) -> None:
-    """Of three inputs one has no output, at the end too, one has two, and there is an output of none of them."""
     account = noted(*((offset, 10 * number, A) for number, offset in enumerate(offsets))).account([3])
     assert (account.missing, account.doubled) == (missing, doubled)
     assert account.is_clean == (not missing and not doubled)
@@ -48,14 +46,13 @@ def test_what_is_missing_or_doubled_is_counted(offsets: list[int], missing: int,
 @settings(deadline=None)
 @given(st.permutations(list(range(12))), st.lists(st.integers(0, 11), max_size=5))
 def test_the_account_does_not_depend_on_the_order(offsets: list[int], again: list[int]) -> None:
-    """Late is not lost: in whatever order outputs come, only those that come again are counted as doubled."""
     account = noted(*((offset, number, A) for number, offset in enumerate([*offsets, *again]))).account([12])
     assert (account.missing, account.doubled) == (0, len(again))
 
 
 @pytest.mark.parametrize(("amounts", "wrong"), [([1, 2, 3], 0), ([1, 1, 2], 1), ([1, 3, 4], 1), ([2], 1)])
 def test_a_total_that_forgot_or_counted_twice_is_wrong(amounts: list[int], wrong: int) -> None:
-    """Each total of a customer holds one amount more than the one before; a state that was lost or doubled does not."""
+    """A state that was lost or doubled breaks the row of totals, each one amount above the one before."""
     ledger = Ledger(1, stateful=True)
     for offset, count in enumerate(amounts):
         ledger.note(0, b"customer", Output(offset, count, 1, A), offset)
@@ -64,7 +61,6 @@ def test_a_total_that_forgot_or_counted_twice_is_wrong(amounts: list[int], wrong
 
 
 def test_customers_are_told_apart_by_task() -> None:
-    """The same customer of two tasks has two totals."""
     ledger = Ledger(2, stateful=True)
     for task in (0, 1):
         ledger.note(task, b"customer", Output(0, 1, 5, A), 10)
@@ -90,8 +86,7 @@ def test_the_longest_silence_of_a_window(window: tuple[int, int], longest: int) 
     assert silences(ledger, [0], [(0, 1), window]) == [longest]
 
 
-def test_who_wrote_when_and_how_much() -> None:
-    """The picture asks for the writer at a time, and for the number of outputs of a stretch."""
+def test_the_writer_at_a_time_and_the_number_of_outputs_of_a_stretch_are_known() -> None:
     ledger = noted((0, 100, A), (1, 110, A), (2, 240, B))
     assert [ledger.writer_at(0, at) for at in (99, 100, 200, 240)] == [None, A, A, B]
     assert ledger.put_out_within(0, (100, 240)) == 2
@@ -112,12 +107,12 @@ def test_who_wrote_when_and_how_much() -> None:
     ],
 )
 def test_the_fewest_tasks_that_must_move(held: dict[str, int], tasks: int, fewest: int) -> None:
-    """What nobody has any more, and what is above an equal share; whoever has most keeps the larger share."""
+    """Those that have no owner any more, and those above an equal share; who has most keeps the larger share."""
     assert needed(held, tasks) == fewest
 
 
 def test_quiet_windows_are_as_long_as_the_phase_and_the_nearest() -> None:
-    """Of the quiet windows those nearest in time are taken, and of the last of them what is nearest."""
+    """Of the last window taken, the part that is nearest."""
     quiet = [(0, 100), (200, 230), (400, 500)]
     assert quiet_for((250, 290), quiet) == [(200, 230), (400, 410)]
     assert quiet_for((250, 270), quiet) == [(210, 230)]

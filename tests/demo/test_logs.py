@@ -10,7 +10,7 @@ from batonpass.demo.logs import AGAIN_S, KEPT_MOST, NotAgain
 
 
 def test_what_a_client_says_again_is_written_down_now_and_then() -> None:
-    """Once at first, whatever node it is about, and once more when a while is over, with how often it was said."""
+    """Whatever node it is about; the second time with how often it was said."""
     now = [100.0]
     written: list[str] = []
     logger = logging.getLogger("aiokafka.of-this-test")
@@ -38,7 +38,6 @@ def test_what_others_say_is_written_down(name: str) -> None:
 
 
 def test_messages_without_end_are_not_all_remembered() -> None:
-    """A client that says something else each time costs no memory for it."""
     passes = NotAgain(lambda: 0.0)
     for number in range(3 * KEPT_MOST):
         assert passes.filter(logging.LogRecord("aiokafka", logging.WARNING, "", 0, f"message {number}", None, None))

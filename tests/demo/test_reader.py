@@ -67,7 +67,6 @@ async def test_a_read_is_answered_by_whoever_can(
 
 
 async def test_reads_go_on_while_one_of_them_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that nobody answers holds up no other, and all end with the reader."""
     monkeypatch.setattr(reading, "PERIOD_S", 0.01)
     found = Reader(JOB, Route(None))  # type: ignore[arg-type]
     running = asyncio.ensure_future(found.run())

@@ -50,7 +50,6 @@ def short(folder: Path) -> str:
 
 
 def test_no_file_is_left_out() -> None:
-    """Every manifest is brought by some kustomization, and there are some to be applied."""
     brought = {path for folder in ROOTS for path in files(folder)}
     brought |= set(files(KUBERNETES / "components" / "spark-operator"))
     assert {path for path, _ in EVERY} == brought
@@ -59,14 +58,13 @@ def test_no_file_is_left_out() -> None:
 
 @pytest.mark.parametrize("folder", [*ROOTS, KUBERNETES / "components" / "spark-operator"], ids=short)
 def test_every_document_is_valid(folder: Path) -> None:
-    """Each fits the strict schema of its kind, before patches and as it is applied."""
+    """Before patches and as it is applied."""
     applied = rendered(folder) if folder in ROOTS else []
     for one in [*resolved(folder), *applied]:
         assert fault(one) is None, f"{one['kind']} {one['metadata']['name']}: {fault(one)}"
 
 
 def test_a_fault_is_found() -> None:
-    """A misspelt field, a wrong type and an unknown kind are refused, in Kubernetes' own and in custom resources."""
     found = resolved(PRODUCTION)
     deployment = copy.deepcopy(named(found, "Deployment", "batonpass"))
     deployment["spec"]["replica"] = 2
@@ -79,7 +77,6 @@ def test_a_fault_is_found() -> None:
 
 
 def test_the_rules_are_those_of_prometheus() -> None:
-    """The PrometheusRule holds every rule of deploy/prometheus, and no other."""
     assert prometheus_rule.RULE.read_text() == prometheus_rule.document()
     spec = yaml.safe_load(prometheus_rule.RULE.read_text())["spec"]
     assert sorted(spec["groups"], key=str) == sorted(
@@ -89,7 +86,6 @@ def test_the_rules_are_those_of_prometheus() -> None:
 
 @pytest.mark.parametrize(("path", "document", "spec"), PODS, ids=lambda value: getattr(value, "stem", ""))
 def test_pods_are_confined(path: Path, document: Document, spec: Document) -> None:
-    """No pod runs as root, writes to its image, gains rights, or has variables of services that look like settings."""
     assert spec["enableServiceLinks"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] > 0
@@ -105,14 +101,13 @@ def test_pods_are_confined(path: Path, document: Document, spec: Document) -> No
 
 @pytest.mark.parametrize(("path", "document", "spec"), PODS, ids=lambda value: getattr(value, "stem", ""))
 def test_scratch_space_has_a_size(path: Path, document: Document, spec: Document) -> None:
-    """A pod that writes too much is evicted by itself, before the node's disk is full and everybody's are."""
+    """A pod that writes too much is evicted by itself, before the node's disk is full."""
     for volume in spec.get("volumes", []):
         if "emptyDir" in volume:
             assert "sizeLimit" in volume["emptyDir"], volume["name"]
 
 
 def test_secrets_are_by_reference() -> None:
-    """No manifest holds a secret; what is one comes from a secret's key, and is ours to name."""
     assert [one for _, one in EVERY if one["kind"] == "Secret"] == []
     for _, _, spec in PODS:
         for container in spec["containers"]:
@@ -124,7 +119,6 @@ def test_secrets_are_by_reference() -> None:
 
 
 def test_settings_of_the_overlay_are_settings() -> None:
-    """What an overlay puts into the coordinators' environment is known to them."""
     for folder in ROOTS:
         for one in yaml.safe_load((folder / "kustomization.yaml").read_text()).get("configMapGenerator", []):
             for literal in one.get("literals", []):
@@ -132,7 +126,7 @@ def test_settings_of_the_overlay_are_settings() -> None:
 
 
 def test_two_coordinators_that_do_not_go_at_once() -> None:
-    """There are two, on different nodes, one of which a disruption leaves; a new one comes before an old one goes."""
+    """They are on different nodes; a disruption leaves one, and a new one comes before an old one goes."""
     found = resolved(KUBERNETES / "base")
     deployment = named(found, "Deployment", "batonpass")
     labels = deployment["spec"]["template"]["metadata"]["labels"]
@@ -160,7 +154,6 @@ def test_a_coordinator_has_the_time_to_end() -> None:
 
 
 def test_every_image_is_built_here() -> None:
-    """Images of the base are targets of the Dockerfile, and the production overlay renames each."""
     images = {one["image"] for path, _, spec in PODS if "examples" not in path.parts for one in spec["containers"]}
     assert {one.removeprefix("batonpass-").replace("batonpass", "service") for one in images} <= set(stages())
     overlay = yaml.safe_load((PRODUCTION / "kustomization.yaml").read_text())
@@ -168,7 +161,6 @@ def test_every_image_is_built_here() -> None:
 
 
 def test_network_policies_choose_pods_that_there_are() -> None:
-    """Every policy is about pods of the base, and lets them reach names and the database."""
     found = resolved(KUBERNETES / "base")
     components = {
         one["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
@@ -217,7 +209,7 @@ def test_workers_have_the_time_to_hand_over(example: str) -> None:
 
 
 def test_workers_surge_and_are_disrupted_one_by_one() -> None:
-    """Of a deployment new pods come first and stay a while; of a set one pod at a time goes; both have a budget."""
+    """Of a deployment new pods come first and stay a while; of a set one pod at a time goes."""
     clicks = resolved(KUBERNETES / "examples" / "deployment")
     deployment = named(clicks, "Deployment", "clicks")["spec"]
     assert deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
@@ -228,7 +220,6 @@ def test_workers_surge_and_are_disrupted_one_by_one() -> None:
 
 
 def test_autoscaling_asks_for_a_metric_that_there_is() -> None:
-    """Both autoscalers follow the lag of inputs, which the service shows, and take their time to scale in."""
     known = documented()
     keda = named(resolved(KUBERNETES / "examples" / "autoscaling-keda"), "ScaledObject", "clicks")["spec"]
     hpa = named(resolved(KUBERNETES / "examples" / "autoscaling-hpa"), "HorizontalPodAutoscaler", "clicks")

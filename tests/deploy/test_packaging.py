@@ -42,20 +42,17 @@ def stages() -> dict[str, str]:
 
 
 def test_hadolint_finds_nothing() -> None:
-    """The Dockerfile keeps the rules for Dockerfiles."""
     done = subprocess.run([BIN / "hadolint", "Dockerfile"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_the_compose_files_fit_their_schema() -> None:
-    """They are what the compose specification says."""
     command = [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(COMPOSE), str(PRODUCTION)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
 def test_shell_scripts_can_be_read() -> None:
-    """The shell understands each script, and each stops at its first error."""
     scripts = sorted(DEPLOY.rglob("*.sh"))
     assert scripts
     for script in scripts:
@@ -63,8 +60,7 @@ def test_shell_scripts_can_be_read() -> None:
         assert "set -euo pipefail" in script.read_text()
 
 
-def test_images_run_as_nobody_in_particular() -> None:
-    """Every stage that is a target ends as a user with a number that is not root's."""
+def test_images_end_as_a_user_with_a_number_that_is_not_roots() -> None:
     made = stages()
     for target in ("service", "dashboard", "worker", "audit"):
         users: list[str] = []
@@ -76,7 +72,7 @@ def test_images_run_as_nobody_in_particular() -> None:
 
 
 def test_images_install_what_is_locked() -> None:
-    """Packages come by hash from locks that exist; the coordinator's have no Spark, and the audit's no web server."""
+    """The coordinator's locks have no Spark, and the audit's no web server."""
     locks = set(re.findall(r"deploy/locks/(\w+)\.lock", DOCKERFILE))
     assert locks == {"bootstrap", "run", "audit", "sbom"}
     assert DOCKERFILE.count("--require-hashes") == len(locks)
@@ -90,7 +86,6 @@ def test_images_install_what_is_locked() -> None:
 
 
 def test_what_is_copied_is_sent_to_the_builder() -> None:
-    """Every path that the Dockerfile copies from here exists and is let through by .dockerignore."""
     let = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copies = re.findall(r"^COPY (?!--from)(?:--\S+ )*(.+) \S+$", DOCKERFILE, re.MULTILINE)
     for path in " ".join(copies).split():
@@ -99,7 +94,6 @@ def test_what_is_copied_is_sent_to_the_builder() -> None:
 
 
 def test_compose_builds_targets_that_are_there() -> None:
-    """Each service that is built names a stage, and services of one image build the same one."""
     built = {one["image"]: one["build"]["target"] for one in services().values() if "build" in one}
     assert set(built.values()) <= set(stages())
     for one in services().values():
@@ -111,14 +105,12 @@ def test_compose_builds_targets_that_are_there() -> None:
 
 
 def test_every_root_is_read_only() -> None:
-    """No service of compose can write to its image."""
     added = {name: one for name, one in services(PRODUCTION).items() if name not in services()}
     assert set(added) == {"certificates"}
     assert [name for name, one in (services() | added).items() if one.get("read_only") is not True] == []
 
 
-def test_in_production_everybody_checks_who_answers() -> None:
-    """Each service that reaches Postgres or Kafka is told which authority to believe."""
+def test_in_production_each_client_of_postgres_and_kafka_knows_which_authority_to_believe() -> None:
     safe = services(PRODUCTION)
     for name, one in services().items():
         for variable, wanted in (
@@ -146,7 +138,6 @@ def test_images_are_pinned_by_what_lies_here(tmp_path: Path) -> None:
 
 
 def test_compose_has_no_secret_of_its_own() -> None:
-    """Every password and token must be given; nothing listens beyond this machine."""
     text = COMPOSE.read_text()
     given = re.findall(r"\$\{(\w*(?:PASSWORD|TOKEN|SECRET)\w*)([^}]*)\}", text)
     assert {name for name, _ in given} == {"POSTGRES_PASSWORD", "BATONPASS_ADMIN_TOKEN", "GRAFANA_PASSWORD"}
@@ -159,7 +150,6 @@ def test_compose_has_no_secret_of_its_own() -> None:
 
 
 def test_compose_sets_what_there_is() -> None:
-    """Every variable of ours that a service sets is a setting, and every file that it mounts from here exists."""
     for name, one in services().items():
         ours = {variable for variable in one.get("environment", {}) if variable.startswith("BATONPASS_")}
         assert ours <= SETTINGS, name
@@ -170,7 +160,6 @@ def test_compose_sets_what_there_is() -> None:
 
 
 def test_the_workers_can_be_scaled() -> None:
-    """Nothing of the workers is bound to a single container, and they have the time to hand over before they go."""
     worker = services()["worker"]
     assert "container_name" not in worker
     assert "ports" not in worker
@@ -178,7 +167,7 @@ def test_the_workers_can_be_scaled() -> None:
 
 
 def test_every_night_is_audited_without_anybody_asking() -> None:
-    """The audit is up with everything else, and what it writes outlives its container."""
+    """What the audit writes outlives its container."""
     one = services()["audit"]
     assert ("profiles" in one, one["restart"]) == (False, "unless-stopped")
     *asked, out = one["command"]

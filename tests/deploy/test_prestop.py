@@ -41,7 +41,6 @@ def test_a_restart_does_nothing(hook: ModuleType, tmp_path: Path) -> None:
 
 
 def test_a_drain_waits_as_it_is_told(hook: ModuleType, tmp_path: Path) -> None:
-    """The pod's tasks are handed over, for as long as the options say; what came of it stands in the pod's log."""
     assert hook.main(["drain", "orders", "--timeout", "9m"]) == 0
     assert asked(tmp_path) == "drain orders orders-3 --wait --reason preStop (drain) --timeout 9m"
     assert "no coordinator" in (tmp_path / "log").read_text()
@@ -58,19 +57,18 @@ def test_auto_asks_how_many_pods_there_are_to_be(
 
 
 def test_auto_without_an_answer_is_a_restart(hook: ModuleType, tmp_path: Path) -> None:
-    """Where the set cannot be asked, the more frequent is taken, and said."""
+    """A restart is the more frequent."""
     assert hook.main(["auto", "orders"]) == 0
     assert asked(tmp_path) == ""
     assert "taking this for a restart" in (tmp_path / "log").read_text()
 
 
 def test_a_pod_without_the_program_is_stopped_all_the_same(hook: ModuleType, tmp_path: Path) -> None:
-    """What cannot be run is said, and holds nothing up."""
     (tmp_path / "batonpass").unlink()
     assert hook.main(["drain", "orders"]) == 0
     assert "cannot be run" in (tmp_path / "log").read_text()
 
 
 def test_the_hook_needs_nothing_but_python(hook: ModuleType) -> None:
-    """It imports the standard library alone, so that it runs in any image that has Python."""
+    """So that it runs in any image that has Python."""
     assert {name for name, value in vars(hook).items() if isinstance(value, ModuleType)} <= set(sys.stdlib_module_names)

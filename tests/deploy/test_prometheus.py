@@ -26,8 +26,9 @@ from tests.deploy.queries import (
     recorded,
     rule_queries,
 )
-from tests.e2e.running import Up, soon
+from tests.e2e.running import Up
 from tests.programs import program
+from tests.waiting import wait_until
 
 from batonpass.sockets import free_port
 
@@ -46,19 +47,16 @@ def promtool(*arguments: str | Path) -> str:
 
 @pytest.mark.needs("promtool")
 def test_the_rules_and_the_configuration_are_sound() -> None:
-    """Promtool accepts every rule, with its templates, and the configuration that names them."""
     said = promtool("check", "config", DEPLOY / "prometheus" / "prometheus.yml")
     assert said.count(" rules found") == len(RULES)
 
 
 @pytest.mark.needs("promtool")
 def test_the_alerts_fire_when_they_should() -> None:
-    """Promtool plays every case: each alert fires where it should and keeps silent where it should not."""
     assert promtool("test", "rules", *TESTS).count("SUCCESS") == len(TESTS)
 
 
 def test_every_alert_is_tried_both_ways() -> None:
-    """Each alert has a case in which it fires and one in which it does not; no case is about an alert that is none."""
     seen: dict[str, set[bool]] = {}
     for path in TESTS:
         for case in yaml.safe_load(path.read_text())["tests"]:
@@ -71,7 +69,6 @@ def test_every_alert_is_tried_both_ways() -> None:
 
 
 def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
-    """Each has a severity, a summary, a description and a runbook that is named after it; no runbook is left over."""
     for name, alert in alerts().items():
         labels, notes = alert["labels"], alert["annotations"]
         assert isinstance(labels, dict)
@@ -87,7 +84,6 @@ def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
 
 @pytest.mark.parametrize("query", [*rule_queries(), *dashboard_queries()], ids=lambda query: query.where)
 def test_every_query_asks_for_what_is_there(query: Query) -> None:
-    """A query parses, names metrics that are documented and labels that they have, or what a recording rule makes."""
     known, made = documented(), recorded()
     metrics, grouping = asked(query.text)
     has: set[str] = set(EVERYWHERE)
@@ -104,13 +100,11 @@ def test_every_query_asks_for_what_is_there(query: Query) -> None:
 
 
 def test_every_recording_rule_is_used() -> None:
-    """What is recorded serves an alert, a dashboard, or another rule."""
     used = {one.metric for query in [*rule_queries(), *dashboard_queries()] for one in asked(query.text)[0]}
     assert set(recorded()) - used == set()
 
 
 def test_what_queries_ask_for_is_served(fleet: Up) -> None:
-    """A real coordinator with workers serves every metric that rules and dashboards name."""
     answer = httpx.get(f"{fleet.url}/metrics")
     served = set(re.findall(r"^# TYPE (\w+) ", answer.text, re.MULTILINE))
     asked_for = {base(one.metric) for query in [*rule_queries(), *dashboard_queries()] for one in asked(query.text)[0]}
@@ -153,14 +147,15 @@ def result(client: httpx.Client, query: str) -> list[dict[str, Any]]:
 
 @pytest.mark.needs("promtool")
 def test_a_real_prometheus_scrapes_and_evaluates(fleet: Up, tmp_path: Path) -> None:
-    """Prometheus scrapes a coordinator, every rule evaluates without error, and a pause makes its alert pending."""
     target = fleet.url.removeprefix("http://")
     operator = httpx.Client(base_url=fleet.url, headers={"authorization": f"Bearer {fleet.token}"})
     with operator, prometheus(tmp_path, target) as client:
-        found = soon(lambda: result(client, 'group:batonpass_members:sum{group="demo"} == 2'))
+        found = wait_until(lambda: result(client, 'group:batonpass_members:sum{group="demo"} == 2'))
         assert found[0]["metric"]["job"] == "batonpass"
         assert operator.post("/v1/groups/demo/pause", json={"reason": "a test"}).status_code == 204
-        soon(lambda: result(client, 'ALERTS{alertname="BatonpassPausedTooLong", alertstate="pending", group="demo"}'))
+        wait_until(
+            lambda: result(client, 'ALERTS{alertname="BatonpassPausedTooLong", alertstate="pending", group="demo"}')
+        )
         operator.post("/v1/groups/demo/resume")
         groups = client.get("/rules").json()["data"]["groups"]
         evaluated = {rule["name"]: (rule["health"], rule.get("lastError")) for one in groups for rule in one["rules"]}

@@ -43,13 +43,11 @@ def database(folder: Path) -> str:
 
 
 def test_every_runbook_has_its_parts() -> None:
-    """Each says what the alert means, how to look, and what to do."""
     for page in PAGES:
         assert re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE) == ["What it means", "Look", "Do"], page
 
 
-def test_looking_works(fleet: Up) -> None:
-    """Each command under *Look* succeeds on a coordinator with workers."""
+def test_each_command_under_look_succeeds_on_a_coordinator_with_workers(fleet: Up) -> None:
     around = {
         "BATONPASS_URL": fleet.url,
         "BATONPASS_TOKEN": fleet.token,
@@ -67,8 +65,7 @@ def test_looking_works(fleet: Up) -> None:
 
 
 @pytest.mark.parametrize("line", mentioned())
-def test_what_is_to_be_done_is_understood(line: str) -> None:
-    """Every other command that a runbook names is one that the program accepts."""
+def test_every_other_command_of_a_runbook_is_one_that_the_program_accepts(line: str) -> None:
     arguments = shlex.split(Template(line).substitute(EXAMPLE))[1:]
     command = typer.main.get_command(app)
     context = typer.Context(command)

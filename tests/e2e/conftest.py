@@ -12,14 +12,6 @@ from tests.e2e.running import Up, running
 from batonpass.kafka.broker import BOOTSTRAP_VARIABLE
 from batonpass.kafka.broker_parts import find_jars, find_java
 
-PLUGIN = "tests.postgres.server"
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Bring in the folder that a database's user can reach (see tests/postgres/conftest.py)."""
-    if not config.pluginmanager.has_plugin(PLUGIN):
-        config.pluginmanager.import_plugin(PLUGIN)
-
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:

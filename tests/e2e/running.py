@@ -8,8 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,21 +107,6 @@ def running(
         finally:
             if process.poll() is None:
                 process.kill()
-
-
-def soon(fact: Callable[[], Any], *, within_s: float = PATIENCE_S) -> Any:
-    """Return what a function returns once that is true.
-
-    Raises:
-        AssertionError: when it is not within the time.
-    """
-    ends_at = time.monotonic() + within_s
-    while True:
-        found = fact()
-        if found:
-            return found
-        assert time.monotonic() < ends_at, "it did not come true in time"
-        time.sleep(0.1)
 
 
 def is_alive(pid: int) -> bool:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 import httpx
-from tests.e2e.running import PATIENCE_S, soon
+from tests.e2e.running import PATIENCE_S
+from tests.waiting import wait_until
 
 SECRET = "an-admin-secret-of-enough-length"  # noqa: S105 - the token that these tests make
 BEARER = {"authorization": f"Bearer {SECRET}"}
@@ -65,7 +66,7 @@ def serving(database_url: str, **settings: str) -> Iterator[Served]:
                 raise AssertionError(errors.read())
             found = Served(process, json.loads(line)["url"], errors)
             if found.url.startswith("http:"):
-                soon(lambda: httpx.get(f"{found.url}/readyz").status_code == 200)
+                wait_until(lambda: httpx.get(f"{found.url}/readyz").status_code == 200)
             yield found
         finally:
             if process.poll() is None:

@@ -35,7 +35,7 @@ def fits(shown: Any, printed: Any) -> bool:
 
 
 def test_an_ellipsis_stands_for_anything_and_nothing_else_does() -> None:
-    """The comparison that the next test rests on tells right from wrong."""
+    """The next test rests on this comparison."""
     assert fits({"a": ANYTHING, "b": [1, ANYTHING]}, {"a": None, "b": [1, 2, 3]})
     assert not fits({"a": 1}, {"a": 2})
     assert not fits({"a": 1}, {"a": 1, "b": 2})
@@ -45,7 +45,6 @@ def test_an_ellipsis_stands_for_anything_and_nothing_else_does() -> None:
 
 
 def test_every_example_does_what_the_page_shows(up: Up, shell: Shell) -> None:
-    """Each block of commands succeeds, and prints what stands below it."""
     commands = commands_of(PAGE.read_text())
     assert len([command for command in commands if command.shown_as]) >= 10
     for command in commands:

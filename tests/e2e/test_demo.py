@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.running import PROGRAM, Up, soon
+from tests.e2e.running import PROGRAM, Up
+from tests.waiting import wait_until
 
 REFUSED, BAD_INPUT, NOT_ALLOWED, NOT_THERE = 1, 2, 4, 5
 BESIDE = {"subtopologies": [{"id": "0", "partitions": 4, "changelog_topics": ["store"]}]}
@@ -34,8 +35,8 @@ def all_run(demo: Up) -> bool:
 
 
 def test_a_killed_worker_is_taken_over_and_comes_back(demo: Up) -> None:
-    """`kill -9` of a worker, as the greeting suggests: its tasks run elsewhere soon; `worker` brings it back."""
-    soon(lambda: all_run(demo))
+    """As the greeting suggests: `kill -9`, and `worker` brings it back."""
+    wait_until(lambda: all_run(demo))
     pid = demo.workers()["demo-3"]
     mine = runs(named(demo)["demo-3"])
     assert mine
@@ -57,19 +58,18 @@ def test_a_killed_worker_is_taken_over_and_comes_back(demo: Up) -> None:
     with subprocess.Popen(back, stdout=subprocess.PIPE, text=True, env=demo.environment) as worker:
         assert worker.stdout is not None
         assert str(demo.folder / "workers" / "demo-3") in worker.stdout.readline()
-        soon(lambda: named(demo).get("demo-3", {}).get("member_id") and all_run(demo))
-        soon(lambda: runs(named(demo)["demo-3"]))
+        wait_until(lambda: named(demo).get("demo-3", {}).get("member_id") and all_run(demo))
+        wait_until(lambda: runs(named(demo)["demo-3"]))
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30) == 0
 
 
 def test_a_worker_is_added_and_drained(demo: Up) -> None:
-    """A new worker gets a free name, warms up and takes its share; drained, it hands everything over, warm."""
     with subprocess.Popen([*PROGRAM, "worker"], stdout=subprocess.PIPE, text=True, env=demo.environment) as worker:
         assert worker.stdout is not None
         name = worker.stdout.readline().split()[1]
         assert name == "demo-4"
-        soon(lambda: runs(named(demo).get(name, {"assignment": {"active": []}, "reports": {}})))
+        wait_until(lambda: runs(named(demo).get(name, {"assignment": {"active": []}, "reports": {}})))
         assert demo.run("safe-to-stop", "demo", name).exit_code in {0, REFUSED}
         done = demo.run("drain", "demo", name, "--wait", "--timeout", "80s", "--reason", "a test")
         assert done.exit_code == 0, done.stdout
@@ -81,8 +81,7 @@ def test_a_worker_is_added_and_drained(demo: Up) -> None:
 
 
 def test_a_group_and_its_tasks_are_explained(demo: Up) -> None:
-    """In sentences that call members by the names that people gave them."""
-    soon(lambda: all_run(demo))
+    wait_until(lambda: all_run(demo))
     assert demo.run("explain", "demo").stdout.strip()
     owner = next(name for name, one in named(demo).items() if "orders_1" in runs(one))
     said = demo.run("explain", "demo", "orders_1").stdout
@@ -96,7 +95,6 @@ def test_a_group_and_its_tasks_are_explained(demo: Up) -> None:
 
 
 def test_a_plan_changes_nothing(demo: Up) -> None:
-    """Two more members would take their share; the generation stays."""
     before = demo.ask("groups", "show", "demo")["generation"]
     found = demo.ask("plan", "demo", "--join", "2", "--drain", "demo-1", "--set", "num_standby_replicas=0")
     assert {"join-1", "join-2"} <= set(found["target"])
@@ -117,7 +115,6 @@ def beside(demo: Up, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_orders_are_carried_out(demo: Up, beside: str, tmp_path: Path) -> None:
-    """Pausing, pinning, probing, changing, evicting, deleting: each shows in the group, and in the audit trail."""
     assert demo.run("pause", beside, "--for", "1h", "--reason", "an audit").exit_code == 0
     shown = demo.ask("groups", "show", beside)
     assert (shown["paused"], shown["pause"]["reason"]) == (True, "an audit")
@@ -142,7 +139,6 @@ def test_orders_are_carried_out(demo: Up, beside: str, tmp_path: Path) -> None:
 
 
 def test_generations_are_looked_back_at(demo: Up) -> None:
-    """The list has the newest first; one of them says what it moved, by the names of members that are there."""
     newest = demo.ask("generations", "demo", "--limit", "1")["generations"][0]["generation"]
     assert newest == demo.ask("groups", "show", "demo")["generation"]
     assert "join" in demo.run("generations", "demo").stdout
@@ -152,25 +148,22 @@ def test_generations_are_looked_back_at(demo: Up) -> None:
 
 
 def test_a_snapshot_is_planned_without_the_server(demo: Up, tmp_path: Path) -> None:
-    """What `groups snapshot` prints, `plan --snapshot` reads."""
     (tmp_path / "demo.json").write_text(demo.run("groups", "snapshot", "demo").stdout)
     assert demo.ask("plan", "--snapshot", str(tmp_path / "demo.json"))["moves"] >= 0
 
 
 def test_tokens_open_what_their_role_allows(demo: Up) -> None:
-    """A viewer's token shows the groups and orders nothing; revoked, it opens nothing any more."""
     made = demo.ask("token", "create", "a-test", "--role", "viewer", "--for", "1h")
     assert demo.run("groups", "--token", made["secret"]).exit_code == 0
     refused = demo.run("probe", "demo", "--token", made["secret"])
     assert (refused.exit_code, "role" in refused.stderr) == (NOT_ALLOWED, True)
     assert [one["name"] for one in demo.ask("token", "list")["tokens"]] == ["demo-workers", "a-test"]
     assert demo.run("token", "revoke", made["id"]).exit_code == 0
-    soon(lambda: demo.run("groups", "--token", made["secret"]).exit_code == NOT_ALLOWED, within_s=30)
+    wait_until(lambda: demo.run("groups", "--token", made["secret"]).exit_code == NOT_ALLOWED, within_s=30)
     assert demo.run("token", "revoke", "nobody").exit_code == NOT_THERE
     assert demo.run("token", "create", "w", "--role", "worker").exit_code == BAD_INPUT
 
 
 def test_watching_needs_no_terminal(demo: Up) -> None:
-    """Every event is a line; a group that is not there is an error at once."""
     assert demo.run("watch", "demo", "--for", "1s").exit_code == 0
     assert demo.run("watch", "nowhere", "--for", "1s").exit_code == NOT_THERE

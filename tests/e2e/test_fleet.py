@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.e2e.running import soon
 from tests.e2e.serving import BEARER, Served, declare, serving
+from tests.waiting import wait_until
 
 QUICK = {"lease_ms": "2000", "lease_renewal_ms": "300"}
 GROUPS = [f"group-{number}" for number in range(12)]
@@ -38,7 +38,6 @@ def beat(served: Served, group: str, seq: int, epoch: int, tasks: Any = None) ->
 
 @pytest.mark.timeout(240)
 async def test_two_coordinators_share_the_groups_and_either_answers(own_url: str) -> None:
-    """Calls, long-polls and commands go through both; when one dies or leaves, the other goes on with its groups."""
     await asyncio.to_thread(share, own_url)
 
 
@@ -46,8 +45,8 @@ def share(database_url: str) -> None:
     """Do what the test above says, one call after the other."""
     with serving(database_url, **QUICK) as first, serving(database_url, **QUICK) as second:
         for group in GROUPS:
-            soon(partial(is_declared, first, group), within_s=20)
-        soon(lambda: shared(first, second), within_s=20)
+            wait_until(partial(is_declared, first, group), within_s=20)
+        wait_until(lambda: shared(first, second), within_s=20)
         theirs = min(owned(second))
         joined = first.call("PUT", f"/v1/groups/{theirs}/members/m1", json={"on_lease_lost": "continue"}).json()
         epoch = joined["member_epoch"]
@@ -59,18 +58,18 @@ def share(database_url: str) -> None:
         # Killed, not stopped: its lease has to run out before the other takes over.
         second.stop(signal.SIGKILL)
         began = time.monotonic()
-        soon(lambda: owned(first) == set(GROUPS), within_s=20)
+        wait_until(lambda: owned(first) == set(GROUPS), within_s=20)
         assert time.monotonic() - began < 10
         again = beat(first, theirs, 4, epoch, running)
         assert (again.status_code, again.json()["member_epoch"]) == (200, epoch), again.text
         assert {task["task"] for task in picture(first, theirs)} == set(running)
         with serving(database_url, lease_ms="60000", lease_renewal_ms="300") as third:
-            soon(lambda: shared(first, third), within_s=20)
+            wait_until(lambda: shared(first, third), within_s=20)
             # Told to stop: it gives its groups up at once, and nobody waits for the minute of its lease.
             released = owned(third)
             began = time.monotonic()
             assert third.stop() in {0, -signal.SIGTERM, 128 + signal.SIGTERM}
-            soon(lambda: owned(first) >= released, within_s=20)
+            wait_until(lambda: owned(first) >= released, within_s=20)
             assert time.monotonic() - began < 30
         assert not [line for line in first.lines() if line["event"] in {"law-broken", "defect", "failed"}]
 
@@ -94,7 +93,7 @@ def picture(served: Served, group: str) -> list[Any]:
 
 
 def test_a_coordinator_that_was_killed_answers_at_once_when_it_is_started_again(own_url: str) -> None:
-    """At the same address, on the same machine: nobody waits for the end of the lease of a process that is dead."""
+    """At the same address, on the same machine: the end of its lease is not waited for."""
     address = "http://coordinator.test:8420"
     with serving(own_url, lease_ms="60000", advertised_url=address) as first:
         declare(first, "orders")

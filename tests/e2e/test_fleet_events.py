@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 from httpx_sse import connect_sse
-from tests.e2e.running import soon
 from tests.e2e.serving import BEARER, Served, serving
 from tests.e2e.test_fleet import GROUPS, QUICK, is_declared, owned, shared
+from tests.waiting import wait_until
 
 
 class Listener(threading.Thread):
@@ -47,7 +47,7 @@ class Listener(threading.Thread):
 
 @pytest.mark.timeout(180)
 async def test_either_coordinator_tells_of_every_group(own_url: str) -> None:
-    """What one coordinator commits is heard at the other within seconds, once, in order, and across its end."""
+    """Within seconds, once, in order, and across the end of the one that committed."""
     await asyncio.to_thread(follow, own_url)
 
 
@@ -56,8 +56,8 @@ def follow(database_url: str) -> None:
     with serving(database_url, **QUICK) as first:
         with serving(database_url, **QUICK) as second:
             for group in GROUPS:
-                soon(partial(is_declared, first, group), within_s=20)
-            soon(lambda: shared(first, second), within_s=20)
+                wait_until(partial(is_declared, first, group), within_s=20)
+            wait_until(lambda: shared(first, second), within_s=20)
             theirs = min(owned(second))
             here = Listener(first, f"/v1/groups/{theirs}/events")
             there = Listener(second, "/v1/events")
@@ -66,11 +66,11 @@ def follow(database_url: str) -> None:
                 assert listener.open.wait(20)
             began = time.monotonic()
             assert first.call("POST", f"/v1/groups/{theirs}/pause", json={"reason": "deploy"}).status_code == 204
-            soon(lambda: [one["type"] for one in here.events] == ["paused"], within_s=10)
+            wait_until(lambda: [one["type"] for one in here.events] == ["paused"], within_s=10)
             assert time.monotonic() - began < 5
             assert second.call("POST", f"/v1/groups/{theirs}/resume").status_code == 204
-            soon(lambda: [one["type"] for one in here.events][:2] == ["paused", "resumed"], within_s=10)
-            soon(lambda: there.events[:2] == here.events[:2], within_s=10)
+            wait_until(lambda: [one["type"] for one in here.events][:2] == ["paused", "resumed"], within_s=10)
+            wait_until(lambda: there.events[:2] == here.events[:2], within_s=10)
             for path in (f"/v1/groups/{theirs}/commands", f"/v1/groups/{theirs}/generations", "/v1/events?limit=1000"):
                 one, other = first.call("GET", path), second.call("GET", path)
                 assert (one.status_code, one.json()) == (200, other.json()), path
@@ -82,8 +82,10 @@ def follow(database_url: str) -> None:
         again = Listener(first, "/v1/events", last)
         again.start()
         assert again.open.wait(20)
-        soon(partial(is_resumed, first, theirs), within_s=20)
-        soon(lambda: [one["type"] for one in again.events if one["group"] == theirs][-1:] == ["paused"], within_s=10)
+        wait_until(partial(is_resumed, first, theirs), within_s=20)
+        wait_until(
+            lambda: [one["type"] for one in again.events if one["group"] == theirs][-1:] == ["paused"], within_s=10
+        )
         positions = [one["position"] for one in again.events]
         assert positions == list(range(last + 1, last + 1 + len(positions)))
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from tests.api.test_streams import ALL, process, said
-from tests.e2e.running import soon
 from tests.e2e.serving import Served, serving
 from tests.e2e.test_fleet import QUICK, owned
+from tests.waiting import wait_until
 
 GROUPS = [f"app-{number}" for number in range(8)]
 LEFT = {task: has for task, has in ALL.items() if task != "t0_0"}
@@ -32,8 +32,8 @@ def outlive(database_url: str) -> None:
     """Ask in turns at both, kill the owner in the middle of a move, and go on at the other."""
     with serving(database_url, **QUICK) as first, serving(database_url, **QUICK) as second:
         for group in GROUPS:
-            soon(partial(ask, first, group, process("a", **ALL)), within_s=20)
-        soon(lambda: owned(first) & set(GROUPS) and owned(second) & set(GROUPS), within_s=20)
+            wait_until(partial(ask, first, group, process("a", **ALL)), within_s=20)
+        wait_until(lambda: owned(first) & set(GROUPS) and owned(second) & set(GROUPS), within_s=20)
         group = min(owned(second) & set(GROUPS))
         warming = ask(first, group, process("a", **ALL), process("b"))
         assert warming is not None
@@ -43,7 +43,7 @@ def outlive(database_url: str) -> None:
         assert (moving["assignment"]["b"]["active"], moving["followup_everyone"]) == (["0_0"], True)
         second.stop(signal.SIGKILL)
         # Nobody runs 0_0 now, and only memory tells that it is b's: a still has the better copy of it.
-        after = soon(
+        after = wait_until(
             lambda: ask(first, group, process("a", **LEFT, t0_0=0), process("b", t0_0=3, t0_1=50_000)), within_s=30
         )
         assert after["assignment"]["b"] == {"active": ["0_0"], "standby": [], "warmup": ["0_1"]}

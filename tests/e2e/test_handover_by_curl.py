@@ -75,7 +75,6 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 def test_every_command_of_the_page_does_what_the_page_shows(up: Up, shell: Shell) -> None:
-    """Each block of commands succeeds and prints what stands below it."""
     commands = commands_of(PAGE.read_text())
     assert len([command for command in commands if command.shown_as]) >= 12
     assert TOKEN in commands[0].script
@@ -92,7 +91,7 @@ def test_every_command_of_the_page_does_what_the_page_shows(up: Up, shell: Shell
 
 
 def test_the_page_shows_the_address_that_the_program_uses() -> None:
-    """The page's address is the default one, so that its commands work as they stand."""
+    """So its commands work as they stand."""
     from batonpass.settings import Settings  # noqa: PLC0415 - the rest of this file needs nothing of the package
 
     settings = Settings()

@@ -14,8 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 from sqlalchemy import make_url
-from tests.e2e.running import PROGRAM, environment, soon
+from tests.e2e.running import PROGRAM, environment
 from tests.postgres.databases import run_sql
+from tests.waiting import wait_until
 from typer.testing import CliRunner
 
 from batonpass.cli import app
@@ -61,8 +62,9 @@ def program(bare_url: str, tmp_path: Path) -> Program:
     return Program(tmp_path, bare_url)
 
 
-def test_from_an_empty_database_to_lost_commits(program: Program, bare_url: str) -> None:
-    """Each step says what to run next: nothing serves before the upgrade, nor on a schema that is too new."""
+def test_each_step_from_an_empty_database_to_lost_commits_says_what_to_run_next(
+    program: Program, bare_url: str
+) -> None:
     code, said = program.run("serve", "--port", "0")
     assert (code, "Run `batonpass db upgrade`" in said) == (1, True)
     code, said = program.run("db", "status")
@@ -80,8 +82,8 @@ def test_from_an_empty_database_to_lost_commits(program: Program, bare_url: str)
         code, said = program.run("db", "recovered")
         assert code == 0
         assert re.search(r"1 groups will hear that commits were lost; 1 coordinators begin anew", said)
-        soon(lambda: client.get(f"{url}/v1/groups/orders").is_success)
-        soon(lambda: url in program.run("db", "status")[1])
+        wait_until(lambda: client.get(f"{url}/v1/groups/orders").is_success)
+        wait_until(lambda: url in program.run("db", "status")[1])
     asyncio.run(run_sql(bare_url, "update alembic_version set version_num = '9999'"))
     assert program.run("serve", "--port", "0", "--host", "192.0.2.1")[0] == 1
     code, said = program.run("db", "status", "--json")
@@ -102,7 +104,6 @@ def test_from_an_empty_database_to_lost_commits(program: Program, bare_url: str)
     ],
 )
 def test_a_database_that_cannot_be_had_is_said_plainly(tmp_path: Path, url: str, code: int, words: str) -> None:
-    """Away, of another kind, not named: a sentence, an exit code, no password."""
     program = Program(tmp_path, "postgresql://u:verysecret@127.0.0.1/db")
     program.around["BATONPASS_DATABASE_URL"] = url
     for command in (["serve", "--port", "0"], ["db", "status"]):
@@ -111,7 +112,6 @@ def test_a_database_that_cannot_be_had_is_said_plainly(tmp_path: Path, url: str,
 
 
 def test_a_wrong_password_is_said_plainly(program: Program, bare_url: str) -> None:
-    """In Postgres's own words."""
     wrong = make_url(bare_url).set(password="other").render_as_string(hide_password=False)  # noqa: S106
     program.around["BATONPASS_DATABASE_URL"] = wrong
     code, said = program.run("db", "status")
@@ -119,7 +119,7 @@ def test_a_wrong_password_is_said_plainly(program: Program, bare_url: str) -> No
 
 
 def test_bad_settings_are_named_by_their_variables(tmp_path: Path) -> None:
-    """All of them at once, with exit code 2."""
+    """All of them at once."""
     program = Program(tmp_path, "postgresql://u:verysecret@127.0.0.1/db")
     program.around |= {"BATONPASS_GROUPS_MAX": "0", "BATONPASS_LEASE_MS": "soon"}
     code, said = program.run("serve")

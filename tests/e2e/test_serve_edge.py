@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
-from tests.e2e.running import soon
 from tests.e2e.serving import BEARER, declare, serving
+from tests.waiting import wait_until
 
 AUTHORITY = trustme.CA()
 STRANGER = trustme.CA()
@@ -42,10 +42,9 @@ def trusting(certificate: Path | None = None) -> ssl.SSLContext:
 
 
 @pytest.mark.timeout(120)
-async def test_it_serves_tls_and_lets_in_who_shows_a_certificate(
+async def test_a_coordinator_serves_tls_and_lets_in_only_clients_with_a_certificate(
     own_url: str, certificates: dict[str, str], tmp_path: Path
 ) -> None:
-    """HTTPS that a client can check; with an authority for clients, only theirs get in; plain HTTP gets no answer."""
     await asyncio.to_thread(serve_tls, own_url, certificates, tmp_path)
 
 
@@ -57,7 +56,7 @@ def serve_tls(database_url: str, certificates: dict[str, str], folder: Path) -> 
     tls = {"tls_certfile": certificates["certfile"], "tls_keyfile": certificates["keyfile"]}
     with serving(database_url, **tls, tls_client_ca=certificates["ca"]) as served:
         assert served.url.startswith("https://")
-        answer = soon(lambda: reached(served.url, trusting(ours)), within_s=20)
+        answer = wait_until(lambda: reached(served.url, trusting(ours)), within_s=20)
         assert answer.status_code == 200
         groups = httpx.get(f"{served.url}/v1/groups", verify=trusting(ours))
         assert groups.status_code == 401, "a certificate does not replace a token"
@@ -78,7 +77,7 @@ def reached(url: str, context: ssl.SSLContext) -> httpx.Response | None:
 
 @pytest.mark.timeout(120)
 async def test_it_ends_in_good_order(own_url: str) -> None:
-    """Told to stop, it says so at /readyz while it still serves, answers the polls that wait with 204, and is gone."""
+    """Told to stop, it says so at /readyz while it still serves, and answers the polls that wait with 204."""
     await asyncio.to_thread(end, own_url)
 
 
@@ -93,10 +92,10 @@ def end(database_url: str) -> None:
             target=lambda: statuses.append(httpx.get(poll, headers=BEARER, timeout=60).status_code)
         )
         waiting.start()
-        soon(lambda: "batonpass_polls_parked 1.0" in httpx.get(f"{served.url}/metrics").text, within_s=20)
+        wait_until(lambda: "batonpass_polls_parked 1.0" in httpx.get(f"{served.url}/metrics").text, within_s=20)
         began = time.monotonic()
         served.process.terminate()
-        soon(lambda: httpx.get(f"{served.url}/readyz").status_code == 503, within_s=1.9)
+        wait_until(lambda: httpx.get(f"{served.url}/readyz").status_code == 503, within_s=1.9)
         reasons = httpx.get(f"{served.url}/readyz").json()["reasons"]
         assert reasons == ["the coordinator is stopping"]
         beat = {"seq": 1, "member_epoch": epoch}
@@ -111,7 +110,6 @@ def end(database_url: str) -> None:
 
 @pytest.mark.timeout(120)
 async def test_the_log_of_a_process_is_json_with_ids(own_url: str) -> None:
-    """Every line on standard error is JSON; a command's line has the id of its request."""
     await asyncio.to_thread(write, own_url)
 
 
@@ -128,7 +126,6 @@ def write(database_url: str) -> None:
 
 
 def test_access_that_is_off_is_said_loudly() -> None:
-    """A start without tokens is a warning, each time."""
     script = (
         "from batonpass.bootstrap import build; from batonpass.logs import configure;"
         "from batonpass.settings import Settings; configure('json'); build(Settings(auth='off'), 'http://x')"

@@ -58,7 +58,7 @@ def kill_a_poll(group: httpx.Client, epoch: int) -> None:
 
 
 def test_a_killed_process_is_replaced_within_the_suspect_timeout(group: httpx.Client) -> None:
-    """The standby of a member whose outputs are fenced takes over soon after its poll broke, under a new token."""
+    """The outputs of its member are fenced, so the standby need not wait for the lease."""
     first, second = set_up(group, on_lease_lost="continue")
     kill_a_poll(group, first)
     started = time.monotonic()
@@ -73,7 +73,7 @@ def test_a_killed_process_is_replaced_within_the_suspect_timeout(group: httpx.Cl
 def test_a_broken_poll_alone_takes_nothing_away(
     group: httpx.Client, on_lease_lost: str, *, opens_another: bool
 ) -> None:
-    """A member whose outputs are not fenced keeps its task, and so does one that opens its poll again in time."""
+    """The outputs are not fenced, or the member opens its poll again in time."""
     first, second = set_up(group, on_lease_lost=on_lease_lost)
     kill_a_poll(group, first)
     if opens_another:

@@ -14,7 +14,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.e2e.running import PROGRAM, Up, environment, is_alive, running, soon
+from tests.e2e.running import PROGRAM, Up, environment, is_alive, running
+from tests.waiting import wait_until
 from typer.testing import CliRunner, Result
 
 from batonpass.cli import app
@@ -40,7 +41,7 @@ def served(client: httpx.Client, path: str) -> Any:
         answer = client.get(path)
         return None if answer.status_code == 503 else answer
 
-    answer: httpx.Response = soon(found)
+    answer: httpx.Response = wait_until(found)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -57,13 +58,14 @@ def refused(home: Path, *options: str, **variables: str) -> Result:
     return done
 
 
-def test_everything_is_kept_and_nothing_is_left(open_folder: Path, tmp_path: Path) -> None:
-    """However it ends, all that it started ends; the next start finds token, groups, generations and places again."""
+def test_up_ends_with_all_that_it_started_and_the_next_start_finds_everything_again(
+    open_folder: Path, tmp_path: Path
+) -> None:
     folder = open_folder / "kept"
     with running(folder, "--workers", "1", home=tmp_path) as up:
         with up.client() as client:
             assert client.put("/groups/orders", json={"topology": TOPOLOGY}).status_code == 201
-            before = soon(lambda: (found := client.get("/groups/demo").json())["generation"] and found)
+            before = wait_until(lambda: (found := client.get("/groups/demo").json())["generation"] and found)
             (member,) = client.get("/groups/demo/members").json()["members"]
         assert member["instance_id"] == "demo-1"
         token = up.token
@@ -81,10 +83,12 @@ def test_everything_is_kept_and_nothing_is_left(open_folder: Path, tmp_path: Pat
             after = served(client, "/groups/demo")
             assert after["generation"] >= before["generation"]
             assert after["group_epoch"] >= before["group_epoch"]
-            soon(lambda: [one["state"] for one in client.get("/groups/demo/members").json()["members"]] == ["stable"])
+            wait_until(
+                lambda: [one["state"] for one in client.get("/groups/demo/members").json()["members"]] == ["stable"]
+            )
         started = descendants(up.process.pid)
         up.process.kill()
-        soon(lambda: not [pid for pid in started if is_alive(pid)], within_s=20)
+        wait_until(lambda: not [pid for pid in started if is_alive(pid)], within_s=20)
     with running(folder, "--no-demo", home=tmp_path) as up:
         with up.client() as client:
             assert [one["group"] for one in served(client, "/groups")["groups"]] == ["demo", "orders"]
@@ -94,19 +98,18 @@ def test_everything_is_kept_and_nothing_is_left(open_folder: Path, tmp_path: Pat
 
 @pytest.mark.needs("kafka")
 def test_the_real_job_runs_and_is_found_again(open_folder: Path, tmp_path: Path, kafka_here: dict[str, str]) -> None:
-    """A broker, a load and workers with state: totals come out, one more worker joins, and nothing is left behind."""
     folder = open_folder / "real"
     with running(folder, "--workers", "1", home=tmp_path, broker=kafka_here) as up:
         assert "12 tasks with state, on Kafka at 127.0.0.1:" in up.greeting
-        soon(lambda: _running_tasks(up) == {"totals-1": 12})
+        wait_until(lambda: _running_tasks(up) == {"totals-1": 12})
         with subprocess.Popen([*PROGRAM, "worker"], stdout=subprocess.PIPE, text=True, env=up.environment) as worker:
             assert worker.stdout is not None
             assert worker.stdout.readline().startswith("Worker totals-2 joins group totals")
-            soon(lambda: _running_tasks(up) == {"totals-1": 6, "totals-2": 6})
+            wait_until(lambda: _running_tasks(up) == {"totals-1": 6, "totals-2": 6})
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(30) == 0
         before = _totals(up)
-        soon(lambda: _totals(up) > before > 0)
+        wait_until(lambda: _totals(up) > before > 0)
         started = descendants(up.process.pid)
         up.stop(signal.SIGINT)
         assert up.process.returncode == 0
@@ -129,12 +132,12 @@ def _totals(up: Up) -> int:
 
 
 def test_every_night_is_audited_where_spark_is(open_folder: Path, tmp_path: Path) -> None:
-    """A process of its own waits for the day to be over, and ends with all the others."""
+    """A process of its own waits for the day to be over."""
     folder = open_folder / "audited"
     with running(folder, "--no-demo", "--audit", home=tmp_path) as up:
         assert f"Audits      {folder / 'audits'} (every day" in up.greeting
         log = folder / "workers" / "audit" / "log"
-        soon(lambda: "nothing is left to audit" in log.read_text())
+        wait_until(lambda: "nothing is left to audit" in log.read_text())
         started = descendants(up.process.pid)
         up.stop(signal.SIGINT)
         assert up.process.returncode == 0
@@ -142,7 +145,6 @@ def test_every_night_is_audited_where_spark_is(open_folder: Path, tmp_path: Path
 
 
 def test_without_java_there_is_no_audit_and_it_says_what_to_install(open_folder: Path, tmp_path: Path) -> None:
-    """Once; all else runs."""
     nowhere = {"JAVA_HOME": str(tmp_path)}
     with running(open_folder / "no Java", "--no-demo", "--audit", home=tmp_path, broker=nowhere) as up:
         assert "Audits" not in up.greeting
@@ -151,17 +153,15 @@ def test_without_java_there_is_no_audit_and_it_says_what_to_install(open_folder:
 
 
 def test_without_a_broker_it_says_what_is_missing(open_folder: Path, tmp_path: Path) -> None:
-    """Simulated workers take the place of real ones, and are called so."""
     nowhere = {"BATONPASS_KAFKA_JARS": str(tmp_path)}
     with running(open_folder / "no broker", "--workers", "1", home=tmp_path, broker=nowhere) as up:
         assert "demo: simulated workers, which only pretend to have state" in up.greeting
-        soon(lambda: up.ask("members", "demo")["members"])
+        wait_until(lambda: up.ask("members", "demo")["members"])
         _, told = up.stop()
     assert f"no real workers: BATONPASS_KAFKA_JARS names {tmp_path}, which does not hold the jars of a broker." in told
 
 
-def test_a_token_is_needed(up: Up) -> None:
-    """The one that it prints opens everything; without it nothing but health and metrics is to be had."""
+def test_without_the_token_that_up_prints_nothing_but_health_and_metrics_is_to_be_had(up: Up) -> None:
     assert httpx.get(f"{up.url}/v1/groups").status_code == 401
     assert httpx.get(f"{up.url}/readyz").status_code == 200
     with up.client() as client:
@@ -169,7 +169,7 @@ def test_a_token_is_needed(up: Up) -> None:
 
 
 def test_the_lines_that_it_suggests_work_as_they_stand(demo: Up) -> None:
-    """Watching, asking and draining, pasted into a shell; what ends a process or goes on for ever is left to others."""
+    """What ends a process or goes on for ever is left to other tests."""
     lines = re.findall(r"^  (\S+ -m batonpass .*?)  +[a-z]", demo.greeting, re.MULTILINE)
     assert [line.split()[3] for line in lines] == ["watch", "worker", "drain", "explain"]
     for line in lines:
@@ -188,7 +188,6 @@ def _with_python(up: Up) -> dict[str, str]:
 
 
 def test_a_second_one_on_the_same_folder_is_refused(up: Up, tmp_path: Path) -> None:
-    """It says which process has it and where that listens, and the first one goes on."""
     done = refused(tmp_path, "--data", str(up.folder), "--port", "0")
     assert done.exit_code == 1
     assert f"process {up.process.pid}, which listens on {up.url}" in done.stderr
@@ -196,7 +195,6 @@ def test_a_second_one_on_the_same_folder_is_refused(up: Up, tmp_path: Path) -> N
 
 
 def test_a_port_in_use_is_said_plainly(open_folder: Path, tmp_path: Path) -> None:
-    """No traceback: the address, the reason, and what to do, with exit code 1; the folder is free again."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for _ in range(2):
@@ -211,21 +209,18 @@ def test_a_port_in_use_is_said_plainly(open_folder: Path, tmp_path: Path) -> Non
     "arguments", [["--port", "99999"], ["--port", "many"], ["--colour", "red"], ["--workers", "-1"]]
 )
 def test_a_bad_argument_is_a_usage_error(tmp_path: Path, arguments: list[str]) -> None:
-    """What cannot be understood ends with exit code 2 and says what is wrong."""
     done = refused(tmp_path, *arguments)
     assert done.exit_code == 2
     assert arguments[0].lstrip("-") in done.stderr
 
 
 def test_a_bad_setting_is_named(tmp_path: Path, open_folder: Path) -> None:
-    """A variable of the environment that is out of range is named, with exit code 2."""
     done = refused(tmp_path, "--data", str(open_folder / "never"), BATONPASS_GROUPS_MAX="none")
     assert done.exit_code == 2
     assert "BATONPASS_GROUPS_MAX" in done.stderr
 
 
 def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
-    """One that holds other files, and one that nobody can write to."""
     (tmp_path / "thesis.tex").touch()
     done = refused(tmp_path, "--data", str(tmp_path))
     assert (done.exit_code, "holds other files (thesis.tex)" in done.stderr) == (1, True)
@@ -237,7 +232,6 @@ def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
 
 
 def test_open_long_polls_do_not_hold_up_the_end(open_folder: Path, tmp_path: Path) -> None:
-    """A coordinator that is told to stop answers the polls that wait, and is gone at once."""
     with running(open_folder / "polls", "--no-demo", home=tmp_path) as up:
         with up.client() as client:
             client.put("/groups/orders", json={"topology": TOPOLOGY, "config": NOW})
@@ -254,8 +248,8 @@ def test_open_long_polls_do_not_hold_up_the_end(open_folder: Path, tmp_path: Pat
         assert time.monotonic() - started < 10
 
 
-def test_nobody_is_expired_for_a_silence_of_the_coordinator_itself(up: Up) -> None:
-    """A coordinator that was frozen for longer than every lease still knows its members when it runs again (L5)."""
+def test_no_member_is_expired_for_a_silence_of_the_coordinator_itself(up: Up) -> None:
+    """It was frozen for longer than every lease (L5)."""
     config = NOW | {"heartbeat_interval_ms": 500, "session_timeout_ms": 2_500}
     with up.client() as client:
         client.put("/groups/silence", json={"topology": TOPOLOGY, "config": config})
@@ -272,7 +266,6 @@ def test_nobody_is_expired_for_a_silence_of_the_coordinator_itself(up: Up) -> No
 
 
 def test_a_database_that_died_is_started_again(open_folder: Path, tmp_path: Path) -> None:
-    """The coordinator outlives its database; a script learns from one line of JSON where all of it is."""
     folder = open_folder / "json"
     command = [*PROGRAM, "up", "--data", str(folder), "--port", "0", "--workers", "1", "--simulated", "--json"]
     pipe = subprocess.PIPE
@@ -286,8 +279,8 @@ def test_a_database_that_died_is_started_again(open_folder: Path, tmp_path: Path
             server = folder / "postgres" / "cluster" / "postmaster.pid"
             before = int(server.read_text().split()[0])
             os.kill(before, signal.SIGKILL)
-            soon(lambda: server.exists() and int(server.read_text().split()[0]) != before)
-            soon(lambda: client.put("/groups/orders", json={"topology": TOPOLOGY}).status_code in {201, 428})
+            wait_until(lambda: server.exists() and int(server.read_text().split()[0]) != before)
+            wait_until(lambda: client.put("/groups/orders", json={"topology": TOPOLOGY}).status_code in {201, 428})
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)
         process.send_signal(signal.SIGINT)  # Somebody is in a hurry, and still sees no traceback.

@@ -56,7 +56,7 @@ def shell(folder: Path) -> Iterator[Shell]:
 
 
 def test_the_page_has_the_programs_that_it_speaks_of() -> None:
-    """Two workers, what the SDK does, and how to test; the first one is as short as the page says."""
+    """The first of them is as short as the page says."""
     found = programs()
     assert set(found) == {
         "totals.py", "worker.sh", "before.py", "after.py", "service.py", "blocking.py", "app.py", "test_totals.py",
@@ -66,7 +66,6 @@ def test_the_page_has_the_programs_that_it_speaks_of() -> None:
 
 
 def test_every_command_of_the_page_does_what_the_page_shows(shell: Shell) -> None:
-    """Each block of commands succeeds and prints what stands below it, the shell worker's report included."""
     url = f"http://127.0.0.1:{free_port()}"
     commands = [one for one in commands_of(PAGE.read_text()) if not one.script.startswith("# ")]
     assert len([command for command in commands if command.shown_as]) == 5
@@ -79,7 +78,6 @@ def test_every_command_of_the_page_does_what_the_page_shows(shell: Shell) -> Non
 
 
 def test_the_arguments_that_the_page_shows_are_those_of_a_member(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The long call of the page makes a member, with what it says."""
     monkeypatch.chdir(folder)
     (folder / "token").write_text("secret")
     names: dict[str, object] = {}
@@ -94,7 +92,7 @@ def test_the_arguments_that_the_page_shows_are_those_of_a_member(folder: Path, m
 
 
 def test_the_test_of_the_page_passes(folder: Path) -> None:
-    """What the page shows as a test is one, and it can fail."""
+    """It can fail, too."""
     path = folder / "test_totals.py"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(path)]
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -106,7 +104,6 @@ def test_the_test_of_the_page_passes(folder: Path) -> None:
 
 
 def test_the_threaded_worker_and_the_application_of_the_page_work(folder: Path, shell: Shell) -> None:
-    """One prints what it works on until it is terminated; the other joins when its application starts."""
     url = f"http://127.0.0.1:{free_port()}"
     topology = '{"topology": {"subtopologies": [{"id": "0", "partitions": 1, "changelog_topics": ["totals"]}]}}'
     shell.run(

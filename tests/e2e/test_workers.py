@@ -36,7 +36,6 @@ async def rest(up: Up, group: str, ownership: Ownership, **counts: int) -> None:
 
 
 async def test_a_group_of_workers_grows_drains_and_restarts(up: Up) -> None:
-    """Two share the tasks warm; one is drained to nothing; the other comes back from a restart to what it had."""
     group, ownership = "sdk-life", Ownership()
     declare(up, group)
     first, second = (Recorder(name, ownership, restore_s=0.2) for name in ("first", "second"))
@@ -58,7 +57,6 @@ async def test_a_group_of_workers_grows_drains_and_restarts(up: Up) -> None:
 
 
 async def test_a_wrong_token_is_said_at_once(up: Up) -> None:
-    """A member that is not known, or has no right, learns it when it joins and not by waiting."""
     declare(up, "sdk-token")
     for token in (None, "wrong"):
         with pytest.raises(JoinRefused, match="unauthenticated"):

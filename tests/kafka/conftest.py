@@ -1,19 +1,10 @@
-"""Brings in the fixtures of the Kafka and the Postgres that tests run on: one of each, whichever folders are run."""
+"""What aiokafka leaves behind is let go of after each test."""
 
 import gc
 import warnings
 from collections.abc import Iterator
 
 import pytest
-
-PLUGINS = ("tests.kafka.cluster", "tests.postgres.server")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the fixtures once, as a plugin; a fixture of a conftest would be made once for each folder."""
-    for plugin in PLUGINS:
-        if not config.pluginmanager.has_plugin(plugin):
-            config.pluginmanager.import_plugin(plugin)
 
 
 @pytest.fixture(autouse=True)

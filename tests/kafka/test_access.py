@@ -23,9 +23,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from tests.kafka.cluster import known_to_broker
-from tests.kafka.doors import PASSWORD, SCRAM, USER, GuardedBroker
-from tests.kafka.totals import Job, Owner, check_exactly_once, until, write
+from tests.kafka.secured_broker import PASSWORD, SCRAM, USER, SecuredBroker
+from tests.kafka.totals import Job, Owner, check_exactly_once, write
 from tests.token_server import CLIENT, SECRET, TokenServer
+from tests.waiting import until
 
 from batonpass.bootstrap import build
 from batonpass.codec.answers import to_json
@@ -50,28 +51,28 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "kafka.md"
 class Place:
     """The broker, the token server, and a folder with what a client needs of them."""
 
-    broker: GuardedBroker
+    broker: SecuredBroker
     server: TokenServer
     folder: Path
 
     def variables(self, login: str) -> dict[str, str]:
-        """Return the variables that let a process in, without ``BATONPASS_KAFKA_``, by the name of the door."""
-        door = {"BOOTSTRAP": self.broker.doors.get(login, ""), "CA_FILE": str(self.folder / "ca.pem")}
+        """Return the variables that let a process in, without ``BATONPASS_KAFKA_``, by the name of the listener."""
+        listener = {"BOOTSTRAP": self.broker.secured.get(login, ""), "CA_FILE": str(self.folder / "ca.pem")}
         match login:
             case "passwords":
-                return door | {"SASL_MECHANISM": "PLAIN", "USERNAME": USER, "PASSWORD": PASSWORD}
+                return listener | {"SASL_MECHANISM": "PLAIN", "USERNAME": USER, "PASSWORD": PASSWORD}
             case "scram":
                 return self.variables("passwords") | {"SASL_MECHANISM": SCRAM}
             case "certificates":
                 files = {"CERT_FILE": str(self.folder / "client.pem"), "KEY_FILE": str(self.folder / "client.key")}
-                return door | files | {"KEY_PASSWORD": "of the key"}
+                return listener | files | {"KEY_PASSWORD": "of the key"}
             case _:
                 secret = {"OAUTH_CLIENT_SECRET_FILE": str(self.folder / "secret")}
                 client = {"OAUTH_TOKEN_URL": f"{self.server.url}/token", "OAUTH_CLIENT_ID": CLIENT}
-                return door | client | secret | {"SASL_MECHANISM": "OAUTHBEARER", "OAUTH_SCOPE": "topics"}
+                return listener | client | secret | {"SASL_MECHANISM": "OAUTHBEARER", "OAUTH_SCOPE": "topics"}
 
     def connection(self, login: str, **other: str | None) -> KafkaConnection:
-        """Return a connection by a door, with other variables where they are named."""
+        """Return a connection to a listener, with other variables where they are named."""
         wanted = self.variables(login) | other
         made = KafkaConnection.from_environment(
             {f"BATONPASS_KAFKA_{name}": value for name, value in wanted.items() if value is not None}
@@ -110,7 +111,7 @@ def has_all(owner: Owner, count: int) -> bool:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """One broker for all of them: it is what takes the time."""
-    folder, authority, server = tmp_path_factory.mktemp("doors"), trustme.CA(), TokenServer()
+    folder, authority, server = tmp_path_factory.mktemp("secured"), trustme.CA(), TokenServer()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     client = authority.issue_cert("orders-0")
     client.cert_chain_pems[0].write_to_path(str(folder / "client.pem"))
@@ -120,14 +121,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     stranger = trustme.CA().issue_cert("orders-0")
     stranger.private_key_and_cert_chain_pem.write_to_path(str(folder / "stranger.pem"))
     (folder / "secret").write_text(f"{SECRET}\n")
-    with server.listening(), GuardedBroker(folder, authority, server) as broker:
+    with server.listening(), SecuredBroker(folder, authority, server) as broker:
         yield Place(broker, server, folder)
 
 
 @pytest.mark.needs("kafka")
 @pytest.mark.parametrize("login", ["passwords", "scram", "certificates", "tokens"])
 async def test_a_coordinator_reads_by_each_login(login: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables are all that it needs to count partitions and to know ends."""
     job = await place.job(place.connection(login))
     for name, value in place.variables(login).items():
         monkeypatch.setenv(f"BATONPASS_KAFKA_{name}", value)
@@ -149,7 +149,6 @@ async def test_a_coordinator_reads_by_each_login(login: str, place: Place, monke
 async def test_a_worker_restores_and_processes_by_each_login(
     login: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It runs a task in transactions, and the next one restores what the first one wrote."""
     if login == "tokens of its own":
         shown, _ = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
         file = tmp_path / "token"
@@ -173,7 +172,7 @@ async def test_a_worker_restores_and_processes_by_each_login(
 
 @pytest.mark.needs("kafka")
 async def test_connections_outlive_their_tokens(place: Place, tmp_path: Path) -> None:
-    """The broker closes a connection whose token is over: another is made with a new one, and nothing is lost."""
+    """The broker closes a connection whose token is over."""
     given = 0
 
     async def token() -> str:
@@ -207,7 +206,7 @@ REFUSED: list[tuple[str, Callable[[Place], dict[str, str | None]], str]] = [
     ("scram", lambda _: {"PASSWORD": "wrong"}, "invalid credentials"),
     ("passwords", lambda _: {"CA_FILE": None, "TLS": "true"}, "its certificate is not believed"),
     ("passwords", lambda _: {"CA_FILE": None}, "over SASL_PLAINTEXT"),
-    ("passwords", lambda place: {"BOOTSTRAP": place.broker.doors["tokens"]}, "nobody logs in by PLAIN"),
+    ("passwords", lambda place: {"BOOTSTRAP": place.broker.secured["tokens"]}, "nobody logs in by PLAIN"),
     ("certificates", lambda _: {"CERT_FILE": None, "KEY_FILE": None, "KEY_PASSWORD": None}, "wants to see one"),
     (
         "certificates",
@@ -229,7 +228,7 @@ REFUSED: list[tuple[str, Callable[[Place], dict[str, str | None]], str]] = [
 async def test_who_is_refused_is_told_why(
     login: str, other: Callable[[Place], dict[str, str | None]], said: str, place: Place
 ) -> None:
-    """The coordinator says once what the broker has against it, though no group asks for anything yet."""
+    """Once, though no group asks for anything yet."""
     told: list[str | None] = []
     async with LocalCoordinator() as local:
         reader = TopicReader(place.connection(login, **other(place)))
@@ -246,7 +245,6 @@ async def test_who_is_refused_is_told_why(
 async def test_who_was_refused_gets_in_with_the_next_token(
     place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A token that was refused is no end: coordinator and worker say so, ask for another one, and go on."""
     is_good = False
 
     async def token() -> str:
@@ -278,15 +276,13 @@ async def test_who_was_refused_gets_in_with_the_next_token(
 
 @pytest.mark.needs("kafka")
 def test_the_document_shows_each_login(place: Place) -> None:
-    """The variables of docs/kafka.md are those by which the tests here get in."""
     shown = re.findall(r"```env\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     names = [[line.partition("=")[0].removeprefix("BATONPASS_KAFKA_") for line in block.split()] for block in shown]
     used = [sorted(place.variables(login)) for login in ("passwords", "certificates", "tokens")]
     assert [sorted(block) for block in names] == used
 
 
-def test_what_the_environment_names(tmp_path: Path) -> None:
-    """Without a bootstrap server there is no connection, TLS is on when asked for, and no password is ever shown."""
+def test_the_environment_alone_says_where_and_how_to_connect_and_shows_no_password(tmp_path: Path) -> None:
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     assert KafkaConnection.from_environment({"BATONPASS_KAFKA_USERNAME": "u"}) is None
     plain = KafkaConnection.from_environment({"BATONPASS_KAFKA_BOOTSTRAP": "k:1", "BATONPASS_KAFKA_TLS": "false"})

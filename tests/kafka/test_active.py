@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
-from tests.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, new_job, until, write
+from tests.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, new_job, write
+from tests.waiting import until
 
 from batonpass.worker.kafka import Context, active
 from batonpass.worker.kafka.changelog import Changelog
@@ -29,19 +30,10 @@ async def committed(job: Job) -> int | None:
 async def test_a_slow_function_is_committed_in_the_middle_of_a_batch(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path
 ) -> None:
-    """However many records were read at once, a transaction is no longer than its interval, and the loop has turns."""
     job = await new_job(bootstrap, new_topic)
     await write(job, 400)
-    owner = Owner(job.runtime(tmp_path, "a"))
-    [part] = owner.runtime._parts.values()
-    seen: list[int] = []
-
-    async def slowly(record: ConsumerRecord, context: Context) -> None:
-        await asyncio.sleep(0.01)
-        seen.append(record.offset)
-        await part.process(record, context)
-
-    owner.runtime._parts["0"] = dataclasses.replace(part, process=slowly)
+    slowly, seen = job.adding_slowly("a")
+    owner = Owner(job.runtime(tmp_path, "a", process=slowly))
     owner.hold(TASK, Role.ACTIVE)
     await until(lambda: len(seen) > 40)
     assert 0 < (await committed(job) or 0) < 400
@@ -57,8 +49,6 @@ async def test_a_function_that_never_waits_leaves_turns_to_everything_else(
     """Heartbeats go by the same loop: of records that take a millisecond each, only a few come at a stretch."""
     job = await new_job(bootstrap, new_topic)
     await write(job, 400)
-    owner = Owner(job.runtime(tmp_path, "a"))
-    [part] = owner.runtime._parts.values()
     turns, at = 0, list[int]()
 
     async def busily(record: ConsumerRecord, context: Context) -> None:
@@ -74,7 +64,7 @@ async def test_a_function_that_never_waits_leaves_turns_to_everything_else(
             await asyncio.sleep(0)
             turns += 1
 
-    owner.runtime._parts["0"] = dataclasses.replace(part, process=busily)
+    owner = Owner(job.runtime(tmp_path, "a", process=busily))
     running = asyncio.create_task(other())
     owner.hold(TASK, Role.ACTIVE)
     await until(lambda: len(at) == 400)
@@ -119,7 +109,7 @@ async def test_state_without_committed_offsets_is_not_counted_twice(
 async def test_offsets_are_committed_again_before_they_grow_old(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where no input has come at all; what comes then is processed as ever."""
+    """Also where no input has come at all."""
     monkeypatch.setattr(active, "FIRST_RENEWAL_S", 0.1)
     job = await new_job(bootstrap, new_topic)
     owner = Owner(job.runtime(tmp_path, "a"))
@@ -139,13 +129,11 @@ async def test_a_record_that_is_too_large_is_a_failure(bootstrap: str, new_topic
     """To try again would not make it smaller, so the task is not shown as running for ever."""
     job = await new_job(bootstrap, new_topic)
     await write(job, 1)
-    owner = Owner(job.runtime(tmp_path, "a"))
-    [part] = owner.runtime._parts.values()
 
     async def boast(_record: ConsumerRecord, context: Context) -> None:
         await context.send(job.output, b"x" * 2_000_000, partition=0)
 
-    owner.runtime._parts["0"] = dataclasses.replace(part, process=boast)
+    owner = Owner(job.runtime(tmp_path, "a", process=boast))
     owner.hold(TASK, Role.ACTIVE)
     _, run = owner.tasks[TASK]
     with pytest.raises(MessageSizeTooLargeError):

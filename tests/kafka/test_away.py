@@ -43,8 +43,9 @@ async def make_job(bootstrap: str) -> Job:
     return Job(KafkaConnection(bootstrap_servers=bootstrap), "orders", *names)
 
 
-async def test_a_broker_that_goes_and_comes_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Without the broker for seconds owners and generation stay; what the broker keeps counts once."""
+async def test_owners_and_generation_stay_while_the_broker_is_away_for_seconds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     # Every client says so many times a second that the broker is away.
     caplog.set_level(logging.CRITICAL, "aiokafka")
     caplog.set_level(logging.WARNING, "batonpass")

@@ -1,7 +1,6 @@
 """A broker of one's own: from nothing to answering, its data kept, and gone with its parent."""
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from batonpass.kafka.broker import LocalBroker, some_cluster
+from batonpass.kafka.broker import LocalBroker
 from batonpass.kafka.broker_parts import BrokerUnavailable
 
 pytestmark = pytest.mark.needs("kafka")
@@ -22,7 +21,7 @@ import sys
 from pathlib import Path
 from batonpass.kafka.broker import LocalBroker
 broker = LocalBroker(Path(sys.argv[1]), heap_mb=256)
-print(broker.start(), broker.pid, broker._server.watchdog.pid, flush=True)
+print(broker.start(), broker.pid, broker.watchdog.pid, flush=True)
 sys.stdin.read()
 """
 
@@ -60,7 +59,7 @@ def gone(pid: int, *, within_s: float) -> bool:
 
 
 def test_data_outlive_a_restart_and_a_killed_parent(tmp_path: Path) -> None:
-    """A broker ends with its parent, even a killed one, and the next start on its folder finds its records."""
+    """A broker ends with its parent, even a killed one."""
     parent = subprocess.Popen(
         [sys.executable, "-c", ELSEWHERE, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -79,20 +78,19 @@ def test_data_outlive_a_restart_and_a_killed_parent(tmp_path: Path) -> None:
         assert broker.bootstrap_servers == bootstrap
         assert asyncio.run(read_one(broker.bootstrap_servers, "records")) == b"kept"
         # Without its watchdog the broker is told to end by the system.
-        assert broker._server.watchdog is not None
-        broker._server.watchdog.kill()
+        assert broker.watchdog is not None
+        broker.watchdog.kill()
         assert gone(broker.pid, within_s=30) or sys.platform != "linux"
         assert not broker.is_running
 
 
 def test_what_the_broker_says_is_told_when_it_does_not_start(tmp_path: Path) -> None:
-    """A setting that Kafka refuses ends the start with Kafka's own words."""
     with pytest.raises(BrokerUnavailable, match=r"num\.network\.threads"):
         LocalBroker(tmp_path, settings={"num.network.threads": "none"}).start()
 
 
 def test_run_by_hand_it_says_where_it_listens_and_stops_when_told(tmp_path: Path) -> None:
-    """``python -m batonpass.kafka`` prints the setting that others connect by, and leaves nothing running."""
+    """`python -m batonpass.kafka` prints the setting that others connect by."""
     process = subprocess.Popen(
         [sys.executable, "-m", "batonpass.kafka", str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -111,16 +109,7 @@ def test_run_by_hand_it_says_where_it_listens_and_stops_when_told(tmp_path: Path
         asyncio.run(asyncio.wait_for(asyncio.open_connection(*bootstrap.split(":")), 5))
 
 
-def test_a_named_cluster_is_taken_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With BATONPASS_KAFKA_BOOTSTRAP nothing is started: the cluster that it names is used."""
-    monkeypatch.setenv("BATONPASS_KAFKA_BOOTSTRAP", "kafka.example:9092")
-    with some_cluster(tmp_path / "none") as bootstrap:
-        assert bootstrap == "kafka.example:9092"
-    assert os.listdir(tmp_path) == []  # noqa: PTH208 - names are what is asked for
-
-
 async def test_a_run_shares_its_broker(bootstrap: str) -> None:
-    """The broker that the tests of a run share answers, wherever it runs."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     described = await admin.describe_cluster()

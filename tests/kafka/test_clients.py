@@ -57,7 +57,6 @@ async def test_what_was_prepared_is_taken_once() -> None:
 
 
 async def test_a_promotion_does_not_wait_for_a_delay() -> None:
-    """Clients that were to be made later are made when they are asked for."""
     fake = Fake()
     fake.may_connect.set()
     ready, _ = prepared(fake)
@@ -68,7 +67,7 @@ async def test_a_promotion_does_not_wait_for_a_delay() -> None:
 
 
 async def test_what_could_not_be_prepared_is_made_anew() -> None:
-    """That a copy could not connect is no reason for its active not to try, and leaves nothing open."""
+    """That a copy could not connect is no reason for its active not to try."""
     broken, good = Fake(fails=True), Fake()
     broken.may_connect.set()
     good.may_connect.set()
@@ -83,7 +82,7 @@ async def test_what_could_not_be_prepared_is_made_anew() -> None:
 
 
 async def test_a_copy_that_goes_closes_what_it_was_connecting() -> None:
-    """Clients that are half connected are connected first: a connection cut short would be closed by nobody."""
+    """Clients that are half connected are connected first: a connection cut short would stay open."""
     fake = Fake()
     ready, closing = prepared(fake)
     ready.begin()
@@ -97,7 +96,6 @@ async def test_a_copy_that_goes_closes_what_it_was_connecting() -> None:
 
 
 async def test_what_is_not_connecting_yet_never_does() -> None:
-    """A copy that goes before its turn to connect makes no clients at all."""
     ready, closing = prepared()
     ready.begin(delay_s=60)
     await asyncio.sleep(0)
@@ -107,7 +105,6 @@ async def test_what_is_not_connecting_yet_never_does() -> None:
 
 
 async def test_closing_takes_its_time_unless_somebody_waits() -> None:
-    """What was given up stays open for a while; whoever waits for it, or the end of the process, closes it at once."""
     closing, fakes = Closing(), [Fake() for _ in range(3)]
     closing.put("0_0", fakes[0].close, delay_s=60)
     closing.put("0_1", fakes[1].close, delay_s=60)
@@ -125,7 +122,6 @@ async def test_closing_takes_its_time_unless_somebody_waits() -> None:
 
 
 async def test_what_does_not_close_keeps_nothing_else_open(caplog: pytest.LogCaptureFixture) -> None:
-    """An error of one is told, and the others are closed."""
     closing, fake = Closing(), Fake()
 
     async def fail() -> None:
@@ -138,7 +134,7 @@ async def test_what_does_not_close_keeps_nothing_else_open(caplog: pytest.LogCap
 
 
 async def test_members_over_kafka_count_as_heard_until_they_are_gone() -> None:
-    """Members heard over Kafka are excused; whoever is unknown by now is forgotten, and a store that is away is not."""
+    """A member that is unknown by now is forgotten; one whose store is away is not."""
     members, asked = KafkaMembers(), list[MemberId]()
     replies: dict[str, Reply] = {"gone": UnknownMember("x"), "stays": Done(), "later": StoreUnavailable("away")}
 
@@ -162,5 +158,4 @@ async def test_members_over_kafka_count_as_heard_until_they_are_gone() -> None:
 
 
 def test_clients_are_what_a_fake_stands_for() -> None:
-    """The stand-in has the calls that are made of real clients."""
     assert all(callable(getattr(Clients, name)) for name in ("connect", "close"))

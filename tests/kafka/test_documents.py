@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from tests.kafka.totals import Job, NewTopics, read, until
+from tests.kafka.totals import Job, NewTopics, read
+from tests.waiting import until
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
@@ -21,8 +22,9 @@ pytestmark = pytest.mark.needs("kafka")
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "kafka.md"
 
 
-async def test_the_worker_of_the_document(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:
-    """Copied out of the document, with other names of topics and another URL, it sums up what is written."""
+async def test_the_worker_of_the_document_sums_up_what_is_written(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
     _, shown = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     source, output, changelog = await new_topic("orders"), await new_topic("totals"), await new_topic("store")
     group = f"orders-{uuid.uuid4().hex[:8]}"

@@ -10,8 +10,8 @@ import httpx
 import msgspec
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
-from tests.kafka.totals import until
 from tests.proof.coordinators import CoordinatorProcess
+from tests.waiting import until
 
 pytestmark = pytest.mark.needs("kafka")
 
@@ -31,7 +31,7 @@ async def kept(coordinator: CoordinatorProcess) -> list[dict[str, Any]]:
 
 
 async def test_events_of_a_killed_coordinator_reach_the_topic(bootstrap: str, own_url: str, tmp_path: Path) -> None:
-    """Every event of the API is in the topic, in the order of its group; only the last ones before a kill are twice."""
+    """In the order of each group; only the last ones before a kill are there twice."""
     prefix = f"fleet-{uuid.uuid4().hex[:8]}"
     coordinator = CoordinatorProcess(
         own_url,

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import KafkaError
-from tests.kafka.totals import until
+from tests.waiting import until
 
 from batonpass.api.events import event_body
 from batonpass.bootstrap import Process, build
@@ -127,7 +127,6 @@ def of(records: list[ConsumerRecord], key: str) -> list[Any]:
 
 
 async def test_members_of_both_transports_share_a_group(connection: KafkaConnection, topics: TopicNames) -> None:
-    """A member over Kafka and one over HTTP hand tasks over to one another; the topics say what each may hold."""
     over_kafka, over_http = Holder(), Holder()
     async with (
         LocalCoordinator() as local,
@@ -162,7 +161,6 @@ async def test_members_of_both_transports_share_a_group(connection: KafkaConnect
 async def test_acknowledgements_have_the_highest_seq_once_an_interval(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:
-    """However many heartbeats come, a group's acknowledgements are one record an interval."""
     async with (
         LocalCoordinator() as local,
         exchanging(local, connection, topics),
@@ -184,7 +182,6 @@ async def test_acknowledgements_have_the_highest_seq_once_an_interval(
 async def test_refusals_are_problem_objects_and_nonsense_harms_nobody(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:
-    """What is wrong is refused in the words of HTTP, under the member's key; what names nobody is passed over."""
     async with (
         LocalCoordinator() as local,
         exchanging(local, connection, topics),
@@ -221,8 +218,9 @@ async def test_refusals_are_problem_objects_and_nonsense_harms_nobody(
         assert found["m"]["member_epoch"] >= 1
 
 
-async def test_a_drain_over_kafka(connection: KafkaConnection, topics: TopicNames) -> None:
-    """A member that asks to be drained is told by its record when it is empty."""
+async def test_a_member_that_drains_over_kafka_learns_by_its_record_when_it_is_empty(
+    connection: KafkaConnection, topics: TopicNames
+) -> None:
     drained, other = Holder(), Holder()
     async with LocalCoordinator() as local, exchanging(local, connection, topics):
         await declare(local)
@@ -241,7 +239,7 @@ async def test_a_drain_over_kafka(connection: KafkaConnection, topics: TopicName
 async def test_new_timeouts_are_told_though_no_assignment_changes(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:
-    """A group's new settings reach its members over Kafka as they do over HTTP: with the answer that carries them."""
+    """They come with the answer that carries them, as over HTTP."""
     holder = Holder()
     async with (
         LocalCoordinator() as local,
@@ -263,7 +261,6 @@ async def test_new_timeouts_are_told_though_no_assignment_changes(
 
 
 async def test_the_next_owner_writes_every_assignment_again(connection: KafkaConnection, topics: TopicNames) -> None:
-    """After a start of the exchange the topic says what holds now, whatever was written, or not, before."""
     holder = Holder()
     async with LocalCoordinator() as local, reading(connection, topics.assignments) as assignments:
         await declare(local)
@@ -275,7 +272,7 @@ async def test_the_next_owner_writes_every_assignment_again(connection: KafkaCon
             await until(lambda: of(assignments(), f"{GROUP}/h")[-1] is None)
 
 
-class Shelf:
+class Outbox:
     """An outbox of three events, whose reader is interrupted once before it could note that it passed them on."""
 
     def __init__(self) -> None:
@@ -297,12 +294,11 @@ class Shelf:
 
 
 async def test_events_come_in_order_and_at_least_once(connection: KafkaConnection, topics: TopicNames) -> None:
-    """Events are written in the outbox's order, and again from the last one noted after an interruption."""
-    shelf = Shelf()
-    publishing = asyncio.create_task(EventPublisher(shelf, connection, body=event_body, prefix=topics.prefix).run())
+    outbox = Outbox()
+    publishing = asyncio.create_task(EventPublisher(outbox, connection, body=event_body, prefix=topics.prefix).run())
     try:
         async with reading(connection, topics.events) as events:
-            await until(lambda: shelf.at == 3)
+            await until(lambda: outbox.at == 3)
             await until(lambda: len(of(events(), GROUP)) >= 6)
             told = of(events(), GROUP)
     finally:
@@ -314,7 +310,6 @@ async def test_events_come_in_order_and_at_least_once(connection: KafkaConnectio
 
 
 async def test_a_coordinator_serves_kafka_when_told_where(connection: KafkaConnection, topics: TopicNames) -> None:
-    """With a bootstrap server a coordinator reads heartbeats by itself, and says in its metrics that it does."""
     process = serving(connection, topics.prefix, kafka_heartbeats=True)
     group, holder = GroupId(GROUP), Holder()
     async with process.running():
@@ -342,8 +337,8 @@ def declaration(**config: object) -> GroupDeclaration:
     return read_declaration(GroupId(GROUP), body, if_match=None)[0]
 
 
-async def test_nobody_speaks_over_kafka_unless_a_coordinator_was_told_so(connection: KafkaConnection) -> None:
-    """The address of a cluster makes a coordinator read ends, whatever a group's config asks for."""
+async def test_without_its_own_setting_no_coordinator_speaks_over_kafka(connection: KafkaConnection) -> None:
+    """The address of a cluster alone makes a coordinator read ends."""
     topics = TopicNames(f"fleet-{uuid.uuid4().hex[:8]}")
     process = serving(connection, topics.prefix)
     async with process.running():
@@ -359,7 +354,6 @@ async def test_nobody_speaks_over_kafka_unless_a_coordinator_was_told_so(connect
 
 
 async def test_a_group_that_did_not_ask_is_left_alone(connection: KafkaConnection, topics: TopicNames) -> None:
-    """Whoever speaks of it over Kafka is told why nothing happens; of its members nothing is written, until it asks."""
     holder, refused = Holder(), list[str]()
     async with (
         LocalCoordinator() as local,
@@ -395,8 +389,9 @@ async def test_a_group_that_did_not_ask_is_left_alone(connection: KafkaConnectio
             assert len(holder.running) >= 2
 
 
-async def test_a_refused_goodbye_ends(connection: KafkaConnection, topics: TopicNames) -> None:
-    """A member whose group does not take its word over Kafka learns so when it leaves, too."""
+async def test_a_member_whose_group_is_not_served_over_kafka_learns_so_when_it_leaves(
+    connection: KafkaConnection, topics: TopicNames
+) -> None:
     async with LocalCoordinator() as local, exchanging(local, connection, topics):
         await declare(local, kafka_heartbeats=False)
         transport = KafkaTransport(connection, prefix=topics.prefix)
@@ -409,7 +404,6 @@ async def test_a_refused_goodbye_ends(connection: KafkaConnection, topics: Topic
 async def test_a_command_over_kafka_leaves_the_row_of_one_over_http(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:
-    """Who, what, why and whence: the topic, command, reason, and place of the record; what was refused leaves none."""
     process = serving(connection, topics.prefix, kafka_heartbeats=True)
     group = GroupId(GROUP)
     async with process.running(), AIOKafkaProducer(**connection.client_options()) as producer:
@@ -451,7 +445,6 @@ def clients_of(transport: KafkaTransport) -> tuple[AIOKafkaProducer, AIOKafkaCon
 
 
 async def test_a_transport_that_connects_anew_misses_nothing(connection: KafkaConnection, topics: TopicNames) -> None:
-    """What was written while its reader had failed is not written again."""
     transport = KafkaTransport(connection, prefix=topics.prefix)
     await transport._start()
     assert transport._listening is not None
@@ -467,7 +460,6 @@ async def test_a_transport_that_connects_anew_misses_nothing(connection: KafkaCo
 async def test_a_transport_that_connects_anew_leaves_nothing_behind(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:
-    """When its reader has failed it closes what it had before it connects again; once closed, it stays closed."""
     async with LocalCoordinator() as local, exchanging(local, connection, topics):
         transport = KafkaTransport(connection, prefix=topics.prefix)
         await transport._start()

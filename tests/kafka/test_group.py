@@ -17,7 +17,8 @@ from typing import Self
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from tests.kafka.totals import Job, NewTopics, in_words, new_job, read, until
+from tests.kafka.totals import Job, NewTopics, in_words, new_job, read
+from tests.waiting import until
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
@@ -180,7 +181,7 @@ async def processed(job: Job, load: Load, runtimes: list[KafkaRuntime]) -> None:
 async def test_a_joiner_warms_up_and_takes_over_without_reading_anything_again(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path
 ) -> None:
-    """Scale-out from one to two (3.5): warmups first, half of the tasks move, nothing is re-read, nobody else stops."""
+    """As in Kafka's HighAvailabilityTaskAssignorIntegrationTest: half of the tasks move, and no other task stops."""
     job = await new_job(bootstrap, new_topic, partitions=PARTITIONS)
     async with LocalCoordinator() as coordinator, Load(job) as load:
         await declare(coordinator, job)
@@ -232,7 +233,7 @@ async def worker_process(url: str, job: Job, folder: Path, name: str) -> AsyncIt
 async def test_a_killed_owner_s_standby_takes_over_and_nothing_is_lost(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path
 ) -> None:
-    """Kill -9 in mid-transaction: the broken connection tells, a standby takes over, and each record counts once."""
+    """Killed by SIGKILL in mid-transaction; the broken connection tells."""
     job = await new_job(bootstrap, new_topic, partitions=PARTITIONS)
     async with (
         LocalCoordinator() as coordinator,
@@ -272,7 +273,7 @@ def actives_of(runtime: KafkaRuntime) -> list[str]:
 
 
 async def test_a_ready_copy_is_promoted_on_its_report(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:
-    """A ready copy is promoted on its report, which is sent at once even where the interval is minutes (3.9)."""
+    """The report is sent at once even where the interval is minutes, as in Kafka's PR 23608 and PR 23620."""
     job = await new_job(bootstrap, new_topic, partitions=PARTITIONS)
     async with LocalCoordinator() as coordinator, Load(job) as load:
         slow = {
@@ -294,7 +295,6 @@ async def test_a_ready_copy_is_promoted_on_its_report(bootstrap: str, new_topic:
 async def test_a_drained_member_hands_everything_over_first(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path
 ) -> None:
-    """A drain warms copies up elsewhere while its tasks go on; they are handed over, and only then it is empty."""
     job = await new_job(bootstrap, new_topic, partitions=PARTITIONS)
     async with LocalCoordinator() as coordinator, Load(job) as load:
         await declare(coordinator, job, max_drain_warmups=PARTITIONS)
@@ -314,7 +314,7 @@ async def test_a_drained_member_hands_everything_over_first(
 
 
 async def test_two_joiners_warm_up_one_copy_at_a_time(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:
-    """With a budget of one, warmups follow one another; both joiners get their share, and no active restores (3.9)."""
+    """Both joiners get their share, and no active restores, as in Kafka's PR 23608 and PR 23620."""
     job = await new_job(bootstrap, new_topic, partitions=PARTITIONS)
     async with LocalCoordinator() as coordinator, Load(job) as load:
         await declare(coordinator, job, max_warmup_replicas=1)

@@ -22,7 +22,8 @@ from tests.kafka.test_group import (
     processed,
     worker,
 )
-from tests.kafka.totals import Job, until
+from tests.kafka.totals import Job
+from tests.waiting import until
 
 from batonpass.core.ids import GroupId
 from batonpass.kafka.broker import LocalBroker
@@ -62,8 +63,10 @@ async def owners(coordinator: LocalCoordinator, job: Job) -> dict[str, str | Non
     return {task: group.tasks[task].owner for task in sorted(group.tasks)}
 
 
-async def test_a_killed_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Killed twice, once for longer than a session: no owner loses a task; what the broker keeps counts once."""
+async def test_a_broker_that_is_killed_twice_costs_no_owner_a_task(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once it is away for longer than a session."""
     # Every client says so many times a second that the broker is away.
     caplog.set_level(logging.CRITICAL, "aiokafka")
     caplog.set_level(logging.WARNING, "batonpass")

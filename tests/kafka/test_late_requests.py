@@ -20,7 +20,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from tests.kafka.cluster import known_to_broker
 from tests.kafka.late import Fate, Kind, LateRequests, Trouble
 from tests.kafka.test_zombies import own
-from tests.kafka.totals import Job, Owner, check_exactly_once, expected, read, until, write
+from tests.kafka.totals import Job, Owner, check_exactly_once, expected, read, write
+from tests.waiting import until
 
 from batonpass.kafka.broker import BOOTSTRAP_VARIABLE, LocalBroker
 from batonpass.worker.kafka import ActiveOptions, KafkaConnection
@@ -154,7 +155,7 @@ async def test_the_same_producer_would_tear_the_next_transaction(
 
 
 async def test_a_start_that_is_late_fences_its_own_successor_once(servers: str, tmp_path: Path) -> None:
-    """The owner is refused in the middle of a transaction, takes the task again, and nothing is lost or doubled."""
+    """The owner is refused in the middle of a transaction and takes the task again."""
     async with run(servers, tmp_path, once(Kind.INIT_PRODUCER_ID, Trouble.CUT, Kind.COMMIT_OFFSETS)) as met:
         await write(met.job, 2 * BATCH)
         a = met.owner("a")
@@ -189,10 +190,9 @@ class InTurn:
 
 @pytest.mark.parametrize("is_same_producer", [False, True])
 @pytest.mark.timeout(60 + 2 * TRANSACTIONS)
-async def test_many_transactions_with_trouble(
+async def test_each_input_record_counts_once_unless_the_producer_stays_the_same(
     servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_same_producer: bool
 ) -> None:
-    """Each input record counts once, whatever came late; with the same producer throughout, some count twice."""
     if is_same_producer:
         without_new_producers(monkeypatch)
     count = TRANSACTIONS * BATCH

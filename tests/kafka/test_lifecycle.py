@@ -7,20 +7,21 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from tests.kafka.test_group import PARTITIONS, Load, accounted, actives, actives_of, declare, longest_gap_ms, processed
-from tests.kafka.totals import Job, NewTopics, new_job, read, until
+from tests.kafka.totals import Job, NewTopics, new_job, read
+from tests.waiting import until
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
 from batonpass.core.ids import GroupId
 from batonpass.core.inputs import GroupDeclaration
 from batonpass.core.replies import Declared
-from batonpass.worker import Member, OnLeaseLost, Task
+from batonpass.worker import Member, OnLeaseLost, Progress, Task
 from batonpass.worker.kafka import ActiveOptions, KafkaRuntime, OpenStore, RocksStore, in_memory
 from batonpass.worker.testing import LocalCoordinator
 
@@ -36,12 +37,13 @@ class Behind(KafkaRuntime):
 
     async def on_standby(self, task: Task) -> None:
         """Say less than is there."""
-        say = task.report
+        say = task.progress
 
-        def report(position: int | None = None, end_offset: int | None = None, **_: Any) -> None:
-            say(None if position is None else max(0, position - BEHIND), end_offset)
+        def say_less(progress: Progress) -> None:
+            at = progress.position
+            say(progress if at is None else replace(progress, position=max(0, at - BEHIND)))
 
-        task.report = report  # type: ignore[method-assign]
+        task.progress = say_less  # type: ignore[method-assign]
         await super().on_standby(task)
 
 
@@ -66,7 +68,7 @@ async def member(
 async def test_what_a_warmup_restored_is_used_when_it_is_promoted(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, open_store: OpenStore
 ) -> None:
-    """Scale-out from one to two: warmups first, then stable, and the promoted active restores nothing (3.5)."""
+    """Scale-out from one to two (3.5): the promoted active restores nothing."""
     job = await new_job(bootstrap, new_topic, partitions=2)
     options = ActiveOptions(commit_interval_ms=100)
     async with LocalCoordinator() as coordinator:
@@ -138,7 +140,7 @@ async def far_behind(coordinator: LocalCoordinator, job: Job, folder: Path) -> A
 async def test_a_raised_acceptable_lag_promotes_without_a_restart(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path
 ) -> None:
-    """Copies further behind than is acceptable wait; under another setting they are promoted as they are (3.9)."""
+    """Copies further behind than is acceptable wait; then they are promoted as they are (3.9)."""
     job = await new_job(bootstrap, new_topic, partitions=PARTITIONS)
     async with LocalCoordinator() as coordinator, Load(job) as load:
         async with far_ahead(coordinator, job, tmp_path) as a, far_behind(coordinator, job, tmp_path) as b:
@@ -156,10 +158,10 @@ async def test_a_raised_acceptable_lag_promotes_without_a_restart(
         await accounted(job, load)
 
 
-async def test_a_joiner_that_goes_again_and_an_owner_that_goes(
+async def test_scale_in_while_warming_stops_no_owner_and_without_copies_restores_everything(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path
 ) -> None:
-    """Scale-in while warming drops the warmups and stops no owner; where nobody has a copy, all is restored (3.9)."""
+    """One of Kafka's lifecycle tests (3.9)."""
     job = await new_job(bootstrap, new_topic, partitions=PARTITIONS)
     async with LocalCoordinator() as coordinator, Load(job) as load:
         async with far_ahead(coordinator, job, tmp_path) as a:

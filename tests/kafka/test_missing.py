@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from tests.kafka.cluster import known_to_broker
-from tests.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, until, write
+from tests.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, write
+from tests.waiting import until
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
@@ -37,7 +38,6 @@ async def make(bootstrap: str, topic: str) -> None:
 async def test_a_missing_changelog_is_a_failed_task_until_it_is_made(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without its changelog a task is reported as failed, with the topic's name; it runs when the topic is there."""
     job = dataclasses.replace(await new_job(bootstrap, new_topic), changelog=f"store-{uuid.uuid4().hex[:8]}")
     await write(job, 20)
     runtime = job.runtime(tmp_path / "a", "a", options=QUICK)
@@ -72,7 +72,6 @@ async def test_a_missing_changelog_is_a_failed_task_until_it_is_made(
 async def test_a_changelog_with_too_few_partitions_is_said_once(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Active and standby of a task that its changelog has no partition for say so, not each time that they look."""
     caplog.set_level(logging.WARNING, "batonpass.worker.kafka")
     job = dataclasses.replace(
         await new_job(bootstrap, new_topic, partitions=2), changelog=await new_topic("store", partitions=1)

@@ -5,13 +5,14 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.errors import KafkaConnectionError
 from tests.kafka.cluster import known_to_broker
-from tests.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, until, write
+from tests.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, write
+from tests.waiting import until
 
-from batonpass.worker.kafka import ActiveOptions, Context, in_memory
+from batonpass.worker.kafka import ActiveOptions, in_memory
 from batonpass.worker.protocol import Role
 
 pytestmark = pytest.mark.needs("kafka")
@@ -22,7 +23,7 @@ TASK = "0_0"
 async def test_a_promoted_warmup_reads_nothing_again(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, *, connect_ahead: bool
 ) -> None:
-    """A copy that tails takes over in place: it has read each record once, and fenced nobody before its grant."""
+    """It has fenced no producer before its grant."""
     job = await new_job(bootstrap, new_topic)
     await write(job, 300)
     options = ActiveOptions(connect_ahead=connect_ahead)
@@ -50,22 +51,13 @@ async def test_a_promoted_warmup_reads_nothing_again(
     assert owners == ["a"] * 500 + ["b"] * 100
 
 
-async def test_an_owner_that_is_told_to_stop_amid_many_records(
+async def test_an_owner_that_is_to_stop_amid_many_records_commits_what_it_has_processed(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path
 ) -> None:
-    """It commits what it has processed of them at once, and the next owner goes on with the one after."""
     job = await new_job(bootstrap, new_topic)
     await write(job, 500)
-    a, b = Owner(job.runtime(tmp_path / "a", "a")), Owner(job.runtime(tmp_path / "b", "b"))
-    [part] = a.runtime._parts.values()
-    seen: list[int] = []
-
-    async def slowly(record: ConsumerRecord, context: Context) -> None:
-        await asyncio.sleep(0.01)
-        seen.append(record.offset)
-        await part.process(record, context)
-
-    a.runtime._parts["0"] = dataclasses.replace(part, process=slowly)
+    slowly, seen = job.adding_slowly("a")
+    a, b = Owner(job.runtime(tmp_path / "a", "a", process=slowly)), Owner(job.runtime(tmp_path / "b", "b"))
     a.hold(TASK, Role.ACTIVE)
     await until(lambda: len(seen) > 10)
     final = await asyncio.wait_for(a.give_up(TASK), 10)
@@ -82,7 +74,7 @@ async def test_an_owner_that_is_told_to_stop_amid_many_records(
 async def test_a_demoted_owner_goes_on_from_its_own_writes(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path
 ) -> None:
-    """An owner that becomes a standby in place reads what others write from then on, and nothing of its own."""
+    """It reads what others write from then on, and nothing of its own."""
     job = await new_job(bootstrap, new_topic)
     await write(job, 100)
     a = Owner(job.runtime(tmp_path / "a", "a", open_store=in_memory))
@@ -103,7 +95,6 @@ async def test_a_demoted_owner_goes_on_from_its_own_writes(
 
 
 async def test_a_restart_resumes_from_its_disk(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:
-    """What a process left on disk is offered at the join with its position, and only what came since is read."""
     job = await new_job(bootstrap, new_topic)
     await write(job, 200)
     a, b = Owner(job.runtime(tmp_path / "a", "a")), Owner(job.runtime(tmp_path / "b", "b"))
@@ -126,7 +117,6 @@ async def test_a_restart_resumes_from_its_disk(bootstrap: str, new_topic: NewTop
 
 
 async def test_a_failing_record_changes_nothing(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:
-    """When the worker's code raises, nothing of its transaction is seen, in stores, outputs or offsets."""
     job = await new_job(bootstrap, new_topic)
     await write(job, 20)
     a = Owner(job.runtime(tmp_path / "a", "a"))
@@ -143,10 +133,9 @@ async def test_a_failing_record_changes_nothing(bootstrap: str, new_topic: NewTo
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-async def test_a_commit_of_which_nobody_knows_whether_it_went_through(
+async def test_the_fate_of_a_commit_that_never_answers_is_found_in_the_changelog(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool
 ) -> None:
-    """A commit that never answers is given up, and the next try finds out from the changelog what came of it."""
     job = await new_job(bootstrap, new_topic)
     await write(job, 50)
     commit = AIOKafkaProducer.commit_transaction
@@ -171,14 +160,13 @@ async def test_a_commit_of_which_nobody_knows_whether_it_went_through(
     await check_exactly_once(job, 50)
 
 
-async def test_a_commit_that_the_cluster_acknowledged_and_lost(
+async def test_what_was_acknowledged_and_then_aborted_is_taken_back_and_processed_again(
     bootstrap: str,
     new_topic: NewTopics,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What a broker said was committed and then aborted is taken back from the state, and processed once more."""
     job = await new_job(bootstrap, new_topic)
     await write(job, 50)
     commit = AIOKafkaProducer.commit_transaction
@@ -211,7 +199,7 @@ async def test_a_commit_that_the_cluster_acknowledged_and_lost(
 async def test_state_that_its_changelog_cannot_explain_is_restored_from_the_beginning(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, *, is_made_anew: bool
 ) -> None:
-    """A changelog was made anew, or lost its beginning: what lay on disk is thrown away, and what is there is read."""
+    """The changelog was made anew, or lost its beginning."""
     # Records of a topic that is only compacted cannot be deleted.
     job = dataclasses.replace(await new_job(bootstrap, new_topic), changelog=await new_topic("store"))
 

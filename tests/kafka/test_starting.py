@@ -13,7 +13,6 @@ from batonpass.worker.kafka.connection import to_its_end
 
 
 async def test_what_is_started_goes_on_to_its_end() -> None:
-    """A caller that is cancelled hears of it when what it waits for has ended."""
     ended = asyncio.Event()
 
     async def slow() -> None:
@@ -29,7 +28,6 @@ async def test_what_is_started_goes_on_to_its_end() -> None:
 
 
 async def test_what_never_ends_is_not_waited_for() -> None:
-    """After a while the start is cancelled too."""
     cut = asyncio.Event()
 
     async def endless() -> None:
@@ -48,7 +46,7 @@ async def test_what_never_ends_is_not_waited_for() -> None:
 
 
 async def test_what_fails_fails_for_its_caller() -> None:
-    """An error comes out as it is; one that nobody waits for any more is told to nobody."""
+    """An error whose caller no longer waits is dropped."""
 
     async def failing() -> int:
         await asyncio.sleep(0.01)
@@ -66,7 +64,6 @@ async def test_what_fails_fails_for_its_caller() -> None:
 
 @pytest.mark.needs("kafka")
 async def test_a_consumer_that_is_not_wanted_any_more_leaves_no_connection(bootstrap: str) -> None:
-    """However early its start is cancelled, every connection is closed when it has been stopped."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for step in range(12):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from tests.kafka.totals import Job, NewTopics, Owner, new_job, read, until, write
+from tests.kafka.totals import Job, NewTopics, Owner, new_job, read, write
+from tests.waiting import until
 
 from batonpass.worker.kafka import ActiveOptions
 from batonpass.worker.protocol import Role
@@ -58,7 +59,7 @@ async def gone(job: Job, key: bytes) -> None:
 async def test_a_deleted_key_stays_deleted(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, *, has_restarted: bool
 ) -> None:
-    """State that slept while its changelog forgot a deletion is restored from the beginning when the task returns."""
+    """The state slept while its changelog forgot the deletion, so it is restored from the beginning."""
     job = dataclasses.replace(await new_job(bootstrap, new_topic), changelog=await new_topic("store", **EAGER))
     await change(job, b"deleted", b"1")
     await change(job, b"kept", b"1")
@@ -88,10 +89,9 @@ class WallClock:
 
 
 @pytest.mark.parametrize("role", [Role.STANDBY, Role.ACTIVE])
-async def test_a_copy_that_was_quiet_but_level_is_kept(
+async def test_a_copy_that_was_quiet_for_30_hours_but_level_is_kept(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role
 ) -> None:
-    """For 30 hours nothing was written, and the copy was level all the time: a restart restores nothing."""
     job = await new_job(bootstrap, new_topic)
     await write(job, 50)
     wall = WallClock(monkeypatch)
@@ -140,7 +140,7 @@ async def test_age_is_compared_with_what_the_topic_itself_keeps(
 async def test_a_copy_that_was_cut_off_for_too_long_begins_anew(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path
 ) -> None:
-    """It need not have been closed: a process that stood still for a day may have missed deletions all the same."""
+    """A process that stood still for a day may have missed deletions without having been closed."""
     job = await new_job(bootstrap, new_topic)
     await change(job, b"a", b"1")
     hours = 0.0
@@ -157,7 +157,6 @@ async def test_a_copy_that_was_cut_off_for_too_long_begins_anew(
 async def test_a_topic_that_is_not_compacted_forgets_no_deletion(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path
 ) -> None:
-    """State of any age goes on from where it was, as long as its place is there."""
     job = dataclasses.replace(await new_job(bootstrap, new_topic), changelog=await new_topic("store"))
     await change(job, b"a", b"1")
     a = Owner(job.runtime(tmp_path / "a", "a"))

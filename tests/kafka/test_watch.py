@@ -9,7 +9,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.structs import TopicPartition
 from tests.kafka.cluster import known_to_broker
-from tests.kafka.totals import NewTopics, until
+from tests.kafka.totals import NewTopics
+from tests.waiting import until
 
 from batonpass.bootstrap import build
 from batonpass.codec.answers import to_json
@@ -92,7 +93,7 @@ async def test_an_open_transaction_is_no_end_for_readers_of_committed_records(
 
 
 async def test_an_emptied_changelog_keeps_its_end(bootstrap: str, new_topic: NewTopics, reader: TopicReader) -> None:
-    """Records that were deleted take nothing from the end: a copy that is there has everything that there is (D5)."""
+    """Deleted records take nothing from it: a copy has everything that there is (D5)."""
     topic = await new_topic("changelog")
     async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
         for _ in range(5):
@@ -105,7 +106,7 @@ async def test_an_emptied_changelog_keeps_its_end(bootstrap: str, new_topic: New
 async def test_the_task_with_little_left_to_restore_moves(
     bootstrap: str, new_topic: NewTopics, reader: TopicReader
 ) -> None:
-    """What was deleted from a changelog is not restored: with more written and less left, it is the cheaper one."""
+    """What was deleted from a changelog is not restored."""
     source, changelog = await new_topic("orders", partitions=2), await new_topic("store", partitions=2)
     async with LocalCoordinator() as local, AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
         coordinator = await declare(local, source, changelog, 2)
@@ -135,7 +136,6 @@ async def test_the_task_with_little_left_to_restore_moves(
 async def test_partitions_are_counted_and_missing_topics_left_out(
     bootstrap: str, new_topic: NewTopics, reader: TopicReader
 ) -> None:
-    """A topic that does not exist has no count, and does not hide the others'."""
     topic = await new_topic("orders", partitions=3)
     assert await reader.partition_counts({topic, "no-such-topic"}) == {topic: 3}
     assert await reader.partition_counts(set()) == {}
@@ -144,7 +144,6 @@ async def test_partitions_are_counted_and_missing_topics_left_out(
 async def test_a_partition_added_while_running_becomes_a_task(
     bootstrap: str, new_topic: NewTopics, reader: TopicReader
 ) -> None:
-    """A group declared without partitions has as many tasks as its source has partitions, later ones included."""
     source, changelog = await new_topic("orders", partitions=2), await new_topic("store", partitions=3)
     async with LocalCoordinator() as local, admin_of(bootstrap) as admin:
         coordinator = await declare(local, source, changelog)
@@ -162,7 +161,6 @@ async def test_a_partition_added_while_running_becomes_a_task(
 async def test_positions_alone_are_enough_to_be_promoted(
     bootstrap: str, new_topic: NewTopics, reader: TopicReader
 ) -> None:
-    """A copy that reports only its position is measured against the end that was read, and against each later one."""
     source, changelog = await new_topic("orders"), await new_topic("store")
     async with LocalCoordinator() as local, AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
         coordinator = await declare(local, source, changelog, 1)
@@ -182,7 +180,7 @@ async def test_positions_alone_are_enough_to_be_promoted(
 async def test_a_changelog_made_anew_makes_old_state_unknown(
     bootstrap: str, new_topic: NewTopics, reader: TopicReader
 ) -> None:
-    """When a changelog was deleted and made again, a position in the old one is not caught up, but unknown."""
+    """A position in the old changelog is not caught up, but unknown."""
     source, changelog = await new_topic("orders"), await new_topic("store")
     async with LocalCoordinator() as local, admin_of(bootstrap) as admin:
         coordinator = await declare(local, source, changelog, 1)
@@ -217,7 +215,6 @@ async def watch_ends(watch: ClusterWatch, coordinator: Coordinator) -> dict[tupl
 
 
 async def test_a_cluster_that_is_away_is_told_once_and_found_again(bootstrap: str, new_topic: NewTopics) -> None:
-    """Without the cluster groups keep what they know; its return is noticed by the next look."""
     source, changelog = await new_topic("orders", partitions=2), await new_topic("store", partitions=2)
     told: list[str | None] = []
     async with LocalCoordinator() as local:
@@ -241,7 +238,7 @@ async def test_a_cluster_that_is_away_is_told_once_and_found_again(bootstrap: st
 async def test_a_coordinator_with_a_bootstrap_server_reads_kafka_by_itself(
     bootstrap: str, new_topic: NewTopics
 ) -> None:
-    """BATONPASS_KAFKA_BOOTSTRAP is all that a coordinator needs to count partitions and to know ends."""
+    """BATONPASS_KAFKA_BOOTSTRAP is all that it needs."""
     source, changelog = await new_topic("orders", partitions=2), await new_topic("store", partitions=2)
     process = build(
         Settings(kafka_bootstrap=bootstrap, kafka_topic_prefix=source, kafka_interval_ms=100, auth="off"),

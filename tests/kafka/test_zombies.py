@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, in_words, new_job, until, write
+from tests.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, in_words, new_job, write
 from tests.kafka.zombie import LEASE_LEFT_S
+from tests.waiting import until
 
 from batonpass.worker.kafka import Step
 from batonpass.worker.protocol import Role

@@ -21,6 +21,7 @@ from batonpass.worker.kafka import (
     KafkaConnection,
     KafkaRuntime,
     OpenStore,
+    Process,
     RocksStore,
     Subtopology,
 )
@@ -40,8 +41,14 @@ class Job:
     output: str
     changelog: str
 
-    def subtopology(self, owner: str) -> Subtopology:
-        """Return what an owner does with each record."""
+    def subtopology(self, owner: str, process: Process | None = None) -> Subtopology:
+        """Return what an owner does with each record: it adds its number up, or what a test wants instead."""
+        return Subtopology(
+            sources=(self.source,), process=process or self.adding(owner), changelogs={"totals": self.changelog}
+        )
+
+    def adding(self, owner: str) -> Process:
+        """Return what the job is there for."""
 
         async def add(record: ConsumerRecord, context: Context) -> None:
             totals = context.store("totals")
@@ -50,16 +57,33 @@ class Job:
             told = {"offset": record.offset, "total": total, "owner": owner}
             await context.send(self.output, json.dumps(told).encode(), key=record.key, partition=context.partition)
 
-        return Subtopology(sources=(self.source,), process=add, changelogs={"totals": self.changelog})
+        return add
+
+    def adding_slowly(self, owner: str) -> tuple[Process, list[int]]:
+        """Return the same at less than a hundred records a second, and the offsets of those that were begun."""
+        add, begun = self.adding(owner), list[int]()
+
+        async def slowly(record: ConsumerRecord, context: Context) -> None:
+            await asyncio.sleep(0.01)
+            begun.append(record.offset)
+            await add(record, context)
+
+        return slowly, begun
 
     def runtime(
-        self, folder: Path, owner: str, *, open_store: OpenStore = RocksStore, options: ActiveOptions | None = None
+        self,
+        folder: Path,
+        owner: str,
+        *,
+        open_store: OpenStore = RocksStore,
+        options: ActiveOptions | None = None,
+        process: Process | None = None,
     ) -> KafkaRuntime:
         """Return the runtime of one worker."""
         return KafkaRuntime(
             self.connection,
             self.group,
-            {"0": self.subtopology(owner)},
+            {"0": self.subtopology(owner, process)},
             folder=folder,
             open_store=open_store,
             options=options,
@@ -134,16 +158,6 @@ async def check_exactly_once(job: Job, count: int, *, partition: int = 0) -> lis
     changed = {record.key: record.value for record in await read(job, job.changelog, partition=partition)}
     assert changed == expected(count)
     return [each["owner"] for each in told]
-
-
-async def until(condition: Callable[[], bool | Awaitable[bool]], *, within_s: float = 60) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(within_s):
-        while True:
-            found = condition()
-            if found is True or (not isinstance(found, bool) and await found):
-                return
-            await asyncio.sleep(0.02)
 
 
 @dataclass

@@ -10,8 +10,7 @@ from batonpass.core.inputs import Tick
 from batonpass.metrics.counts import HANDOVERS
 
 
-async def test_what_members_say_of_their_inputs_is_added_up(counted: Api) -> None:
-    """The lag of the inputs is that of the actives that report one; where nobody does there is none, not a zero."""
+async def test_the_lag_of_inputs_is_added_up_and_missing_where_no_active_reports_one(counted: Api) -> None:
     await counted.declare(session_timeout_ms=30_000)
     epoch = (await counted.join("m1")).json()["member_epoch"]
     running = {"role": "active", "state": "running"}
@@ -28,7 +27,6 @@ async def test_what_members_say_of_their_inputs_is_added_up(counted: Api) -> Non
 
 
 async def test_two_claims_of_one_task_are_seen(counted: Api) -> None:
-    """A task that two members say they run counts, and no more when one of them stops to say so."""
     await counted.declare()
     running = {"role": "active", "state": "running"}
     epoch = (await counted.join("m1")).json()["member_epoch"]
@@ -42,7 +40,6 @@ async def test_two_claims_of_one_task_are_seen(counted: Api) -> None:
 
 
 async def test_a_warmup_that_stalls_is_seen(counted: Api) -> None:
-    """A copy that is given up on for a while is counted until it may be tried again."""
     await counted.declare(warmup_stall_timeout_ms=10_000)
     running = {"role": "active", "state": "running"}
     epoch = (await counted.join("m1")).json()["member_epoch"]
@@ -61,7 +58,6 @@ async def test_a_warmup_that_stalls_is_seen(counted: Api) -> None:
 
 
 async def test_a_storm_is_seen(counted: Api) -> None:
-    """It is 1 from when more members vanished at once than the group bears."""
     await counted.declare(partitions=8, session_timeout_ms=10_000)
     for number in range(4):
         await counted.join(f"m{number}")
@@ -75,7 +71,7 @@ async def test_a_storm_is_seen(counted: Api) -> None:
 
 
 async def test_an_instance_that_comes_and_goes_is_seen(counted: Api) -> None:
-    """One that went three times within a quarter of an hour flaps; one that went twice does not, nor one long ago."""
+    """Three times within a quarter of an hour is flapping; twice is not."""
     await counted.declare()
     flapping = "batonpass_group_flapping_instances{group=orders}"
     for run in range(3):
@@ -89,7 +85,7 @@ async def test_an_instance_that_comes_and_goes_is_seen(counted: Api) -> None:
 
 
 async def test_handovers_count_from_nought(counted: Api) -> None:
-    """The series of handovers are there before the first one, so that a rate over it is not nought."""
+    """So that a rate over the first one is not nought."""
     await counted.declare()
     seen = await scrape(counted)
     for kind in set(HANDOVERS.values()):

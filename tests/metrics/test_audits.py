@@ -51,12 +51,11 @@ def watched() -> Watched:
 
 
 async def test_before_the_first_audit_nothing_is_shown(watched: Watched) -> None:
-    """There is no series that somebody could take for an audit."""
+    """A series of nought would be taken for an audit."""
     assert await watched.look() == {}
 
 
 async def test_how_an_audit_ended_is_shown(watched: Watched) -> None:
-    """When, of which day, with which state, and how much it found."""
     watched.audits.add(run(DAY, AuditState.FAILED, findings=3))
     assert await watched.look() == {
         "last_finished_timestamp_seconds": BEGAN_S + 92,
@@ -85,7 +84,6 @@ async def test_a_day_under_way_hides_no_late_audit(watched: Watched) -> None:
 
 @pytest.mark.parametrize("state", [AuditState.RUNNING, AuditState.BROKEN])
 async def test_a_run_without_a_verdict_moves_neither_day_nor_findings(watched: Watched, state: AuditState) -> None:
-    """While the next audit runs, or when it broke, the last verdict stays, and its day stands still."""
     watched.audits.add(run(DAY, AuditState.FAILED, findings=2))
     watched.audits.add(run(NEXT_DAY, state, started_ms=int(BEGAN_S + DAY_S) * 1_000))
     shown = await watched.look()
@@ -96,7 +94,6 @@ async def test_a_run_without_a_verdict_moves_neither_day_nor_findings(watched: W
 
 
 async def test_a_store_that_is_away_leaves_what_was_read(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is told, the old values stay, and the next turn reads again."""
     watched.audits.add(run(DAY))
     before = await watched.look()
 

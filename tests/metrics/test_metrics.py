@@ -58,7 +58,7 @@ async def hand_over(api: Api) -> None:
 
 
 async def test_both_forms_can_be_read(counted: Api) -> None:
-    """OpenMetrics for who prefers it, Prometheus' text for all others; both parse, and have the same families."""
+    """OpenMetrics for a scraper that prefers it, Prometheus' text for all others."""
     await counted.declare()
     plain = await counted.client.get("/metrics")
     open_ = await counted.client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
@@ -75,7 +75,6 @@ def names(answer: httpx.Response) -> set[str]:
 
 
 async def test_names_have_one_prefix_and_base_units(counted: Api) -> None:
-    """``batonpass_``, seconds and not milliseconds; counters end in ``_total``; nothing is labelled by task."""
     await counted.declare()
     await hand_over(counted)
     answer = await counted.client.get("/metrics")
@@ -91,7 +90,6 @@ async def test_names_have_one_prefix_and_base_units(counted: Api) -> None:
 
 
 async def test_the_list_for_people_is_whole(counted: Api) -> None:
-    """docs/metrics.md names every family with its type and its labels, and no other."""
     await counted.declare()
     await hand_over(counted)
     answer = await counted.client.get("/metrics")
@@ -124,7 +122,6 @@ async def test_a_move_that_is_still_to_come_counts_once(counted: Api) -> None:
 
 
 async def test_what_happens_is_counted(counted: Api) -> None:
-    """Decisions, heartbeats, generations, moves, the handover with its gap, and calls, each as often as it happened."""
     await counted.declare()
     await hand_over(counted)
     seen = await scrape(counted)
@@ -143,7 +140,6 @@ async def test_what_happens_is_counted(counted: Api) -> None:
 
 
 async def test_how_long_a_call_waits_for_news_is_not_measured(counted: Api) -> None:
-    """A long-poll and a drain are counted and not timed; taking the drain back, at the same path, is timed."""
     await counted.declare()
     epoch = (await counted.join("m1")).json()["member_epoch"]
     await counted.assignment("m1", epoch, wait_ms=1)
@@ -158,7 +154,6 @@ async def test_how_long_a_call_waits_for_news_is_not_measured(counted: Api) -> N
 
 
 async def test_how_a_group_stands_is_shown(counted: Api) -> None:
-    """Its state, its members and tasks by state, warmups, moves, what is held back, lags, and how old its news is."""
     await counted.declare(partitions=8, max_warmup_replicas=1)
     epoch = (await counted.join("m1")).json()["member_epoch"]
     running = {f"0_{number}": {"role": "active", "state": "running"} for number in range(8)}
@@ -192,7 +187,6 @@ async def test_how_a_group_stands_is_shown(counted: Api) -> None:
 
 
 async def test_the_series_of_what_is_gone_are_gone(counted: Api) -> None:
-    """A member that leaves, and a group that is deleted, take every one of their series along; others stay."""
     await counted.declare()
     await counted.call("PUT", "/clicks", {"topology": {"subtopologies": [{"id": "0", "partitions": 1}]}})
     await hand_over(counted)
@@ -212,7 +206,6 @@ async def test_the_series_of_what_is_gone_are_gone(counted: Api) -> None:
 
 
 async def test_large_groups_have_no_series_for_each_member(counted: Api) -> None:
-    """Beyond the setting a group is shown as a whole only."""
     await counted.declare()
     for number in range(MEMBERS_SHOWN + 1):
         await counted.join(f"m{number}")
@@ -221,8 +214,7 @@ async def test_large_groups_have_no_series_for_each_member(counted: Api) -> None
     assert seen["batonpass_group_members{group=orders,state=active}"] == MEMBERS_SHOWN + 1
 
 
-async def test_the_number_of_series_does_not_follow_the_number_of_requests(counted: Api) -> None:
-    """Made-up groups, members, paths and methods make no series of their own."""
+async def test_made_up_names_and_paths_make_no_series_of_their_own(counted: Api) -> None:
     await scrape(counted)
     looks: list[Series] = []
     for round_ in range(2):
@@ -238,7 +230,6 @@ async def test_the_number_of_series_does_not_follow_the_number_of_requests(count
 
 
 async def test_failures_are_counted(counted: Api) -> None:
-    """A store that refuses, a law that would break, a defect and a stall each have a counter."""
     await counted.declare()
     counted.log.refuse = True
     assert (await counted.join("m1")).status_code == 503
@@ -256,8 +247,7 @@ async def test_failures_are_counted(counted: Api) -> None:
     assert (seen["batonpass_stalls_total{}"], seen["batonpass_stalled_seconds_total{}"]) == (1, 2.5)
 
 
-async def test_what_is_told_as_one_is_counted_as_many(counted: Api) -> None:
-    """An event that stands for 250 tasks counts 250 times, and so does its gap."""
+async def test_an_event_that_stands_for_many_tasks_counts_as_many(counted: Api) -> None:
     await counted.declare()
     counts = counted.policy.meter
     assert isinstance(counts, Counts)
@@ -274,8 +264,7 @@ async def test_what_is_told_as_one_is_counted_as_many(counted: Api) -> None:
     assert set(HANDOVERS.values()) == {"warm", "cold", "failover", "recovered"}
 
 
-async def test_a_value_that_somebody_else_keeps_is_shown_as_it_is(counted: Api) -> None:
-    """Such a gauge is read when it is scraped."""
+async def test_a_gauge_of_another_part_is_read_when_it_is_scraped(counted: Api) -> None:
     counts = counted.policy.meter
     assert isinstance(counts, Counts)
     parked = [0]
@@ -285,7 +274,6 @@ async def test_a_value_that_somebody_else_keeps_is_shown_as_it_is(counted: Api) 
 
 
 async def test_a_loop_that_is_late_is_measured(counted: Api) -> None:
-    """A blocked event loop shows in the histogram of its lag."""
     counts = counted.policy.meter
     assert isinstance(counts, Counts)
     watching = asyncio.create_task(counts.watch_loop())
@@ -306,14 +294,13 @@ def block(seconds: float) -> None:
 
 
 def test_every_family_says_what_it_is() -> None:
-    """Each gauge has a meaning, and every one of a member names its group first."""
     for meaning, labels in [*FAMILIES.values(), *OF_MEMBERS.values()]:
         assert meaning
         assert labels[0] == "group"
 
 
 def test_every_gauge_of_groups_is_shown_somewhere() -> None:
-    """No family is described and then forgotten: a group whose members report everything has a series of each."""
+    """So that no family is described and then forgotten."""
     scene = Scene()
     scene.declare(topology(6), max_warmup_replicas=1)
     scene.join("m1", max_disk_bytes=1_000)
@@ -327,8 +314,7 @@ def test_every_gauge_of_groups_is_shown_somewhere() -> None:
     assert shown == {PREFIX + name for name in FAMILIES} | {f"batonpass_{name}" for name in OF_MEMBERS}
 
 
-def test_the_store_is_away_until_it_answers_or_nobody_has_asked_for_a_while() -> None:
-    """A failure counts for some seconds; a commit takes it back at once."""
+def test_the_store_is_away_for_some_seconds_after_a_failure_or_until_a_commit() -> None:
     at_s = [100.0]
     watch = CommitWatch(monotonic=lambda: at_s[0])
     commit = Commit(GroupId("orders"), 1, 0, ())

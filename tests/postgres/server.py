@@ -92,6 +92,14 @@ async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
 
 
 @pytest.fixture
+async def own_engine(own_url: str) -> AsyncIterator[AsyncEngine]:
+    """Connections to a database of the test's own, whose tables it may cut."""
+    made = connect(own_url)
+    yield made
+    await made.dispose()
+
+
+@pytest.fixture
 async def postgres_log(engine: AsyncEngine) -> PostgresRecordLog:
     """An empty record log on Postgres, as one coordinator has it."""
     return unleased_log(engine)

@@ -46,7 +46,7 @@ def told(number: int) -> History:
 
 
 async def test_a_dump_is_restored_and_gone_on_with(server: EmbeddedPostgres, own_url: str, tmp_path: Path) -> None:
-    """What pg_dump has taken pg_restore brings back whole; what came after it is lost, and its numbers stay unused."""
+    """What came after the dump is lost, and its numbers stay unused."""
     engine = connect(own_url)
     log = unleased_log(engine)
     await log.take_over(ORDERS)

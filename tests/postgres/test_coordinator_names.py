@@ -28,8 +28,7 @@ def process() -> Iterator[tuple[subprocess.Popen[str], str]]:
             run.kill()
 
 
-def test_no_name_comes_twice_and_its_own_process_lives() -> None:
-    """Two names of one process differ, and neither is dead while it asks."""
+def test_no_name_comes_twice_and_no_running_process_is_dead() -> None:
     first, second = fresh_name(), fresh_name()
     assert first != second
     assert not is_dead(first)
@@ -37,7 +36,7 @@ def test_no_name_comes_twice_and_its_own_process_lives() -> None:
 
 
 def test_a_killed_process_is_dead_before_and_after_its_parent_has_asked_for_it() -> None:
-    """Nobody is dead while it runs; it is when it was killed, whether its id is still kept for its parent or not."""
+    """The parent that has not asked for it still keeps its id."""
     with process() as (run, name):
         assert not is_dead(name)
         run.kill()
@@ -48,19 +47,17 @@ def test_a_killed_process_is_dead_before_and_after_its_parent_has_asked_for_it()
 
 
 def test_an_id_that_came_again_is_another_process() -> None:
-    """The id of a process that lives, with the start of another one: the one that was named is dead."""
     place, pid, _, unique = fresh_name().split(".")
     assert is_dead(f"{place}.{pid}.1.{unique}")
 
 
 @pytest.mark.parametrize("name", ["0123456789abcdef", "elsewhere.1.1.abc", "a.b.c.d", "", "...", "x.1.2"])
-def test_what_is_said_of_another_place_proves_nothing(name: str) -> None:
-    """Another machine's processes, other spaces of process ids, and names that say nothing: nobody can tell."""
+def test_a_name_of_another_machine_or_process_space_proves_nothing(name: str) -> None:
     assert not is_dead(name)
 
 
 def test_a_process_whose_beginning_cannot_be_seen_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is there, but is somebody else's and hidden, it counts as alive."""
+    """The process is another user's, and hidden."""
     with process() as (_, name):
         seen = coordinator_names._stat
         monkeypatch.setattr(coordinator_names, "_stat", lambda pid: seen(pid) if pid == os.getpid() else None)
@@ -68,7 +65,7 @@ def test_a_process_whose_beginning_cannot_be_seen_lives(monkeypatch: pytest.Monk
 
 
 def test_a_system_that_does_not_say_names_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without /proc a name is just new, and no name of anybody proves anything."""
+    """There is no /proc."""
     with process() as (run, name):
         run.kill()
         run.wait()

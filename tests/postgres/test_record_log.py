@@ -36,7 +36,7 @@ async def append(log: PostgresRecordLog, records: Sequence[Record], expected_ver
 async def test_a_coordinator_that_was_superseded_appends_nothing(
     engine: AsyncEngine, postgres_log: PostgresRecordLog
 ) -> None:
-    """Once a group is taken over, whatever the former coordinator still tries to write fails (L4)."""
+    """L4 forbids it."""
     assert await postgres_log.take_over(ORDERS) == 1
     await append(postgres_log, [ProbeScheduled(1)], 0)
     newer = unleased_log(engine)
@@ -49,7 +49,6 @@ async def test_a_coordinator_that_was_superseded_appends_nothing(
 
 
 async def test_a_group_without_records_can_be_taken_over(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """A takeover before the first record holds too, and does not make the group one that holds records."""
     newer = unleased_log(engine)
     assert await newer.take_over(ORDERS) == 1
     assert await newer.group_ids() == []
@@ -70,7 +69,7 @@ async def test_an_epoch_is_higher_with_each_takeover(postgres_log: PostgresRecor
 async def test_of_a_takeover_and_an_append_at_once_one_comes_first(
     engine: AsyncEngine, postgres_log: PostgresRecordLog
 ) -> None:
-    """What is read after a takeover is final: the former coordinator adds nothing behind it (L4)."""
+    """What is read after a takeover is final (L4)."""
     newer = unleased_log(engine)
 
     async def take_over(group: GroupId) -> int:
@@ -89,7 +88,6 @@ async def test_of_a_takeover_and_an_append_at_once_one_comes_first(
 
 
 async def test_of_two_statements_at_once_each_group_takes_one(engine: AsyncEngine) -> None:
-    """Where two processes write to the same groups at once, in any order, each takes one commit and none is stuck."""
     tenure = Unleased()
     first, second = (PostgresRecordLog(engine, tenure=tenure) for _ in range(2))
     groups = [GroupId(f"group-{number}") for number in range(12)]
@@ -108,7 +106,6 @@ async def test_of_two_statements_at_once_each_group_takes_one(engine: AsyncEngin
 
 
 async def test_each_record_names_its_epoch_and_its_time(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """The audit finds, for each record, under which coordinator epoch it was appended, and when."""
     for epoch in (1, 2):
         assert await postgres_log.take_over(ORDERS) == epoch
         await append(postgres_log, [ProbeScheduled(epoch)], epoch - 1, epoch=epoch)
@@ -127,7 +124,7 @@ async def test_each_record_names_its_epoch_and_its_time(engine: AsyncEngine, pos
 async def test_a_large_commit_is_encoded_beside_the_loop(
     postgres_log: PostgresRecordLog, monkeypatch: pytest.MonkeyPatch, *, beside: bool
 ) -> None:
-    """Its size decides where; what is written is the same, and so is what keeps it from being written."""
+    """Its size decides where; what is written is the same."""
     threads: list[int] = []
 
     def prepare(commit: Commit, up_to: Mapping[str, int]) -> Prepared:
@@ -145,7 +142,7 @@ async def test_a_large_commit_is_encoded_beside_the_loop(
 
 
 async def test_a_log_with_a_gap_is_not_read(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """A group is not loaded without one of its records: state that leaves out a fact would break laws."""
+    """State that leaves out a fact would break laws."""
     await append(postgres_log, [ProbeScheduled(number) for number in range(3)], 0)
     async with engine.connect() as connection:
         await connection.execute(text("delete from record_log where seq = 2"))
@@ -155,7 +152,6 @@ async def test_a_log_with_a_gap_is_not_read(engine: AsyncEngine, postgres_log: P
 
 
 async def test_a_database_that_is_away_is_unavailable_and_comes_back(folder: Path) -> None:
-    """While the server is down every call says so; when it is back, the first call goes through."""
     server = EmbeddedPostgres(folder, durable=False)
     url = server.start()
     await upgrade(url)
@@ -175,7 +171,6 @@ async def test_a_database_that_is_away_is_unavailable_and_comes_back(folder: Pat
 async def test_a_connection_that_was_cut_is_replaced(
     server: EmbeddedPostgres, engine: AsyncEngine, postgres_log: PostgresRecordLog
 ) -> None:
-    """A connection that the server has closed while it was idle fails nobody's append."""
     await append(postgres_log, [ProbeScheduled(1)], 0)
     other = connect(server.url)
     async with other.connect() as connection:
@@ -190,7 +185,6 @@ async def test_a_connection_that_was_cut_is_replaced(
 async def test_a_database_that_does_not_answer_is_unavailable(
     engine: AsyncEngine, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An append that is held up longer than the timeout says that the store is away, and leaves nothing behind."""
     monkeypatch.setattr(connecting, "STATEMENT_TIMEOUT_S", 0.2)
     impatient = connect(database_url)
     log = unleased_log(impatient)
@@ -204,8 +198,9 @@ async def test_a_database_that_does_not_answer_is_unavailable(
     await impatient.dispose()
 
 
-async def test_no_free_connection_is_unavailable(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callers do not wait for a connection for ever."""
+async def test_callers_do_not_wait_for_a_connection_for_ever(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connecting, "POOL_TIMEOUT_S", 0.1)
     narrow = connect(database_url, connections_max=1)
     async with narrow.connect():
@@ -215,7 +210,6 @@ async def test_no_free_connection_is_unavailable(database_url: str, monkeypatch:
 
 
 async def test_a_database_without_the_schema_is_unavailable(bare_url: str) -> None:
-    """A database that was not upgraded is told by the table that it lacks."""
     bare = connect(bare_url)
     with pytest.raises(StoreUnavailable, match='"group_heads" does not exist'):
         await unleased_log(bare).group_ids()
@@ -223,7 +217,6 @@ async def test_a_database_without_the_schema_is_unavailable(bare_url: str) -> No
 
 
 async def test_a_wrong_password_is_unavailable(database_url: str) -> None:
-    """The server lets nobody in without the password, and the error says so without showing one."""
     right = str(async_url(database_url).password)
     wrong = connect(async_url(database_url).render_as_string(hide_password=False).replace(right, "guessed"))
     with pytest.raises(StoreUnavailable, match="password authentication failed") as caught:
@@ -233,7 +226,6 @@ async def test_a_wrong_password_is_unavailable(database_url: str) -> None:
 
 
 def test_urls_in_any_spelling_reach_the_driver() -> None:
-    """The URL that other tools print works here; one of another database is refused."""
     for scheme in ("postgresql", "postgres", "postgresql+asyncpg", "postgresql+psycopg"):
         assert async_url(f"{scheme}://u@h:1/d").drivername == "postgresql+asyncpg"
     with pytest.raises(ValueError, match="sqlite"):
@@ -241,7 +233,7 @@ def test_urls_in_any_spelling_reach_the_driver() -> None:
 
 
 async def test_what_appends_keeps_its_connection_and_ends_it_with_its_engine(database_url: str) -> None:
-    """One connection serves all appends; a lost one is replaced, and none outlives its engine."""
+    """One connection serves all appends; a lost one is replaced."""
     writing, engine = connect(database_url), connect(database_url)
     log = unleased_log(engine, writing=writing)
     pids = []
@@ -259,7 +251,6 @@ async def test_what_appends_keeps_its_connection_and_ends_it_with_its_engine(dat
 
 
 async def test_a_conflict_is_not_an_error_of_the_database(postgres_log: PostgresRecordLog) -> None:
-    """A refused append leaves its connection fit for use."""
     for _ in range(12):
         with pytest.raises(VersionConflict):
             await append(postgres_log, [ProbeScheduled(1)], 3)
@@ -267,7 +258,6 @@ async def test_a_conflict_is_not_an_error_of_the_database(postgres_log: Postgres
 
 
 async def test_the_statements_that_append_are_planned_once(database_url: str, engine: AsyncEngine) -> None:
-    """On the connections that only append, what was planned at the start serves every commit of whatever size."""
     writing = connect(database_url, connections_max=1, keeps_plans=True)
     log = unleased_log(engine, writing=writing)
     try:

@@ -29,7 +29,7 @@ DECLARED = GroupDeclaration(ORDERS, Topology(1, (Subtopology("0", 4),)), {})
 
 
 async def test_numbers_leap_and_writers_are_refused(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """Epochs and positions lie far above those of before, and who wrote before writes no more until it has read."""
+    """Whoever wrote before writes no more until it has read."""
     event = Event("x", 1, 1, None, None, {})
     assert await postgres_log.take_over(ORDERS) == 1
     await postgres_log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)], History(events=(event,))))
@@ -44,7 +44,6 @@ async def test_numbers_leap_and_writers_are_refused(engine: AsyncEngine, postgre
 
 
 async def test_a_group_is_marked_until_it_was_told(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """Every read says that commits were lost, until the records that say so are in the log; other groups' do not."""
     for group in (ORDERS, CLICKS):
         await postgres_log.take_over(group)
         await postgres_log.append(Commit(group, 1, 0, [ProbeScheduled(1)]))
@@ -78,7 +77,7 @@ def make(engine: AsyncEngine) -> Make:
 
 
 async def test_a_group_hears_of_the_loss_before_anything_else(make: Make, engine: AsyncEngine) -> None:
-    """A coordinator that runs on loses its lease, reads the group anew, and tells it of the loss, once (L3)."""
+    """A coordinator that runs on loses its lease and reads the group anew (L3)."""
     coordinator, fleet = make()
     await fleet.start()
     await coordinator.ask(ORDERS, DECLARED)
@@ -105,7 +104,6 @@ async def test_a_group_hears_of_the_loss_before_anything_else(make: Make, engine
 
 
 async def test_a_coordinator_that_comes_later_tells_too(make: Make, engine: AsyncEngine) -> None:
-    """One that starts after the operator's word tells each group when it reads it."""
     coordinator, fleet = make()
     await fleet.start()
     await coordinator.ask(ORDERS, DECLARED)

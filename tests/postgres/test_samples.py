@@ -13,7 +13,6 @@ AT_MS = 1_790_000_000_123
 
 
 async def test_samples_are_kept(engine: AsyncEngine) -> None:
-    """Each group's row has the instant and every copy: task, member, role, state, lag and rate, null where unknown."""
     copies = (
         CopySample(TaskId("0_1"), MemberId("m1"), "active", "running", 0, None),
         CopySample(TaskId("0_1"), MemberId("m2"), "warmup", "", 812, 40.5),

@@ -88,8 +88,6 @@ def with_one_more(folder: Path, statement: str) -> Path:
 
 
 async def test_models_and_migrations_are_equal(own_url: str) -> None:
-    """Alembic finds nothing to add, change or remove after the migrations."""
-
     def compare(connection: Connection) -> object:
         parts = set(connection.execute(text("select relname from pg_class where relispartition")).scalars())
         assert parts
@@ -109,7 +107,6 @@ async def test_models_and_migrations_are_equal(own_url: str) -> None:
 
 
 async def test_the_catalog_is_the_same_either_way(bare_url: str, migrated: str) -> None:
-    """Tables made from the models and by the migrations have the same defaults, comments, constraints and options."""
     engine = connect(bare_url)
     async with engine.connect() as connection:
         await connection.run_sync(metadata.create_all)
@@ -123,14 +120,12 @@ async def test_the_catalog_is_the_same_either_way(bare_url: str, migrated: str) 
 
 
 async def test_an_upgrade_of_what_is_up_to_date_changes_nothing(own_url: str) -> None:
-    """Upgrading twice is upgrading once, and what is in the tables stays."""
     before = await catalog(own_url)
     await upgrade(own_url)
     assert await catalog(own_url) == before
 
 
 async def test_upgrades_at_once_wait_for_one_another(bare_url: str) -> None:
-    """Of two coordinators that start on an empty database one makes the schema; the other waits, and finds it made."""
     first = connect(bare_url)
     async with first.execution_options(isolation_level="READ COMMITTED").begin() as connection:
         await connection.run_sync(schema._upgrade, schema._config(migrations(), 1_000, 1_000))
@@ -145,7 +140,7 @@ async def test_upgrades_at_once_wait_for_one_another(bare_url: str) -> None:
 async def test_an_upgrade_gives_up_when_it_gets_no_lock(
     own_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table that is in use is waited for as long as the lock timeout says, so that nobody queues up behind."""
+    """So that no other statement queues up behind it for long."""
     monkeypatch.setattr(schema, "PAUSE_S", 0.05)
     folder = with_one_more(tmp_path, "alter table record_log add column late int")
     user = connect(own_url)
@@ -160,7 +155,6 @@ async def test_an_upgrade_gives_up_when_it_gets_no_lock(
 
 
 async def test_an_upgrade_tries_again_for_a_lock(own_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that comes free between two attempts is changed by the next one."""
     monkeypatch.setattr(schema, "PAUSE_S", 0.3)
     folder = with_one_more(tmp_path, "alter table record_log add column late int")
     user = connect(own_url)
@@ -175,7 +169,6 @@ async def test_an_upgrade_tries_again_for_a_lock(own_url: str, tmp_path: Path, m
 
 
 async def test_a_migration_that_takes_too_long_is_given_up(own_url: str, tmp_path: Path) -> None:
-    """A statement that outlasts its timeout fails the upgrade, and nothing of the upgrade stays."""
     folder = with_one_more(tmp_path, "select pg_sleep(30)")
     with pytest.raises(DBAPIError) as caught:
         await upgrade(own_url, statement_timeout_ms=200, folder=folder)
@@ -184,7 +177,7 @@ async def test_a_migration_that_takes_too_long_is_given_up(own_url: str, tmp_pat
 
 
 def test_every_migration_says_which_half_it_is() -> None:
-    """The name of a migration is its number, then expand or contract; the numbers are in order, without a fork."""
+    """Expand or contract, behind its number."""
     scripts = list(ScriptDirectory(str(migrations())).walk_revisions())[::-1]
     assert [script.revision for script in scripts] == [f"{number:04}" for number in range(1, len(scripts) + 1)]
     for script in scripts:

@@ -48,7 +48,6 @@ EXPECTED = evolve(Group(ORDERS), [ProbeScheduled(version) for version in range(4
 
 
 async def test_a_load_begins_with_the_newest_snapshot(grown: PostgresRecordLog, engine: AsyncEngine) -> None:
-    """Only the records after it are read, the group is the same, and no more than a few snapshots are kept."""
     loaded = await grown.read(ORDERS)
     assert loaded.base is not None
     assert (loaded.version, loaded.base.version, len(loaded.records)) == (40, 35, 5)
@@ -57,7 +56,6 @@ async def test_a_load_begins_with_the_newest_snapshot(grown: PostgresRecordLog, 
 
 
 async def test_a_caller_that_knows_where_it_is_gets_records_alone(grown: PostgresRecordLog) -> None:
-    """Who asks from a version on is not given a snapshot, not even from the beginning."""
     assert await grown.read(ORDERS, after_version=38) == Loaded(40, (ProbeScheduled(38), ProbeScheduled(39)))
     assert len((await grown.read(ORDERS, after_version=0)).records) == 40
 
@@ -73,7 +71,6 @@ async def test_a_caller_that_knows_where_it_is_gets_records_alone(grown: Postgre
 async def test_one_that_cannot_be_read_is_passed_over(
     grown: PostgresRecordLog, engine: AsyncEngine, damage: str
 ) -> None:
-    """A snapshot of a newer program, or a damaged one, is left alone, and the one before it is begun with."""
     await sql(engine, damage)
     loaded = await grown.read(ORDERS)
     assert loaded.base is not None
@@ -82,7 +79,6 @@ async def test_one_that_cannot_be_read_is_passed_over(
 
 
 async def test_without_any_the_records_are_there(grown: PostgresRecordLog, engine: AsyncEngine) -> None:
-    """With every snapshot unreadable the group is what its records add up to, as long as these are all there."""
     await sql(engine, "update snapshots set format = 99")
     assert whole(await grown.read(ORDERS)) == EXPECTED
     await sql(engine, "delete from record_log where seq <= 20")
@@ -95,7 +91,6 @@ async def test_without_any_the_records_are_there(grown: PostgresRecordLog, engin
 async def test_only_the_owner_keeps_a_snapshot_and_only_of_what_is_committed(
     grown: PostgresRecordLog, engine: AsyncEngine
 ) -> None:
-    """Memory that is ahead of the log, or of a coordinator that was superseded, is not kept."""
     await grown.keep_snapshot(evolve(EXPECTED, [ProbeScheduled(0)]))
     await unleased_log(engine).keep_snapshot(EXPECTED)
     assert await sql(engine, "select max(version) from snapshots") == [35]
@@ -117,7 +112,7 @@ class ReadsLess:
 
 
 async def test_none_is_written_that_a_live_coordinator_cannot_read(engine: AsyncEngine) -> None:
-    """Beside an older program no snapshot is kept: it could have to load the group next."""
+    """The older program could have to load the group next."""
     log = PostgresRecordLog(engine, tenure=ReadsLess())
     await log.take_over(ORDERS)
     await log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(0)]))

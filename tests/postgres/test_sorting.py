@@ -39,7 +39,6 @@ async def count(engine: AsyncEngine, table: str) -> int:
 
 
 async def test_every_change_is_seen_once_at_any_time(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """While some batches after others are moved, each question is answered as if nothing were going on."""
     changes = tuple(map(change, range(MANY)))
     await postgres_log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)], History(changes=changes)))
     await postgres_log.append(Commit(ORDERS, 1, 1, [ProbeScheduled(1)], History(changes=changes[:3])))
@@ -60,8 +59,9 @@ async def test_every_change_is_seen_once_at_any_time(engine: AsyncEngine, postgr
     assert list(await archive.task_changes(ORDERS, TaskId("0_1"), limit=2)) == expected[:2]
 
 
-async def test_it_goes_on_in_the_background(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """Several that sort at once get everything moved, and none of it twice."""
+async def test_several_that_sort_at_once_move_everything_once(
+    engine: AsyncEngine, postgres_log: PostgresRecordLog
+) -> None:
     await postgres_log.append(
         Commit(ORDERS, 1, 0, [ProbeScheduled(1)], History(changes=tuple(map(change, range(MANY)))))
     )
@@ -95,7 +95,7 @@ async def test_every_field_comes_back_whether_it_is_kept_once_or_for_each(
 
 
 async def test_programs_before_batches_go_on(bare_url: str, tmp_path: Path) -> None:
-    """What they had written in bulk goes where it belongs with the upgrade, and so does what they write after it."""
+    """What they wrote in bulk goes where it belongs with the upgrade, and so does what they write after it."""
     rows = [
         (ORDERS, NOW, 1, place, "0_1", "m1", "granted", "none", "active", "", 1, 1, 1, None, "") for place in range(6)
     ]

@@ -31,7 +31,6 @@ def with_more(folder: Path, *names: str) -> Path:
 
 
 async def test_an_empty_database_is_told_from_one_that_is_behind(bare_url: str, tmp_path: Path) -> None:
-    """Both need an upgrade, and the sentence says so; afterwards the schema is current."""
     found = await standing_of(bare_url)
     assert (found.fit, found.present, found.is_fit) == (Fit.EMPTY, None, False)
     assert "batonpass db upgrade" in found.sentence()
@@ -45,14 +44,13 @@ async def test_an_empty_database_is_told_from_one_that_is_behind(bare_url: str, 
 
 
 async def test_additions_of_a_later_version_do_not_matter(bare_url: str, tmp_path: Path) -> None:
-    """The version before works on a schema that was only added to: it is the way back."""
+    """It is the way back to the version before."""
     await upgrade(bare_url, folder=with_more(tmp_path / "later", "9001_expand", "9002_expand"))
     found = await standing_of(bare_url)
     assert (found.fit, found.present, found.is_fit) == (Fit.NEWER, "9002", True)
 
 
 async def test_a_version_that_misses_something_is_refused(bare_url: str, tmp_path: Path) -> None:
-    """Once something was taken away that this version knows, it says that a later one is needed."""
     names = ("9001_expand", "9002_contract", "9003_expand")
     await upgrade(bare_url, folder=with_more(tmp_path / "later", *names))
     found = await standing_of(bare_url)
@@ -70,14 +68,12 @@ def test_what_must_be_known_is_the_last_removal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["mysql://somewhere/db", "nonsense"])
-async def test_what_is_no_postgres_is_refused(url: str) -> None:
-    """A URL of something else is a mistake of the caller's, not a database that is away."""
+async def test_a_url_of_another_database_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="expected postgresql://"):
         await standing_of(url)
 
 
 async def test_a_database_that_is_away_is_said_to_be(own_url: str) -> None:
-    """Nobody listens there, or the database does not exist."""
     with pytest.raises(StoreUnavailable):
         await standing_of("postgresql://batonpass@127.0.0.1:1/postgres")
     await run_sql(own_url, "select 1")

@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.waiting import until
 
 from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled
@@ -25,21 +25,13 @@ ORDERS, EARLY = GroupId("orders"), GroupId("early")
 FROZEN = Path(__file__).parent / "frozen.py"
 
 
-async def until(true: Callable[[], bool], *, within_s: float = 30) -> None:
-    """Wait for something that background work brings about."""
-    end = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)
-
-
 def place(url: str, name: str) -> StoreOptions:
     """Return where a coordinator of short leases runs."""
     return StoreOptions(url, f"http://{name}", lease_ms=1_500, renewal_ms=200)
 
 
 async def test_a_frozen_coordinator_is_taken_over_and_writes_no_more(database_url: str, engine: AsyncEngine) -> None:
-    """A process that is stopped in the middle of its work loses its groups; let go on, it finds itself refused (L4)."""
+    """L4 forbids it."""
     command = [sys.executable, str(FROZEN), database_url, ORDERS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -70,7 +62,6 @@ async def test_a_frozen_coordinator_is_taken_over_and_writes_no_more(database_ur
 
 
 async def test_groups_follow_coordinators_that_come_and_go(database_url: str, engine: AsyncEngine) -> None:
-    """A group is released to a newcomer that it falls to, and comes back when the newcomer leaves, in background."""
     groups = [GroupId(f"group-{number}") for number in range(20)]
     first = PostgresStore(place(database_url, "first"))
 
@@ -114,7 +105,6 @@ async def test_groups_follow_coordinators_that_come_and_go(database_url: str, en
 
 
 async def test_a_store_starts_without_its_database_and_finds_it_later(folder: Path) -> None:
-    """While the database is away nothing is held, and the reason is told; when it is there, everything is."""
     server = EmbeddedPostgres(folder, durable=False)
     url = server.start()
     await upgrade(url)

@@ -62,8 +62,9 @@ def trusting(url: str, authority: Path) -> str:
     return make_url(url).update_query_dict(words).render_as_string(hide_password=False)
 
 
-async def test_the_words_of_libpq_are_obeyed(front: str, tmp_path: Path) -> None:
-    """With the right authority a connection is made, through TLS; with another there is none."""
+async def test_with_the_right_authority_a_connection_is_made_over_tls_and_with_another_none(
+    front: str, tmp_path: Path
+) -> None:
     engine = connect(trusting(front, tmp_path / "ours.pem"))
     async with reaching(engine) as connection:
         assert (await connection.execute(text("select 1"))).scalar_one() == 1

@@ -26,7 +26,6 @@ def tokens(engine: AsyncEngine) -> PostgresTokens:
 
 
 async def test_a_secret_finds_its_caller(tokens: PostgresTokens) -> None:
-    """Whoever shows the secret is who the token was made for; another secret is nobody's."""
     made, secret = await tokens.create(WORKER, ANN)
     assert await tokens.find(secret) == Principal("orders workers", AccessRole.WORKER, GroupId("orders"))
     for other in ("", secret[:-1], f"{secret}x", secret.swapcase(), "a\0b"):
@@ -35,7 +34,6 @@ async def test_a_secret_finds_its_caller(tokens: PostgresTokens) -> None:
 
 
 async def test_a_secret_is_not_kept(tokens: PostgresTokens, engine: AsyncEngine) -> None:
-    """Who reads the whole table learns no secret, but for its last four characters."""
     _, secret = await tokens.create(WORKER, ANN)
     async with engine.connect() as connection:
         row = (await connection.execute(text("select * from tokens"))).one()
@@ -45,7 +43,6 @@ async def test_a_secret_is_not_kept(tokens: PostgresTokens, engine: AsyncEngine)
 
 
 async def test_a_revoked_token_is_worth_nothing(tokens: PostgresTokens) -> None:
-    """A revoked token finds nobody, stays listed with the time of its first revocation, and others stay good."""
     first, secret = await tokens.create(WORKER, ANN)
     second, other = await tokens.create(NewToken("ops", AccessRole.OPERATOR), ANN)
     assert await tokens.revoke(first.id, ANN)
@@ -61,7 +58,6 @@ async def test_a_revoked_token_is_worth_nothing(tokens: PostgresTokens) -> None:
 
 
 async def test_a_token_expires(tokens: PostgresTokens) -> None:
-    """A token is good until the instant that it was made for, and tells it."""
     soon_ms = int(time.time() * 1_000) + 700
     made, secret = await tokens.create(NewToken("short", AccessRole.VIEWER, expires_ms=soon_ms), ANN)
     assert made.expires_ms == soon_ms
@@ -72,7 +68,6 @@ async def test_a_token_expires(tokens: PostgresTokens) -> None:
 
 
 async def test_making_and_revoking_leave_rows_in_the_audit_trail(tokens: PostgresTokens, engine: AsyncEngine) -> None:
-    """The audit trail says who made which token and who revoked it, in the same transaction."""
     made, _ = await tokens.create(WORKER, ANN)
     bob = Asked("bob \0", "leaked", "c-2", "revoke-token")
     await tokens.revoke(made.id, bob)
@@ -83,7 +78,7 @@ async def test_making_and_revoking_leave_rows_in_the_audit_trail(tokens: Postgre
 
 
 async def test_tokens_of_a_database_that_is_away_are_not_known() -> None:
-    """A lookup that cannot be made is no refusal: it says that the store is away."""
+    """A lookup that cannot be made is no refusal."""
     nowhere = connect("postgresql://nobody@127.0.0.1:1/nothing")
     with pytest.raises(StoreUnavailable):
         await PostgresTokens(nowhere).find("x")

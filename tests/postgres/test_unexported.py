@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
-import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.postgres.test_upkeep import ORDERS, aged, change, days_of, sql, write
 from tests.postgres.unleased import unleased_log
@@ -15,21 +13,12 @@ from batonpass.codec.generations import Generation
 from batonpass.core.evolve import evolve
 from batonpass.core.model import Group
 from batonpass.core.records import ProbeScheduled
-from batonpass.postgres.connect import connect
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.upkeep import Retention, Upkeep
 from batonpass.runtime.history import History
 
 NOW = datetime(2031, 5, 17, 12, tzinfo=UTC)
 KEPT = 10
-
-
-@pytest.fixture
-async def own_engine(own_url: str) -> AsyncIterator[AsyncEngine]:
-    """Connections to a database of the test's own, whose tables it may cut."""
-    made = connect(own_url)
-    yield made
-    await made.dispose()
 
 
 async def mark(engine: AsyncEngine, day: date) -> None:
@@ -44,7 +33,6 @@ async def lived(engine: AsyncEngine, days: int) -> None:
 
 
 async def test_days_wait_for_their_export_but_not_for_ever(own_engine: AsyncEngine) -> None:
-    """Of the days that are old enough those that were exported go at once; the others when they have waited long."""
     await lived(own_engine, 20)
     oldest = NOW.date() - timedelta(days=KEPT)
     exported = [oldest - timedelta(days=number) for number in (1, 3, 6)]
@@ -62,7 +50,6 @@ async def test_days_wait_for_their_export_but_not_for_ever(own_engine: AsyncEngi
 
 
 async def test_what_came_into_the_rest_waits_too(own_engine: AsyncEngine) -> None:
-    """Rows of days that nobody had made a part for go no sooner than those of other days."""
     log = unleased_log(own_engine)
     old = [NOW - timedelta(days=KEPT + number) for number in (2, 9)]
     await write(log, 0, History(changes=tuple(map(change, old))))
@@ -73,7 +60,7 @@ async def test_what_came_into_the_rest_waits_too(own_engine: AsyncEngine) -> Non
 
 
 async def test_records_and_generations_wait_for_their_day(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """They go up to the first day that is still to be exported: also of the day that the cut goes through."""
+    """Also those of the day that the cut goes through."""
     now = datetime.now(UTC).replace(hour=12)
     group = Group(ORDERS)
     await postgres_log.take_over(ORDERS)
@@ -103,7 +90,6 @@ async def test_records_and_generations_wait_for_their_day(engine: AsyncEngine, p
 
 
 async def test_audits_go_by_age(engine: AsyncEngine) -> None:
-    """Runs with their findings, measures and marks go when they are older than they are kept; newer ones stay."""
     for days in (500, 5):
         day = NOW.date() - timedelta(days=days)
         given = {"run": UUID(int=days), "day": day}

@@ -24,7 +24,6 @@ from batonpass.core.records import ProbeScheduled
 from batonpass.core.soft import Soft
 from batonpass.postgres import upkeep as upkeep_module
 from batonpass.postgres.archive import PostgresArchive
-from batonpass.postgres.connect import connect
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.sorting import sort_some
 from batonpass.postgres.tables import PARTITIONED, assignment_events
@@ -35,14 +34,6 @@ from batonpass.runtime.ports import Commit, StoreUnavailable
 
 ORDERS, TASK = GroupId("orders"), TaskId("0_1")
 NOW = datetime(2031, 5, 17, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-async def own_engine(own_url: str) -> Any:
-    """Connections to a database of the test's own, whose tables it may cut."""
-    made = connect(own_url)
-    yield made
-    await made.dispose()
 
 
 async def sql(engine: AsyncEngine, statement: str, **parameters: object) -> Sequence[Any]:
@@ -79,7 +70,7 @@ async def write(log: PostgresRecordLog, version: int, history: History) -> None:
 
 
 async def test_a_row_finds_a_place_whatever_its_day(own_engine: AsyncEngine) -> None:
-    """Before any day is made, and for days of a clock that is wrong, changes are kept, many at once too."""
+    """No day is made yet, and some are of a clock that is wrong."""
     log, archive = unleased_log(own_engine), PostgresArchive(own_engine)
     days = [NOW, NOW - timedelta(days=9_000), NOW + timedelta(days=9_000), NOW + timedelta(days=1)]
     await write(log, 0, History(changes=tuple(map(change, days))))
@@ -89,7 +80,6 @@ async def test_a_row_finds_a_place_whatever_its_day(own_engine: AsyncEngine) -> 
 
 
 async def test_days_are_made_ahead_with_what_the_rest_holds_of_them(own_engine: AsyncEngine) -> None:
-    """After a turn today and the next days have a part each, with the rows of theirs; a second turn changes nothing."""
     log, archive = unleased_log(own_engine), PostgresArchive(own_engine)
     early = [NOW.replace(hour=0), NOW, NOW.replace(hour=23, minute=59, second=59), NOW + timedelta(days=1)]
     await write(log, 0, History(changes=tuple(map(change, early))))
@@ -132,7 +122,6 @@ async def test_work_that_fails_is_told_once(
 
 
 async def test_old_days_are_dropped(own_engine: AsyncEngine) -> None:
-    """A day goes when it is older than is kept, with the rows of it, and what the rest has of such days goes too."""
     log, archive = unleased_log(own_engine), PostgresArchive(own_engine)
     upkeep = Upkeep(own_engine, Retention(changes=2))
     await upkeep.turn(NOW)
@@ -147,15 +136,13 @@ async def test_old_days_are_dropped(own_engine: AsyncEngine) -> None:
     assert len(await archive.task_changes(ORDERS, TASK, limit=9)) == 1
 
 
-async def test_of_many_one_does_it(own_engine: AsyncEngine) -> None:
-    """Several coordinators that take their turn at once do it once, and none of them fails."""
+async def test_of_many_coordinators_that_take_their_turn_at_once_one_does_the_work(own_engine: AsyncEngine) -> None:
     await asyncio.gather(*(Upkeep(own_engine).turn(NOW) for _ in range(4)))
     await Upkeep(own_engine).turn(NOW)
     assert len(await days_of(own_engine)) == DAYS_AHEAD + 2
 
 
-async def test_appends_go_on_beside_it_and_it_waits_for_nobody(own_engine: AsyncEngine) -> None:
-    """While somebody reads a table for long, a turn gives up at once, and appends that come meanwhile are made."""
+async def test_a_turn_gives_up_at_once_beside_a_long_reader_and_appends_go_on(own_engine: AsyncEngine) -> None:
     log = unleased_log(own_engine)
     await Upkeep(own_engine).turn(NOW)
     async with own_engine.execution_options(isolation_level="READ COMMITTED").begin() as reader:
@@ -169,7 +156,6 @@ async def test_appends_go_on_beside_it_and_it_waits_for_nobody(own_engine: Async
 
 
 async def test_days_are_made_while_rows_come(own_engine: AsyncEngine) -> None:
-    """Appends for a day that is just being made go on, so does sorting, and all is found in it afterwards."""
     log, archive = unleased_log(own_engine), PostgresArchive(own_engine)
     made = asyncio.Event()
 
@@ -195,7 +181,6 @@ async def test_days_are_made_while_rows_come(own_engine: AsyncEngine) -> None:
 
 
 def test_names_of_days_can_be_read_back() -> None:
-    """The name of a part tells its day; the rest tells none."""
     assert day_of(assignment_events, name_of(assignment_events, NOW.date())) == NOW.date()
     assert day_of(assignment_events, "assignment_events_rest") is None
 
@@ -208,7 +193,6 @@ async def aged(engine: AsyncEngine, table: str, days: int, where: str = "true") 
 async def test_records_go_only_when_a_snapshot_makes_them_needless(
     engine: AsyncEngine, postgres_log: PostgresRecordLog
 ) -> None:
-    """Old records below the oldest snapshot that is kept go; the group reads as before, and so does any day kept."""
     group = Group(ORDERS)
     await postgres_log.take_over(ORDERS)
     upkeep = Upkeep(engine)
@@ -239,7 +223,7 @@ async def test_records_go_only_when_a_snapshot_makes_them_needless(
 
 
 async def test_without_a_snapshot_no_record_goes(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """However old, the records of a group of which no snapshot can be read are all there is of it."""
+    """They are all that there is of the group."""
     await write(postgres_log, 0, History())
     await postgres_log.keep_snapshot(evolve(Group(ORDERS), [ProbeScheduled(0)]))
     await sql(engine, "update snapshots set format = 99")
@@ -249,7 +233,6 @@ async def test_without_a_snapshot_no_record_goes(engine: AsyncEngine, postgres_l
 
 
 async def test_what_stands_beside_the_records_goes_by_age(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """Events, commands and generations go when they are older than they are kept, in order, and newer ones stay."""
     now = datetime.now(UTC)
     for number, days in enumerate((500, 100, 8, 1)):
         at_ms = int((now - timedelta(days=days)).timestamp() * 1_000)
@@ -269,7 +252,6 @@ async def test_what_stands_beside_the_records_goes_by_age(engine: AsyncEngine, p
 async def test_events_wait_for_a_reader_that_is_behind_but_not_for_ever(
     engine: AsyncEngine, postgres_log: PostgresRecordLog
 ) -> None:
-    """What a reader of the outbox has not passed on stays; one that has not been seen for long holds up nothing."""
     now = datetime.now(UTC)
     at_ms = int((now - timedelta(days=10)).timestamp() * 1_000)
     for number in range(3):
@@ -285,7 +267,7 @@ async def test_events_wait_for_a_reader_that_is_behind_but_not_for_ever(
 async def test_names_that_were_only_asked_for_are_forgotten(
     engine: AsyncEngine, postgres_log: PostgresRecordLog
 ) -> None:
-    """A head without records goes, whoever owns it; a write that needs it takes the group over again."""
+    """A write that needs such a head takes the group over again."""
     for name in ("asked-for", "orders"):
         await postgres_log.take_over(GroupId(name))
     await write(postgres_log, 0, History())
@@ -296,7 +278,7 @@ async def test_names_that_were_only_asked_for_are_forgotten(
 
 
 async def test_tokens_go_long_after_they_were_revoked_or_expired(engine: AsyncEngine) -> None:
-    """A token that is good, or was until lately, stays; the trail of who made it is kept for as long."""
+    """The trail of the maker is kept for as long."""
     for name, expires, revoked in (
         ("good", "null", "null"),
         ("good-for-a-year", "now() + interval '1 year'", "null"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from tests.proof.coordinators import CoordinatorProcess
 from tests.proof.witness import Witness
 
 GROUP = "orders"
 TASKS = 16
-DECLARATION = {
+DECLARATION: dict[str, dict[str, Any]] = {
     "topology": {"subtopologies": [{"id": "0", "partitions": TASKS, "changelog_topics": ["totals"]}]},
     "config": {
         "acceptable_recovery_lag": 0,
@@ -23,9 +24,10 @@ DECLARATION = {
 }
 
 
-async def declare(coordinator: CoordinatorProcess) -> None:
-    """Declare the group."""
-    declared = await coordinator.call("PUT", f"/v1/groups/{GROUP}", DECLARATION)
+async def declare(coordinator: CoordinatorProcess, **config: int) -> None:
+    """Declare the group, with some settings that are not as above."""
+    body = DECLARATION | {"config": DECLARATION["config"] | config}
+    declared = await coordinator.call("PUT", f"/v1/groups/{GROUP}", body)
     assert declared.status_code == 201, declared.text
 
 

@@ -9,38 +9,39 @@ import sys
 
 import pytest
 from tests.proof.coordinators import CoordinatorProcess
-from tests.proof.crew import Crew
 from tests.proof.groups import GROUP, TASKS, declare, rested, runs_everywhere
 from tests.proof.inquest import Inquest
 from tests.proof.witness import Witness
+from tests.proof.workers import Workers
 
 KILLS = int(os.environ.get("BATONPASS_KILLS", "30"))
 """`make soak` asks for 500."""
 
 
 @pytest.mark.timeout(60 + 30 * KILLS)
-async def test_killed_at_random_points_under_load(coordinator: CoordinatorProcess, own_url: str) -> None:
-    """Whatever it was about to do: no law broken, no generation lost or doubled, nobody expired for its silence."""
+async def test_kills_at_random_points_under_load_break_no_law_and_lose_no_generation_or_member(
+    coordinator: CoordinatorProcess, own_url: str
+) -> None:
     seed = random.SystemRandom().getrandbits(32)
     fate, witness = random.Random(seed), Witness()
     await declare(coordinator)
-    crew = Crew(coordinator.url, GROUP, witness, seed=seed)
+    workers = Workers(coordinator.url, GROUP, witness, seed=seed)
     for _ in range(5):
-        await crew.join()
+        await workers.join()
     for number in range(KILLS):
-        stirring = asyncio.create_task(crew.stir())
+        churning = asyncio.create_task(workers.churn())
         await asyncio.sleep(fate.uniform(0.2, 1.2))
         await coordinator.kill()
         await coordinator.start(wait_s=0 if fate.random() < 0.3 else 30)
-        await stirring
+        await churning
         if number % 10 == 9:
-            sys.stdout.write(f"{number + 1} of {KILLS} kills, {len(crew.members)} workers\n")
+            sys.stdout.write(f"{number + 1} of {KILLS} kills, {len(workers.members)} workers\n")
     await coordinator.ready()
     shown = await rested(coordinator, within_s=90)
     assert shown["tasks"] == TASKS
     await runs_everywhere(witness)
-    await crew.go()
+    await workers.leave_all()
     found = await Inquest(own_url, GROUP).hold()
-    assert (witness.faults, found.faults, found.expired(crew.left)) == ([], [], []), f"seed {seed}"
+    assert (witness.faults, found.faults, found.expired(workers.left)) == ([], [], []), f"seed {seed}"
     assert found.replayed > KILLS
     assert found.epochs[-1] > KILLS / 2

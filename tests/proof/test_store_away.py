@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 from tests.proof.coordinators import CoordinatorProcess
-from tests.proof.crew import Crew
 from tests.proof.groups import GROUP, TASKS, declare, rested, runs_everywhere
 from tests.proof.inquest import Inquest
 from tests.proof.proxy import Proxy
 from tests.proof.witness import Witness
+from tests.proof.workers import Workers
+
+SESSION_S = 5
 
 
 @dataclass
@@ -25,14 +27,14 @@ class Scene:
     proxy: Proxy
     coordinator: CoordinatorProcess
     witness: Witness
-    crew: Crew
+    workers: Workers
     database_url: str
 
     async def end(self) -> None:
         """Let everybody go, and look at everything that was written."""
-        await self.crew.go()
+        await self.workers.leave_all()
         found = await Inquest(self.database_url, GROUP).hold()
-        assert (self.witness.faults, found.faults, found.expired(self.crew.left)) == ([], [], [])
+        assert (self.witness.faults, found.faults, found.expired(self.workers.left)) == ([], [], [])
 
     async def reasons(self) -> tuple[int, str]:
         """Return what the coordinator says of its readiness."""
@@ -50,13 +52,13 @@ async def scene(own_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
         coordinator = CoordinatorProcess(through, tmp_path / "coordinator.log")
         await coordinator.start()
         witness = Witness()
-        await declare(coordinator)
-        crew = Crew(coordinator.url, GROUP, witness, seed=1)
+        await declare(coordinator, session_timeout_ms=SESSION_S * 1_000)
+        workers = Workers(coordinator.url, GROUP, witness, seed=1)
         for _ in range(4):
-            await crew.joined()
+            await workers.joined()
         await rested(coordinator, within_s=60)
         await runs_everywhere(witness)
-        yield Scene(proxy, coordinator, witness, crew, own_url)
+        yield Scene(proxy, coordinator, witness, workers, own_url)
         await coordinator.kill()
 
 
@@ -72,7 +74,7 @@ async def until_ready(scene: Scene, *, wanted: int, within_s: float = 20) -> str
 
 @pytest.mark.parametrize("how", ["refused", "hanging"])
 async def test_workers_keep_working_while_the_store_is_away(scene: Scene, how: str) -> None:
-    """For six seconds nothing can be committed: no task stops, /readyz says why, and it recovers by itself (L5)."""
+    """For longer than a lease nothing can be committed, and none ends; it recovers by itself (L5)."""
     runs = scene.witness.runs.copy()
     if how == "refused":
         scene.proxy.refuses = True
@@ -81,21 +83,21 @@ async def test_workers_keep_working_while_the_store_is_away(scene: Scene, how: s
         scene.proxy.hangs = True
     said = await until_ready(scene, wanted=503)
     assert "store" in said or "lease" in said
-    await asyncio.sleep(6)
+    await asyncio.sleep(SESSION_S + 1.5)
     assert len(scene.witness.running) == TASKS
     assert scene.witness.runs == runs
     scene.proxy.refuses = scene.proxy.hangs = False
     await until_ready(scene, wanted=200)
-    await scene.crew.joined()
+    await scene.workers.joined()
     await rested(scene.coordinator, within_s=60)
     await scene.end()
 
 
 async def test_a_slow_disk_slows_moves_and_nothing_else(scene: Scene) -> None:
-    """With a third of a second added to each answer of the store a joiner gets its share, and no task stops for it."""
+    """A third of a second is added to each answer of the store."""
     scene.proxy.delay_s = 0.3
     runs = scene.witness.runs.copy()
-    await scene.crew.joined()
+    await scene.workers.joined()
     await rested(scene.coordinator, within_s=120)
     await runs_everywhere(scene.witness)
     begun = {task for task in scene.witness.runs if scene.witness.runs[task] > runs[task]}
@@ -105,13 +107,13 @@ async def test_a_slow_disk_slows_moves_and_nothing_else(scene: Scene) -> None:
 
 
 async def test_connections_that_are_cut_lose_and_double_nothing(scene: Scene) -> None:
-    """Connections break every few hundred milliseconds while members come and go; what was decided is there once."""
+    """Connections break every few hundred milliseconds while members come and go."""
     fate = random.Random(5)
     for _ in range(25):
-        stirring = asyncio.create_task(scene.crew.stir())
+        churning = asyncio.create_task(scene.workers.churn())
         await asyncio.sleep(fate.uniform(0.1, 0.4))
         scene.proxy.cut()
-        await stirring
+        await churning
     await until_ready(scene, wanted=200)
     await rested(scene.coordinator, within_s=90)
     await runs_everywhere(scene.witness)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from tests.proof.coordinators import CoordinatorProcess
-from tests.proof.crew import Crew
 from tests.proof.groups import GROUP, declare, rested, runs_everywhere
 from tests.proof.inquest import Inquest
 from tests.proof.witness import Witness
+from tests.proof.workers import Workers
 
 
 @pytest.fixture
@@ -31,17 +31,18 @@ async def pair(own_url: str, tmp_path: Path) -> AsyncIterator[list[CoordinatorPr
 
 
 @pytest.mark.timeout(300)
-async def test_either_may_die_or_freeze(pair: list[CoordinatorProcess], own_url: str) -> None:
-    """Workers that know both go on while one is killed, ended in good order, or frozen past its lease."""
+async def test_workers_that_know_both_go_on_while_either_coordinator_dies_or_freezes(
+    pair: list[CoordinatorProcess], own_url: str
+) -> None:
     seed = random.SystemRandom().getrandbits(32)
     fate, witness = random.Random(seed), Witness()
     await declare(pair[0])
-    crew = Crew([one.url for one in pair], GROUP, witness, seed=seed)
+    workers = Workers([one.url for one in pair], GROUP, witness, seed=seed)
     for _ in range(4):
-        await crew.joined()
+        await workers.joined()
     for turn in range(6):
         victim = pair[turn % 2]
-        stirring = asyncio.create_task(crew.stir())
+        churning = asyncio.create_task(workers.churn())
         await asyncio.sleep(fate.uniform(0.3, 1.0))
         if turn % 3 == 2:
             victim.signal(signal.SIGSTOP)
@@ -51,15 +52,15 @@ async def test_either_may_die_or_freeze(pair: list[CoordinatorProcess], own_url:
             await victim.kill(signal.SIGKILL if turn % 3 else signal.SIGTERM)
             await asyncio.sleep(fate.uniform(0, 2))
             await victim.start()
-        await stirring
+        await churning
     for one in pair:
         await one.ready()
     shown = [await rested(one, within_s=60) for one in pair]
     assert shown[0]["generation"] == shown[1]["generation"]
     await runs_everywhere(witness)
-    await crew.go()
+    await workers.leave_all()
     found = await Inquest(own_url, GROUP).hold()
-    assert (witness.faults, found.faults, found.expired(crew.left)) == ([], [], []), f"seed {seed}"
+    assert (witness.faults, found.faults, found.expired(workers.left)) == ([], [], []), f"seed {seed}"
 
 
 async def command(*words: str) -> asyncio.subprocess.Process:
@@ -78,7 +79,7 @@ async def told(watch: asyncio.subprocess.Process, kind: str, within_s: float = 3
 
 
 async def test_who_looks_on_goes_on_when_a_coordinator_dies(pair: list[CoordinatorProcess]) -> None:
-    """A watch loses its coordinator once and no event; whoever asks why is answered once the group has an owner."""
+    """A watch loses its coordinator once and no event; `explain` answers once the group has an owner."""
     await declare(pair[0])
     urls = ",".join(one.url for one in pair)
     watch = await command("watch", GROUP, "--json", "--url", urls)

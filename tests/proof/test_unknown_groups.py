@@ -19,7 +19,6 @@ ASKED = (
 
 
 async def test_asking_for_a_group_that_never_was_writes_nothing(own_url: str, tmp_path: Path) -> None:
-    """Every call is answered 404, and no table has the name afterwards."""
     coordinator = CoordinatorProcess(own_url, tmp_path / "coordinator.log")
     await coordinator.start(wait_s=60)
     try:

@@ -1,5 +1,7 @@
 """Samples and snapshots are taken now and then, and never stand in the way."""
 
+from collections.abc import Sequence
+
 from tests.core.scene import Scene, copy, running, topology
 from tests.runtime.fakes import GROUP, World, make_world
 
@@ -8,12 +10,11 @@ from batonpass.core.inputs import Heartbeat, ProbeRequest
 from batonpass.core.model import Group
 from batonpass.runtime.chores import Chores, sample_of
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.history import CopySample
+from batonpass.runtime.history import CopySample, Sample
 from batonpass.runtime.ports import StoreUnavailable
 
 
 def test_a_sample_says_how_far_every_copy_has_come() -> None:
-    """Actives with their state, copies with lag and rate, state on disk with no role; what is unknown is None."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("m1")
@@ -28,6 +29,17 @@ def test_a_sample_says_how_far_every_copy_has_come() -> None:
     }
 
 
+class KeptSamples:
+    """Keeps samples in a list."""
+
+    def __init__(self) -> None:
+        self.kept: list[Sample] = []
+
+    async def keep_samples(self, samples: Sequence[Sample]) -> None:
+        """Keep them."""
+        self.kept.extend(samples)
+
+
 async def a_coordinator(world: World) -> Coordinator:
     """Return a coordinator with one group of three records."""
     coordinator = Coordinator(world.ports)
@@ -38,7 +50,6 @@ async def a_coordinator(world: World) -> Coordinator:
 
 
 async def test_a_turn_keeps_a_sample_of_every_group_and_a_snapshot_of_those_that_have_grown() -> None:
-    """Each turn samples each group once; a snapshot is kept when more records came than were asked to be waited for."""
     world = make_world()
     kept: list[int] = []
 
@@ -46,21 +57,22 @@ async def test_a_turn_keeps_a_sample_of_every_group_and_a_snapshot_of_those_that
         kept.append(group.version)
 
     world.log.keep_snapshot = keep  # type: ignore[method-assign]
-    chores = Chores(await a_coordinator(world), world.log, world.seen, snapshot_every=2)
+    samples = KeptSamples()
+    chores = Chores(await a_coordinator(world), samples, world.seen, snapshot_every=2)
     await chores.once()
     await chores.once()
-    assert [sample.group for sample in world.log.samples] == [GROUP, GROUP]
+    assert [sample.group for sample in samples.kept] == [GROUP, GROUP]
     assert kept == [3]
 
 
 async def test_a_turn_survives_a_store_that_is_away() -> None:
-    """What could not be kept is told, and the next turn goes on."""
     world = make_world()
 
     async def refuse(*_: object) -> None:
         raise StoreUnavailable("the store is away")
 
-    world.log.keep_snapshot = world.log.keep_samples = refuse  # type: ignore[assignment, method-assign]
-    chores = Chores(await a_coordinator(world), world.log, world.seen, snapshot_every=2)
+    samples = KeptSamples()
+    world.log.keep_snapshot = samples.keep_samples = refuse  # type: ignore[assignment, method-assign]
+    chores = Chores(await a_coordinator(world), samples, world.seen, snapshot_every=2)
     await chores.once()
     assert world.seen.failures == ["the store is away"] * 2

@@ -57,7 +57,7 @@ async def parked(coordinator: Coordinator, member: str, *, after: int = 0) -> as
 
 
 async def test_a_change_wakes_the_polls_that_it_concerns_and_no_others(world: World) -> None:
-    """When m1's assignment changes m1 is answered; the core is not even asked about m2."""
+    """The core is not even asked about m2."""
     coordinator = Coordinator(world.ports)
     await coordinator.ask(GROUP, ProbeRequest())
     first, second = await parked(coordinator, M1), await parked(coordinator, M2)
@@ -75,7 +75,6 @@ async def test_a_change_wakes_the_polls_that_it_concerns_and_no_others(world: Wo
 
 
 async def test_a_change_between_two_polls_is_not_missed(world: World) -> None:
-    """A poll that comes after the change is answered at once, for it says what its member has seen."""
     coordinator = Coordinator(world.ports)
     await coordinator.ask(GROUP, change_of(M1))
     answer = await asyncio.wait_for(coordinator.poll(GROUP, M1, after=0, wait_ms=5_000), 1)
@@ -83,14 +82,12 @@ async def test_a_change_between_two_polls_is_not_missed(world: World) -> None:
 
 
 async def test_a_poll_without_news_ends_after_its_wait(world: World) -> None:
-    """At the end of the wait the answer is that there is none."""
     coordinator = Coordinator(world.ports)
     await coordinator.ask(GROUP, ProbeRequest())
     assert await asyncio.wait_for(coordinator.poll(GROUP, M1, after=0, wait_ms=20), 1) is None
 
 
 async def test_stopping_ends_every_poll_and_suspects_nobody(world: World) -> None:
-    """When the coordinator stops, polls end as if their time were over, and the core hears of no broken one."""
     coordinator = Coordinator(world.ports)
     await coordinator.ask(GROUP, ProbeRequest())
     waiting, broken = await parked(coordinator, M1), await parked(coordinator, M1)
@@ -103,7 +100,7 @@ async def test_stopping_ends_every_poll_and_suspects_nobody(world: World) -> Non
 
 
 async def test_nothing_ticks_after_the_stop(world: World) -> None:
-    """An input that was still carried out while the coordinator stopped leaves no deadline behind."""
+    """An input that is still carried out while the coordinator stops leaves no deadline behind."""
     coordinator = Coordinator(world.ports)
     world.core.wake_at_ms = world.clock.at_ms + 5
     world.log.open.clear()
@@ -134,7 +131,7 @@ async def test_a_group_that_cannot_be_read_refuses_polls_and_looks(world: World)
 
 
 async def test_a_group_that_there_never_was_is_not_taken_over(world: World) -> None:
-    """Whatever is asked of it: to take one over writes. A declaration does it, for it makes the group."""
+    """To take a group over writes. A declaration does it, for it makes the group."""
     taken: list[GroupId] = []
     take_over = world.log.take_over
 
@@ -157,8 +154,6 @@ async def test_a_group_that_there_never_was_is_not_taken_over(world: World) -> N
 
 
 async def test_what_cannot_be_known_to_exist_is_not_said_to_be_missing(world: World) -> None:
-    """While the store is away, a group that is not in memory is neither there nor not there."""
-
     async def away() -> list[GroupId]:
         raise StoreUnavailable("the store is away")
 
@@ -170,7 +165,7 @@ async def test_what_cannot_be_known_to_exist_is_not_said_to_be_missing(world: Wo
 
 
 async def test_groups_in_the_log_are_read_at_the_start(world: World) -> None:
-    """A coordinator that starts on a log reads every group in it before it is ready, so that deadlines are kept."""
+    """So that deadlines are kept."""
     await world.log.append(Commit(GROUP, 1, 0, [ProbeScheduled(1)]))
     coordinator = Coordinator(world.ports)
     before = coordinator.is_ready
@@ -183,7 +178,6 @@ async def test_groups_in_the_log_are_read_at_the_start(world: World) -> None:
 
 
 async def test_groups_are_listed_by_name_in_pages(world: World) -> None:
-    """A page begins after the name that the caller gives and holds no more than it asks for."""
     world.log.empty = {GroupId(name) for name in "abc"}
     coordinator = Coordinator(world.ports)
     for name in ("c", "a", "b"):
@@ -193,7 +187,6 @@ async def test_groups_are_listed_by_name_in_pages(world: World) -> None:
 
 
 async def test_a_due_deadline_posts_a_tick_and_nothing_else(world: World) -> None:
-    """At the instant that a decision named the core hears a tick, once."""
     coordinator = Coordinator(world.ports)
     world.core.wake_at_ms = world.clock.at_ms + 20
     await coordinator.ask(GROUP, ProbeRequest())
@@ -204,7 +197,6 @@ async def test_a_due_deadline_posts_a_tick_and_nothing_else(world: World) -> Non
 
 
 async def test_a_tick_that_finds_no_room_comes_again(world: World) -> None:
-    """A deadline is not lost when the mailbox is full at its time."""
     coordinator = Coordinator(world.ports, requests_waiting_max=1)
     await coordinator.ask(GROUP, ProbeRequest())
     world.log.open.clear()
@@ -225,7 +217,6 @@ async def test_a_tick_that_finds_no_room_comes_again(world: World) -> None:
 
 
 async def test_a_deadline_is_replaced_by_a_later_one_and_taken_back_by_none() -> None:
-    """Only the last instant named counts."""
     clock, ticks = SetClock(0), list[int]()
     deadline = Deadline(clock, lambda: ticks.append(clock.at_ms))
     deadline.set(10)
@@ -242,7 +233,6 @@ async def test_a_deadline_is_replaced_by_a_later_one_and_taken_back_by_none() ->
 
 
 async def test_a_deleted_group_wakes_everybody() -> None:
-    """Whoever waits for any member of a group hears that the group is gone."""
     watchers = Watchers()
     waits = [asyncio.create_task(watchers.wait(member, 1)) for member in (M1, M2)]
     await asyncio.sleep(0)
@@ -267,7 +257,6 @@ async def test_a_deleted_group_wakes_everybody() -> None:
     ids=lambda record: type(record).__name__,
 )
 async def test_a_record_wakes_the_member_that_it_is_about(record: Record) -> None:
-    """Whatever may change what a member is answered wakes who waits for it, and nobody who waits for another."""
     watchers = Watchers()
     concerned, other = (asyncio.create_task(watchers.wait(member, 5)) for member in (M1, M2))
     await asyncio.sleep(0)
@@ -279,7 +268,7 @@ async def test_a_record_wakes_the_member_that_it_is_about(record: Record) -> Non
 
 
 def test_a_gap_in_the_pulse_is_a_stall() -> None:
-    """A process that stood still longer than the limit has stalled once, however often one asks, and says how long."""
+    """A process that stood still longer than the limit has stalled once, however often that is asked."""
     now, gaps = [0.0], list[float]()
     pulse = Pulse(gaps.append, monotonic=lambda: now[0])
     now[0] += STALL_MS / 1_000
@@ -291,7 +280,6 @@ def test_a_gap_in_the_pulse_is_a_stall() -> None:
 
 
 async def test_a_beating_pulse_does_not_stall() -> None:
-    """While the loop turns no stall is counted, whether anybody asks or not."""
     gaps: list[float] = []
     pulse = Pulse(gaps.append)
     beating = asyncio.create_task(pulse.run())

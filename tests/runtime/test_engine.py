@@ -39,7 +39,6 @@ def world() -> World:
 
 
 async def test_what_is_answered_is_in_the_log(world: World) -> None:
-    """A command is persisted before it is answered, and memory is what the log adds up to."""
     bench = Bench(world)
     assert await bench.carry_out(ProbeRequest()) == Done()
     assert await world.log.read(GROUP) == Loaded(1, (ProbeScheduled(1_000),))
@@ -61,7 +60,6 @@ async def test_memory_follows_the_log_and_never_leads_it(world: World) -> None:
 
 
 async def test_an_input_without_records_writes_nothing(world: World) -> None:
-    """A steady heartbeat is answered on the spot once the group is loaded, and the log is left alone."""
     bench = Bench(world)
     assert bench.engine.try_at_once(BEAT) is None
     await bench.carry_out(BEAT)
@@ -70,7 +68,6 @@ async def test_an_input_without_records_writes_nothing(world: World) -> None:
 
 
 async def test_an_input_with_records_is_decided_once(world: World) -> None:
-    """A decision that turned out to write is carried out as it was made, not made again."""
     bench = Bench(world)
     await bench.carry_out(BEAT)
     item = ProbeRequest()
@@ -81,7 +78,6 @@ async def test_an_input_with_records_is_decided_once(world: World) -> None:
 
 
 async def test_a_decision_made_ahead_is_dropped_when_the_group_has_moved_on(world: World) -> None:
-    """Of two inputs the later one is decided on what the earlier one led to."""
     bench = Bench(world)
     await bench.carry_out(BEAT)
     item = ProbeRequest()
@@ -94,7 +90,7 @@ async def test_a_decision_made_ahead_is_dropped_when_the_group_has_moved_on(worl
 
 
 async def test_a_refused_append_changes_nothing_but_what_was_heard(world: World) -> None:
-    """With the store away a heartbeat is 503, nothing of it takes effect, and it still counts as heard (L5)."""
+    """The heartbeat is answered 503, and counts as heard (L5)."""
     bench = Bench(world)
     await bench.carry_out(BEAT)
     world.log.refuse = world.log.refuse_reads = True
@@ -110,7 +106,6 @@ async def test_a_refused_append_changes_nothing_but_what_was_heard(world: World)
 
 
 async def test_service_goes_on_when_the_store_is_back(world: World) -> None:
-    """After a failed append the next input is carried out on the state of before."""
     bench = Bench(world)
     world.log.refuse = True
     await bench.carry_out(ProbeRequest())
@@ -121,7 +116,7 @@ async def test_service_goes_on_when_the_store_is_back(world: World) -> None:
 
 
 async def test_an_append_whose_reply_was_lost_is_found_in_the_log(world: World) -> None:
-    """Records that went through unseen are adopted with the decision that made them; nobody is judged anew for it."""
+    """No member is judged anew for it."""
     bench = Bench(world)
     await bench.carry_out(BEAT)
     world.log.lose_reply = True
@@ -138,7 +133,7 @@ async def test_an_append_whose_reply_was_lost_is_found_in_the_log(world: World) 
 
 
 async def test_a_conflict_reads_the_group_anew_and_decides_again(world: World) -> None:
-    """When somebody else wrote, the input is decided on what they wrote, after a fresh start of judging (L3)."""
+    """Judging begins afresh (L3)."""
     bench = Bench(world)
     await bench.carry_out(ProbeRequest())
     await MemoryRecordLog.append(world.log, Commit(GROUP, 1, 1, [ProbeScheduled(5)]))
@@ -150,7 +145,7 @@ async def test_a_conflict_reads_the_group_anew_and_decides_again(world: World) -
 
 
 async def test_a_group_that_was_taken_over_is_let_go(world: World) -> None:
-    """An append under an epoch that is no longer the highest adds nothing, and its caller is sent to the owner (L4)."""
+    """Its caller is sent to the owner (L4)."""
     bench = Bench(world)
     await bench.carry_out(ProbeRequest())
     await world.log.take_over(GROUP)
@@ -163,7 +158,6 @@ async def test_a_group_that_was_taken_over_is_let_go(world: World) -> None:
 
 
 async def test_a_command_that_changes_nothing_is_in_the_audit_trail(world: World) -> None:
-    """Who asked and why is committed with every command, also with one that wrote no record."""
     bench = Bench(world)
     asked = Asked(who="ops", reason="a look", cause="c1", command="resume")
     assert await bench.carry_out(ResumeRequest(), asked) == Done()
@@ -172,7 +166,7 @@ async def test_a_command_that_changes_nothing_is_in_the_audit_trail(world: World
 
 
 async def test_a_command_that_changes_nothing_breaks_no_chain_of_traces(world: World) -> None:
-    """It has no trace: the next one still tells of whoever was heard before it, or no replay would know of it (L10)."""
+    """It has no trace: the next one still names those heard before it, or no replay would know them (L10)."""
     bench = Bench(world)
     await bench.carry_out(ProbeRequest())
     await bench.carry_out(BEAT)
@@ -184,7 +178,6 @@ async def test_a_command_that_changes_nothing_breaks_no_chain_of_traces(world: W
 
 
 async def test_conflicts_without_end_are_given_up(world: World) -> None:
-    """A group that somebody else keeps writing to is refused after a few attempts."""
     bench = Bench(world)
     append = world.log.append
 
@@ -198,7 +191,7 @@ async def test_conflicts_without_end_are_given_up(world: World) -> None:
 
 
 async def test_a_store_that_lost_commits_is_believed(world: World) -> None:
-    """When the log holds less than memory the group is read whole again: the log is the truth."""
+    """The log is the truth, also where it holds less than memory."""
     bench = Bench(world)
     for _ in range(3):
         await bench.carry_out(ProbeRequest())
@@ -209,7 +202,6 @@ async def test_a_store_that_lost_commits_is_believed(world: World) -> None:
 
 
 async def test_a_decision_that_breaks_a_law_is_dropped() -> None:
-    """Nothing is appended or changed, the observer hears of it, and deadlines come again."""
     world = make_world(check=lambda transition: [Violation("L1", "two owners")] if transition.records else [])
     bench = Bench(world)
     reply = await bench.carry_out(ProbeRequest())
@@ -221,7 +213,7 @@ async def test_a_decision_that_breaks_a_law_is_dropped() -> None:
 
 
 async def test_a_stall_restarts_judging_before_anything_else(world: World) -> None:
-    """After the process stood still a fresh start is decided before the input that comes next (L5)."""
+    """The process stood still, and L5 forbids to judge members by that."""
     bench = Bench(world)
     await bench.carry_out(BEAT)
     world.seen.asked.clear()
@@ -233,7 +225,6 @@ async def test_a_stall_restarts_judging_before_anything_else(world: World) -> No
 
 
 async def test_a_group_that_was_never_read_says_so(world: World) -> None:
-    """Before the first read has succeeded the answer is that the coordinator is loading, and the next try reads."""
     bench = Bench(world)
     world.log.refuse_reads = True
     assert isinstance(await bench.carry_out(BEAT), CoordinatorLoading)
@@ -245,7 +236,6 @@ async def test_a_group_that_was_never_read_says_so(world: World) -> None:
 
 
 async def test_what_arrived_together_is_one_commit(world: World) -> None:
-    """Several inputs are decided on together, persisted together, and answered in their order."""
     bench = Bench(world)
     inputs = (ProbeRequest(), BEAT, ProbeRequest())
     assert await bench.engine.carry_out(inputs) == (Done(), Done(), Done())
@@ -257,7 +247,6 @@ async def test_what_arrived_together_is_one_commit(world: World) -> None:
 
 
 async def test_only_the_culprit_of_a_batch_fails(world: World) -> None:
-    """Where the core fails on a batch, each of its inputs is decided alone."""
     bench = Bench(world)
     world.core.raises, world.core.raises_for = ValueError("boom"), Tick()
     probed, failed, heard = await bench.engine.carry_out((ProbeRequest(), Tick(), BEAT))
@@ -269,8 +258,6 @@ async def test_only_the_culprit_of_a_batch_fails(world: World) -> None:
 
 
 async def test_only_the_culprit_of_a_batch_is_dropped_for_a_law() -> None:
-    """Where a decision on a batch would break a law, that is told, and each of its inputs is decided alone."""
-
     def check(transition: Transition) -> Sequence[Violation]:
         return [Violation("L1", "two owners")] if PauseRequest(reason="m1") in (transition.inputs or ()) else []
 
@@ -283,8 +270,8 @@ async def test_only_the_culprit_of_a_batch_is_dropped_for_a_law() -> None:
     assert await world.log.read(GROUP) == Loaded(1, (ProbeScheduled(1_000),))
 
 
-async def test_everybody_in_a_batch_is_heard_when_the_store_is_away(world: World) -> None:
-    """Each of them is answered 503, and each counts as heard (L5)."""
+async def test_each_member_of_a_batch_is_heard_when_the_store_is_away(world: World) -> None:
+    """Each is answered 503, and counts as heard (L5)."""
     bench = Bench(world)
     await bench.carry_out(BEAT)
     world.log.refuse, world.clock.at_ms = True, 9_000

@@ -35,7 +35,7 @@ from batonpass.runtime.events import MEANINGS, Event, EventType
 
 
 def test_every_type_is_told_by_some_story_with_the_body_that_is_described() -> None:
-    """No word of the vocabulary is idle, and every body holds exactly the names that its description gives."""
+    """No word of the vocabulary is idle."""
     told: set[str] = set()
     for story in STORIES:
         for event in story().events:
@@ -51,7 +51,7 @@ def test_the_beginning_of_a_group_is_told_by_its_generation() -> None:
 
 
 def test_a_handover_is_told_from_its_warmup_to_its_gap() -> None:
-    """Warmup, caught up, told to stop, stopped, running: the gap counts from the confirmation."""
+    """The gap counts from the confirmation."""
     scene = hands_over()
     assert scene.types() == [
         "member-joined",
@@ -70,7 +70,6 @@ def test_a_handover_is_told_from_its_warmup_to_its_gap() -> None:
 
 
 def test_a_takeover_counts_from_when_its_owner_went() -> None:
-    """A standby takes over at once, warm, and the gap is how long it took to run."""
     scene = leaves()
     begun, done = scene.only(EventType.TAKEOVER_BEGUN), scene.only(EventType.TAKEOVER_DONE)
     assert scene.types().index("member-gone") < scene.types().index("takeover-begun")
@@ -79,7 +78,6 @@ def test_a_takeover_counts_from_when_its_owner_went() -> None:
 
 
 def test_a_cold_start_is_a_takeover_that_was_not_warm() -> None:
-    """Without a copy, the task is restored: cold, with the gap that this takes, from the end of the lease."""
     scene = expires()
     done, gone = scene.only(EventType.TAKEOVER_DONE), scene.only(EventType.MEMBER_GONE)
     assert (gone.body["cause"], gone.body["running"]) == ("expired", 1)
@@ -90,7 +88,6 @@ def test_a_cold_start_is_a_takeover_that_was_not_warm() -> None:
 
 
 def test_a_restart_is_a_takeover_from_the_run_before() -> None:
-    """The instance that comes back takes over from its own last run, and joined in its place."""
     scene = restarts()
     done = scene.only(EventType.TAKEOVER_DONE)
     assert (done.member, done.body["from"], done.body["cause"], done.body["gap_ms"]) == ("a2", "a1", "restarted", 5_000)
@@ -133,7 +130,6 @@ def test_a_task_that_fell_back_recovers() -> None:
 
 
 def test_a_drain_is_told_from_its_start_to_its_end() -> None:
-    """A drained member is told of once, when its last active is confirmed."""
     scene = drains()
     assert scene.types()[:2] == ["drain-started", "generation"]
     assert scene.only(EventType.DRAIN_CANCELLED).member == A
@@ -142,7 +138,7 @@ def test_a_drain_is_told_from_its_start_to_its_end() -> None:
 
 
 def test_a_drain_with_nowhere_to_go_is_told_when_it_comes_to_that() -> None:
-    """When the second begins, the one that has something to hand over is told of, once, with why."""
+    """When the second drain begins, the member that has something to hand over has nowhere to go."""
     scene = is_blocked()
     blocked = [event for event in scene.events if event.type == "drain-blocked"]
     assert [(event.member, event.body) for event in blocked] == [(A, {"why": "no-eligible-member", "running": 1})]
@@ -150,7 +146,6 @@ def test_a_drain_with_nowhere_to_go_is_told_when_it_comes_to_that() -> None:
 
 
 def test_a_deadline_that_leaves_tasks_behind_is_told_once() -> None:
-    """Nobody has room for what a draining member runs: that is told when its deadline passes, and not again."""
     scene = Told()
     scene.declare(topology(1))
     scene.join("a")
@@ -182,7 +177,7 @@ def test_a_drain_whose_placement_fails_is_told_of_when_it_does(monkeypatch: pyte
 
 
 def test_what_is_done_to_many_tasks_is_told_once() -> None:
-    """More than a hundred events of a type and member become one, with their number, the first, and the largest gap."""
+    """More than a hundred events of a type and member become one, with their number and the largest gap."""
     scene = Told()
     scene.whole = False
     scene.declare(topology(2 * MANY + 40), num_standby_replicas=1)
@@ -218,6 +213,6 @@ def test_what_is_done_to_many_tasks_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_a_story_told_twice_is_the_same(story: Callable[[], Told]) -> None:
-    """The same inputs at the same instants tell the same events (L10)."""
+def test_the_same_inputs_at_the_same_instants_make_the_same_events(story: Callable[[], Told]) -> None:
+    """L10 asks for it."""
     assert story().events == story().events

@@ -36,7 +36,6 @@ def explained(scene: Told) -> int:
 
 @pytest.mark.parametrize("story", STORIES)
 def test_what_is_not_settled_says_what_it_waits_for(story: Callable[[], Told], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No moment of a story leaves a task without an explanation, nor says that a group at rest waits for something."""
     plain, waits = Told.do, []
 
     def do(scene: Told, item: Input) -> Reply:

@@ -90,7 +90,6 @@ def positions(found: Sequence[StoredEvent | Missed]) -> list[int]:
 
 
 async def test_who_follows_gets_what_comes_and_nothing_of_before(running: Running) -> None:
-    """Without a position, the stream begins now; a commit of this process wakes the follower at once."""
     await running.add(A, 3)
     follower = await running.feed.follow(None, after=None)
     assert await follower.next() == []
@@ -101,7 +100,6 @@ async def test_who_follows_gets_what_comes_and_nothing_of_before(running: Runnin
 
 
 async def test_a_position_is_where_to_go_on(running: Running) -> None:
-    """Everything after the position comes, the old from the archive and the new from the reader, without a seam."""
     await running.add(A, 3 * PAGE + 7)
     follower = await running.feed.follow(None, after=5)
     found = await take(follower, PAGE)
@@ -110,8 +108,7 @@ async def test_a_position_is_where_to_go_on(running: Running) -> None:
     assert positions(found) == list(range(6, 3 * PAGE + 10))
 
 
-async def test_a_group_is_followed_alone(running: Running) -> None:
-    """Events of other groups neither come nor wake anybody."""
+async def test_events_of_other_groups_neither_come_nor_wake_a_follower(running: Running) -> None:
     follower = await running.feed.follow(A, after=None)
     both = await running.feed.follow(None, after=None)
     await running.add(B, 3)
@@ -122,7 +119,7 @@ async def test_a_group_is_followed_alone(running: Running) -> None:
 
 
 async def test_what_other_coordinators_commit_is_found_by_one_look_for_all(running: Running) -> None:
-    """Without a wake the reader looks by itself, once for everybody who follows, and never when nobody does."""
+    """Without a wake the reader looks by itself, and never while there is no follower."""
     await asyncio.sleep(0.1)
     assert running.log.reads == 0
     followers = [await running.feed.follow(None, after=None) for _ in range(50)]
@@ -139,7 +136,7 @@ async def test_what_other_coordinators_commit_is_found_by_one_look_for_all(runni
 
 
 async def test_a_slow_follower_catches_up_from_the_archive(running: Running) -> None:
-    """What is not kept in memory any more is read anew, and still comes once and in order."""
+    """What is not kept in memory any more is read anew."""
     slow = await running.feed.follow(A, after=None)
     quick = await running.feed.follow(A, after=None)
     for _ in range(20):
@@ -151,7 +148,7 @@ async def test_a_slow_follower_catches_up_from_the_archive(running: Running) -> 
 async def test_a_follower_that_breaks_off_and_comes_back_misses_nothing_and_gets_nothing_twice(
     running: Running,
 ) -> None:
-    """Random commits, breaks and resumptions by the last position: the whole is exactly what was committed."""
+    """Random commits, breaks and resumptions by the last position."""
     dice = random.Random(7)
     wanted: list[int] = []
     seen: list[int] = []
@@ -183,7 +180,6 @@ async def test_a_follower_that_breaks_off_and_comes_back_misses_nothing_and_gets
 
 
 async def test_a_store_that_is_away_loses_nothing(running: Running) -> None:
-    """While the archive cannot be read nothing comes; afterwards everything does."""
     follower = await running.feed.follow(None, after=None)
     behind = await running.feed.follow(None, after=None)
     running.log.is_away = True
@@ -200,7 +196,6 @@ async def test_a_store_that_is_away_loses_nothing(running: Running) -> None:
 
 
 async def test_what_retention_dropped_is_said_to_be_missed(running: Running) -> None:
-    """A follower whose position lies before the oldest event hears so, and goes on from there."""
     await running.add(A, 10)
     running.log.drop(6)
     follower = await running.feed.follow(A, after=2)
@@ -211,7 +206,6 @@ async def test_what_retention_dropped_is_said_to_be_missed(running: Running) -> 
 
 
 async def test_positions_that_the_store_lost_are_said_to_be_missed(running: Running) -> None:
-    """After lost commits those who follow go on from the last event that there is, newcomers and old ones alike."""
     follower = await running.feed.follow(None, after=None)
     await running.add(A, 10)
     await take(follower, 10)
@@ -225,7 +219,6 @@ async def test_positions_that_the_store_lost_are_said_to_be_missed(running: Runn
 
 
 async def test_no_more_follow_than_may() -> None:
-    """One beyond the limit is refused, with when to try again, until somebody leaves."""
     feed = Feed(Log(), followers_max=2)
     first = await feed.follow(None, after=None)
     await feed.follow(A, after=None)
@@ -238,7 +231,6 @@ async def test_no_more_follow_than_may() -> None:
 
 
 async def test_a_feed_that_closes_wakes_everybody(running: Running) -> None:
-    """At the end every follower is woken, and finds that it is the end."""
     follower = await running.feed.follow(A, after=None)
     running.feed.close()
     async with asyncio.timeout(1):
@@ -247,7 +239,6 @@ async def test_a_feed_that_closes_wakes_everybody(running: Running) -> None:
 
 
 async def test_a_follower_that_cannot_begin_takes_no_place() -> None:
-    """A refusal by the archive leaves no trace among those who follow."""
     log = Log()
 
     async def away() -> int:

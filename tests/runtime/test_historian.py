@@ -167,7 +167,6 @@ def test_every_decision_is_made_again_from_what_was_written(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_changes_add_up_to_what_members_hold(seed: int) -> None:
-    """Each line says what a member held of a task before and after it; the last ones are the present assignments."""
     scene = played(seed)
     held: dict[tuple[MemberId, TaskId], str] = {}
     for one in scene.written:
@@ -184,7 +183,7 @@ def test_changes_add_up_to_what_members_hold(seed: int) -> None:
 
 
 def test_a_granted_active_says_whether_it_was_ready() -> None:
-    """A handover's grant is warm, a first start's is cold, and each names its token and why."""
+    """A handover's grant is warm, a first start's is cold."""
     scene = played(1)
     granted = [
         change
@@ -199,7 +198,7 @@ def test_a_granted_active_says_whether_it_was_ready() -> None:
 
 
 def test_generations_say_what_moved_and_how_even_it_became() -> None:
-    """Each generation has its number, triggers, difference and score, which a joiner raises and its target lowers."""
+    """A joiner raises the score, and the target for it lowers it."""
     relay = Relay(topology(12))
     scene = Chronicle()
     relay.scene = scene
@@ -218,7 +217,7 @@ def test_generations_say_what_moved_and_how_even_it_became() -> None:
 
 
 def test_a_generation_that_nothing_scheduled_came_of_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its row says so, and its event too: here the placement for the join failed, and a probe makes up for it."""
+    """Here the placement for the join failed, and a probe makes up for it."""
 
     def fail(*_: object) -> None:
         raise PlacementError("no flow")
@@ -237,7 +236,6 @@ def test_a_generation_that_nothing_scheduled_came_of_a_probe(monkeypatch: pytest
 
 
 def test_a_trace_names_only_who_was_heard_since_the_one_before() -> None:
-    """Of many members a trace tells anew only of those whose soft state has changed."""
     scene = Chronicle()
     scene.declare(topology(4))
     for name in ("m1", "m2", "m3", "m4"):
@@ -267,7 +265,7 @@ def test_the_first_trace_of_a_day_says_all() -> None:
 
 
 def test_traces_of_one_input_from_before_batches_are_read() -> None:
-    """Version 1 named one input; each of a story that an earlier program stored is a batch of one, with its state."""
+    """Version 1 named one input; each of them is read as a batch of one."""
     soft, kinds = Soft(), []
     for line in FIXTURES.read_text().splitlines():
         trace = decode_trace(1, line.encode())
@@ -280,7 +278,6 @@ def test_traces_of_one_input_from_before_batches_are_read() -> None:
 
 
 def test_a_batch_is_decided_again_from_its_trace() -> None:
-    """All of its inputs are in it, in their order, and lead to the same decision, reply by reply."""
     scene = Chronicle()
     scene.declare(topology(4))
     scene.join("m1")
@@ -295,7 +292,7 @@ def test_a_batch_is_decided_again_from_its_trace() -> None:
 
 
 def test_end_offsets_come_back() -> None:
-    """Offsets by topic and partition survive JSON, which has no keys that are pairs."""
+    """JSON has no keys that are pairs of topic and partition."""
     scene = Chronicle()
     scene.declare(topology(1))
     scene.join("m1")
@@ -314,13 +311,12 @@ def test_end_offsets_come_back() -> None:
     ("version", "payload"), [(TRACE_VERSION + 1, b"{}"), (TRACE_VERSION, b"{}"), (TRACE_VERSION, b"[")]
 )
 def test_a_trace_that_cannot_be_read_is_refused(version: int, payload: bytes) -> None:
-    """Another version and damaged JSON are told apart from a decision that differs."""
+    """It must not look like a decision that differs."""
     with pytest.raises(UnreadableTrace):
         decode_trace(version, payload)
 
 
 def test_a_trace_of_an_unknown_input_is_refused() -> None:
-    """An input that a newer program wrote is named."""
     scene = Chronicle()
     scene.declare(topology(1))
     payload = scene.written[0].trace.replace(b'"group-declaration"', b'"group-dissolution"')
@@ -343,7 +339,7 @@ SOFT = Soft(
 
 @pytest.mark.parametrize("name", Soft._fields)
 def test_whatever_is_softly_known_is_traced(name: str) -> None:
-    """Nothing of the soft state is left out of a trace, so that a decision is made again on what it was made on."""
+    """So that a decision is made again on what it was made on."""
     before = Soft()
     after = before._replace(**{name: getattr(SOFT, name)})
     assert after != before

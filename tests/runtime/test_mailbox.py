@@ -26,7 +26,6 @@ def mailbox_of(world: World, *, limit: int = 10) -> Mailbox:
 
 
 async def test_what_waits_is_carried_out_together_and_in_order(world: World) -> None:
-    """While one append is under way the inputs behind it gather, and take effect in the order in which they came."""
     mailbox = mailbox_of(world)
     await mailbox.ask(Tick())
     world.seen.asked.clear()
@@ -44,7 +43,7 @@ async def test_what_waits_is_carried_out_together_and_in_order(world: World) -> 
 
 
 async def test_a_command_is_a_batch_of_its_own(world: World) -> None:
-    """It leaves a row of its own in the audit trail, whatever waits before and behind it."""
+    """It leaves a row of its own in the audit trail."""
     mailbox = mailbox_of(world)
     await mailbox.ask(Tick())
     world.log.open.clear()
@@ -65,7 +64,6 @@ async def test_a_command_is_a_batch_of_its_own(world: World) -> None:
 
 
 async def test_no_more_than_so_many_are_decided_on_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is too many for one batch makes several, in their order."""
     monkeypatch.setattr("batonpass.runtime.mailbox.BATCH_MAX", 2)
     mailbox = mailbox_of(world)
     await mailbox.ask(Tick())
@@ -81,7 +79,6 @@ async def test_no_more_than_so_many_are_decided_on_together(world: World, monkey
 
 
 async def test_a_full_mailbox_refuses_at_once(world: World) -> None:
-    """What does not fit is answered 503 with a time to wait, without waiting itself."""
     mailbox = mailbox_of(world, limit=1)
     await mailbox.ask(Tick())
     world.log.open.clear()
@@ -98,7 +95,7 @@ async def test_a_full_mailbox_refuses_at_once(world: World) -> None:
 
 
 async def test_a_heartbeat_that_found_no_room_counts_before_any_deadline(world: World) -> None:
-    """A heartbeat answered 503 counts as received (L5): the core hears of its member before the next tick."""
+    """A heartbeat answered 503 counts as received (L5)."""
     mailbox = mailbox_of(world, limit=1)
     await mailbox.ask(Tick())
     world.log.open.clear()
@@ -118,7 +115,6 @@ async def test_a_heartbeat_that_found_no_room_counts_before_any_deadline(world: 
 
 
 async def test_a_look_that_waits_is_not_posted_again(world: World) -> None:
-    """However often a deadline comes while others are carried out, it is looked at once for that, and then again."""
     mailbox = mailbox_of(world)
     await mailbox.ask(Tick())
     world.log.open.clear()
@@ -137,7 +133,6 @@ async def test_a_look_that_waits_is_not_posted_again(world: World) -> None:
 
 
 async def test_a_caller_that_goes_away_takes_nothing_with_it(world: World) -> None:
-    """An input whose caller was cancelled is carried out all the same, and the one behind it too."""
     mailbox = mailbox_of(world)
     world.log.open.clear()
     gone, stays = asyncio.create_task(mailbox.ask(ProbeRequest())), asyncio.create_task(mailbox.ask(ProbeRequest()))
@@ -150,7 +145,6 @@ async def test_a_caller_that_goes_away_takes_nothing_with_it(world: World) -> No
 
 @pytest.mark.parametrize("is_busy", [False, True])
 async def test_a_defect_is_answered_and_the_group_goes_on(world: World, *, is_busy: bool) -> None:
-    """An input on which the core fails is answered 500, on the short way and the long; the next one is served."""
     mailbox = mailbox_of(world)
     await mailbox.ask(Tick())
     before: asyncio.Task[object] | None = None
@@ -169,7 +163,6 @@ async def test_a_defect_is_answered_and_the_group_goes_on(world: World, *, is_bu
 
 
 async def test_closing_finishes_what_was_accepted_and_refuses_the_rest(world: World) -> None:
-    """After close everything accepted is in the log, and what comes later is answered 503."""
     mailbox = mailbox_of(world)
     world.log.open.clear()
     accepted = asyncio.create_task(mailbox.ask(ProbeRequest()))
@@ -185,7 +178,7 @@ async def test_closing_finishes_what_was_accepted_and_refuses_the_rest(world: Wo
 
 
 async def test_the_first_input_is_a_start(world: World) -> None:
-    """Whatever comes first, the core hears before it that the coordinator has just loaded the group (L3)."""
+    """The core hears first that the coordinator has just loaded the group (L3)."""
     mailbox = mailbox_of(world)
     await mailbox.ask(ProbeRequest())
     expected: list[Input] = [Started(), ProbeRequest()]

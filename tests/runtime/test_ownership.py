@@ -41,7 +41,6 @@ def take_away(world: World, group_id: GroupId, url: str | None = "http://other")
 
 
 async def test_without_a_valid_lease_nothing_is_said(world: World) -> None:
-    """Heartbeats, looks and long-polls are refused for as long as the lease is over, and served again after it."""
     coordinator = Coordinator(world.ports)
     await coordinator.ask(GROUP, ProbeRequest())
     take_away(world, GROUP, None)
@@ -56,7 +55,7 @@ async def test_without_a_valid_lease_nothing_is_said(world: World) -> None:
 
 
 async def test_a_heartbeat_that_is_refused_for_want_of_a_lease_was_heard(world: World) -> None:
-    """Nobody is expired for a silence that was the coordinator's own (L5)."""
+    """No member is expired for a silence that was the coordinator's own (L5)."""
     coordinator = Coordinator(world.ports)
     await coordinator.ask(GROUP, ProbeRequest())
     await coordinator.ask(GROUP, Heartbeat(M1, 1, 1))
@@ -69,7 +68,6 @@ async def test_a_heartbeat_that_is_refused_for_want_of_a_lease_was_heard(world: 
 
 
 async def test_a_group_that_went_to_another_is_let_go(world: World) -> None:
-    """Its long-polls end with the word that another one serves it, and its memory is given up."""
     coordinator = Coordinator(world.ports)
     await coordinator.ask(GROUP, ProbeRequest())
     waiting = asyncio.create_task(coordinator.poll(GROUP, M1, after=0, wait_ms=5_000))
@@ -83,7 +81,7 @@ async def test_a_group_that_went_to_another_is_let_go(world: World) -> None:
 
 
 async def test_a_group_that_comes_to_this_one_is_taken_over_and_read(world: World) -> None:
-    """A group that falls to this coordinator is read without anybody asking, and judged from then on (L3)."""
+    """No request is needed for it, and judging begins then (L3)."""
     await world.log.append(Commit(GROUP, 1, 0, [ProbeScheduled(1)]))
     take_away(world, GROUP)
     coordinator = Coordinator(world.ports)
@@ -97,7 +95,6 @@ async def test_a_group_that_comes_to_this_one_is_taken_over_and_read(world: Worl
 
 
 async def test_a_group_that_cannot_be_read_keeps_no_other_from_being_served(world: World) -> None:
-    """One damaged group is a defect that is told; the start, and a change of ownership, go on with the others."""
     await world.log.append(Commit(GROUP, 1, 0, [ProbeScheduled(1)]))
     await world.log.append(Commit(OTHER, 1, 0, [ProbeScheduled(1)]))
     read = world.log.read
@@ -117,7 +114,7 @@ async def test_a_group_that_cannot_be_read_keeps_no_other_from_being_served(worl
 
 
 async def test_what_is_under_way_is_finished_before_a_group_is_let_go(world: World) -> None:
-    """An append that was begun is answered, because the log still took it."""
+    """The log still took the append."""
     coordinator = Coordinator(world.ports)
     await coordinator.ask(GROUP, ProbeRequest())
     world.log.open.clear()
@@ -132,7 +129,7 @@ async def test_what_is_under_way_is_finished_before_a_group_is_let_go(world: Wor
 
 
 async def test_two_coordinators_never_both_write(world: World) -> None:
-    """Of two that both believe to own a group the one that took it over last writes, whatever the first still tries."""
+    """The one that took the group over last writes, whatever the first still tries."""
     first, second = Coordinator(world.ports), Coordinator(world.ports)
     await first.ask(GROUP, ProbeRequest())
     await second.ask(GROUP, ProbeRequest())
@@ -143,7 +140,6 @@ async def test_two_coordinators_never_both_write(world: World) -> None:
 
 
 async def test_a_long_decision_holds_up_no_other_group() -> None:
-    """While one large group is being decided on, which takes as long as the test likes, another one is answered."""
     world = make_world()
     world.log.empty = {GROUP, OTHER}
     held = threading.Event()
@@ -173,7 +169,7 @@ async def test_a_long_decision_holds_up_no_other_group() -> None:
 
 
 async def test_what_large_groups_and_declarations_cost_is_paid_beside_the_loop() -> None:
-    """Both are decided on in a thread, laws included; a heartbeat that writes nothing at rest needs none."""
+    """A heartbeat that writes nothing at rest needs no thread."""
     world = make_world()
     loop_thread = threading.get_ident()
     beside: list[tuple[str, bool]] = []
@@ -200,7 +196,6 @@ async def test_what_large_groups_and_declarations_cost_is_paid_beside_the_loop()
 
 
 async def test_a_snapshot_is_kept_when_enough_has_been_added(world: World) -> None:
-    """The log is asked to keep a group when it has grown by more than so many records; a failure is tried again."""
     kept: list[int] = []
 
     async def keep(group: Group) -> None:
@@ -222,7 +217,6 @@ async def test_a_snapshot_is_kept_when_enough_has_been_added(world: World) -> No
 
 
 async def test_the_audit_trail_says_what_was_meant_even_if_nothing_changed(world: World) -> None:
-    """A command that changes nothing leaves a row that names its subject, as one that changes something does."""
     coordinator = Coordinator(world.ports)
     asked = Asked(who="ops", command="unpin")
     await coordinator.ask(GROUP, PinRequest(TaskId("0_1"), None), asked)

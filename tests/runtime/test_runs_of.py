@@ -39,7 +39,7 @@ def runs(changes: list[Change], task: str = TASK) -> list[Run]:
 
 @pytest.mark.parametrize("story", STORIES)
 def test_gaps_are_those_that_the_events_tell(story: Callable[[], Told], changes: list[Change]) -> None:
-    """For every event that closes a gap there is a run that began then, on that member, after a gap of that length."""
+    """Each event that closes a gap has a run that began then, on that member, after a gap of that length."""
     for event in story().events:
         if event.type in DONE and event.task is not None:
             begun = [run for run in runs(changes, event.task) if run.running_ms == event.at_ms]
@@ -47,7 +47,6 @@ def test_gaps_are_those_that_the_events_tell(story: Callable[[], Told], changes:
 
 
 def test_a_handover_is_the_end_of_one_run_and_the_beginning_of_the_next(changes: list[Change]) -> None:
-    """Each run has its member, token, grant, first and last instant, and why it ended."""
     scene = hands_over()
     begun, done = scene.events[-3], scene.events[-1]
     first, second = runs(changes, str(done.task))
@@ -59,14 +58,12 @@ def test_a_handover_is_the_end_of_one_run_and_the_beginning_of_the_next(changes:
 
 
 def test_an_owner_that_falls_back_ends_its_run_and_begins_another(changes: list[Change]) -> None:
-    """Failed, lost and restored again under one token: three ends, and the gaps between them."""
     fails()
     ends = [(run.token, run.ended) for run in runs(changes) if run.member == A]
     assert ends == [(1, "failed"), (1, "lost"), (1, "restoring"), (1, "evicted")]
 
 
 def test_a_timeline_without_its_beginning_knows_no_more_than_it_was_told(changes: list[Change]) -> None:
-    """Cut anywhere, the runs that are whole stay what they are; an unknown beginning is None."""
     expires()
     rows = [change for change in changes if change.task == TASK]
     whole = runs_of(rows)

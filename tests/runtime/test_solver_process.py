@@ -16,7 +16,8 @@ import pytest
 from tests.core import scene as scenes
 from tests.core.placing import Group, seats, tasks
 from tests.core.scene import Scene, topology
-from tests.e2e.running import is_alive, soon
+from tests.e2e.running import is_alive
+from tests.waiting import wait_until
 
 from batonpass.core.decide import decide
 from batonpass.core.inputs import ProbeRequest
@@ -220,4 +221,4 @@ def test_the_process_ends_with_the_one_that_started_it(number: signal.Signals) -
         assert is_alive(child)
         parent.send_signal(number)
         parent.wait()
-    soon(lambda: not is_alive(child))
+    wait_until(lambda: not is_alive(child))

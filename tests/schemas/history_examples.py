@@ -247,7 +247,7 @@ HISTORY_EXAMPLES: dict[str, dict[str, Any]] = {
         "report": "/var/audits/reports/2026-02-28.html",
         "findings": [FINDING],
         "next": None,
-        "measures": {"orders": {"moves": 118, "availability": 0.99938, "restored_bytes": None}},
+        "measures": {"orders": {"moves": 118, "availability": 0.99938, "balance_mean": None}},
         "downtime_by_cause": {
             "orders": {
                 "failover": {"count": 2, "p50_ms": 800.0, "p99_ms": 1200.5, "max_ms": 1200.5, "total_ms": 2000.5}

@@ -13,7 +13,7 @@ from batonpass import schemas
 @cache
 def validator(name: str) -> Draft202012Validator:
     """Return the validator of a schema, with all others at hand."""
-    resources = [(uri, Resource.from_contents(schema)) for uri, schema in schemas.load_all().items()]
+    resources = [(schemas.URN + each, Resource.from_contents(schemas.load(each))) for each in schemas.names()]
     return Draft202012Validator(schemas.load(name), registry=Registry().with_resources(resources))
 
 

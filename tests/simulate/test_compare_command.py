@@ -32,7 +32,6 @@ def small_scenarios(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Scenario]:
 
 
 def test_the_scenarios_are_listed() -> None:
-    """`--list` runs nothing, and shows each name with what happens; with `--json` as objects."""
     assert [line.split()[0] for line in run("--list").stdout.splitlines()] == ["join", "crash"]
     listed = [json.loads(line) for line in run("--list", "--json").stdout.splitlines()]
     assert [entry["scenario"] for entry in listed] == ["join", "crash"]
@@ -40,7 +39,6 @@ def test_the_scenarios_are_listed() -> None:
 
 
 def test_people_get_a_table_and_a_line_to_read_it_by() -> None:
-    """Every arm has a row; the line names moves, handovers, rest and downtime."""
     shown = run("join")
     assert shown.exit_code == 0
     for arm in ("Batonpass", "Kafka defaults", "Kafka tuned", "eager"):
@@ -49,7 +47,6 @@ def test_people_get_a_table_and_a_line_to_read_it_by() -> None:
 
 
 def test_scripts_get_a_line_of_json_for_each_scenario() -> None:
-    """`all` runs everything; every arm has all its numbers, and the world says what they hang on."""
     found = [json.loads(line) for line in run("all", "--json").stdout.splitlines()]
     assert [entry["scenario"] for entry in found] == ["join", "crash"]
     assert found[0]["world"]["record_bytes"] == 500
@@ -60,12 +57,10 @@ def test_scripts_get_a_line_of_json_for_each_scenario() -> None:
 
 
 def test_other_ids_can_be_drawn() -> None:
-    """A seed is named in the answer."""
     assert json.loads(run("join", "--json", "--seed", "77").stdout)["seed"] == 77
 
 
 def test_a_chart_is_drawn_of_one_scenario(tmp_path: Path) -> None:
-    """`--chart` writes an SVG beside the table, and takes no more than one scenario."""
     target = tmp_path / "join.svg"
     assert run("join", "--chart", str(target)).exit_code == 0
     assert target.read_text().startswith("<svg ")
@@ -76,7 +71,6 @@ def test_a_chart_is_drawn_of_one_scenario(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("arguments", "what"), [(["nothing"], "'nothing'"), ([], "name a scenario")])
 def test_a_name_that_there_is_not_is_refused_with_those_that_there_are(arguments: list[str], what: str) -> None:
-    """The exit code is 2, and the message lists what could have been meant."""
     refused = run(*arguments)
     assert refused.exit_code == 2
     assert what in refused.output

@@ -23,7 +23,6 @@ def copies(rates: SteadyRates = STILL) -> Copies:
 
 
 def test_a_lone_copy_restores_at_the_rate_of_its_process() -> None:
-    """Ten thousand records at a thousand a second are ten seconds; then the task runs."""
     made = copies()
     assert not made.hold("a", FIRST, Role.ACTIVE)
     assert made.next_arrival_ms() == 10_000
@@ -33,7 +32,6 @@ def test_a_lone_copy_restores_at_the_rate_of_its_process() -> None:
 
 
 def test_copies_of_one_process_share_its_rate() -> None:
-    """Two actives that restore together take twice as long each."""
     made = copies()
     made.hold("a", FIRST, Role.ACTIVE)
     made.hold("a", SECOND, Role.ACTIVE)
@@ -41,7 +39,6 @@ def test_copies_of_one_process_share_its_rate() -> None:
 
 
 def test_actives_restore_before_standbys() -> None:
-    """A standby gets no share while an active of its process restores."""
     made = copies()
     made.hold("a", SECOND, Role.STANDBY)
     made.hold("a", FIRST, Role.ACTIVE)
@@ -65,7 +62,7 @@ def test_a_copy_chases_an_end_that_moves() -> None:
 
 
 def test_the_end_of_a_stopped_task_stands_still() -> None:
-    """Nobody writes a changelog whose task does not run; when it runs again, what it missed is written at once."""
+    """When the task runs again, what it missed is written at once."""
     made = Copies(is_stateful, SteadyRates(records=1000, growth_per_second=10, restore_per_second=1000))
     made.add_process("a", {})
     made.hold_ready("a", FIRST, Role.ACTIVE)
@@ -78,7 +75,6 @@ def test_the_end_of_a_stopped_task_stands_still() -> None:
 
 
 def test_a_copy_on_disk_is_as_far_as_it_was_when_it_was_closed() -> None:
-    """A standby that followed the end until it was closed stays at that end, while the changelog goes on."""
     made = Copies(is_stateful, SteadyRates(records=1000, growth_per_second=10, restore_per_second=1000))
     made.add_process("a", {})
     made.add_process("b", {})
@@ -92,7 +88,6 @@ def test_a_copy_on_disk_is_as_far_as_it_was_when_it_was_closed() -> None:
 
 
 def test_a_standby_that_is_current_is_promoted_at_once() -> None:
-    """A promoted standby restores nothing, and an active that is demoted stays at the end."""
     made = copies()
     made.hold_ready("a", FIRST, Role.ACTIVE)
     assert not made.hold("a", FIRST, Role.STANDBY)
@@ -103,7 +98,6 @@ def test_a_standby_that_is_current_is_promoted_at_once() -> None:
 
 
 def test_a_stateless_task_runs_at_once_and_leaves_nothing() -> None:
-    """There is nothing to restore, nothing to report and nothing on disk."""
     made = copies()
     assert made.hold("a", STATELESS, Role.ACTIVE)
     assert made.positions("a") == {}
@@ -111,17 +105,15 @@ def test_a_stateless_task_runs_at_once_and_leaves_nothing() -> None:
     assert made.held("a") == ()
 
 
-def test_what_was_not_flushed_is_not_on_disk() -> None:
-    """A killed process finds its copies short by what it had not flushed, and never below nothing."""
+def test_what_was_restored_is_on_disk_when_a_process_ends() -> None:
     made = copies()
     made.hold_ready("a", FIRST, Role.ACTIVE)
     made.hold("a", SECOND, Role.STANDBY)
     made.advance(100)
-    assert made.stop_process("a", unflushed_records=400) == {FIRST: 9600, SECOND: 0}
+    assert made.stop_process("a") == {FIRST: 10_000, SECOND: 100}
 
 
 def test_disks_are_cleaned_of_what_nobody_assigned_for_long() -> None:
-    """A copy goes when its time is over, not before, and never while it is assigned."""
     made = copies()
     made.hold_ready("a", FIRST, Role.ACTIVE)
     made.hold_ready("a", SECOND, Role.STANDBY)
@@ -152,7 +144,6 @@ def test_a_changelog_grows_until_its_last_runner_stops() -> None:
 
 
 def test_who_is_frozen_restores_nothing() -> None:
-    """Its copies go on from where they were once it thaws; what needs no restoring runs all the same."""
     made = copies()
     made.hold("a", FIRST, Role.ACTIVE)
     made.advance(2_000)
@@ -165,7 +156,6 @@ def test_who_is_frozen_restores_nothing() -> None:
 
 
 def test_state_that_is_lost_is_restored_anew() -> None:
-    """A task whose state is lost no longer runs until it is back; what lay on disk is gone."""
     made = copies()
     made.hold_ready("a", FIRST, Role.ACTIVE)
     made.hold_ready("a", SECOND, Role.STANDBY)

@@ -27,7 +27,6 @@ def lab(members: str, settings: BatonpassSettings = BATONPASS, tasks: TaskSet = 
 
 
 def test_a_group_at_rest_costs_nothing() -> None:
-    """Nothing moves, stops or is restored, whatever time passes, and no record is written."""
     group = lab("ABC", BATONPASS.with_standbys(1))
     version = group.group.version
     group.advance(30 * MINUTE)
@@ -38,19 +37,18 @@ def test_a_group_at_rest_costs_nothing() -> None:
 
 
 def test_a_join_is_served_task_by_task() -> None:
-    """Four of twelve tasks go to the third member, each of them down for about as long as its owner takes to stop."""
     group = lab("AB")
+    generation = group.group.generation
     group.join("Z")
     assert group.run_to_rest(limit_ms=DAY)
     outcome = group.outcome()
-    assert (outcome.moved, outcome.handovers, outcome.rebalances) == (4, 4, 1)
+    assert (outcome.moved, outcome.handovers, group.group.generation) == (4, 4, generation + 1)
     gaps = sorted(outcome.downtime_ms.values())
     assert gaps[:8] == [0] * 8
     assert all(500 < gap < 1_200 for gap in gaps[8:])
 
 
 def test_a_newcomer_with_state_on_disk_has_only_the_rest_to_restore() -> None:
-    """What lies within the acceptable lag is taken over at once, and nothing is restored from the beginning."""
     group = lab("A")
     group.join("Z", disk=dict.fromkeys(TWELVE.stateful, 205_000))
     assert group.run_to_rest(limit_ms=DAY)
@@ -62,7 +60,6 @@ def test_a_newcomer_with_state_on_disk_has_only_the_rest_to_restore() -> None:
 
 
 def test_stateless_tasks_move_cold() -> None:
-    """They have nothing to restore, and are levelled with everything else."""
     group = lab("A", tasks=TaskSet(grid(1, 4), grid(2, 4)[4:]))
     group.join("Z")
     assert group.run_to_rest(limit_ms=DAY)
@@ -72,7 +69,6 @@ def test_stateless_tasks_move_cold() -> None:
 
 
 def test_who_restarts_gets_its_tasks_back() -> None:
-    """The tasks wait for the process and its disk, and stand still as long as it is away."""
     group = lab("AB")
     owned = {task for task, owner in group.owners.items() if owner == "B"}
     group.close("B")
@@ -87,7 +83,6 @@ def test_who_restarts_gets_its_tasks_back() -> None:
 
 
 def test_who_leaves_is_not_waited_for() -> None:
-    """After a goodbye the standbys take over within the second."""
     group = lab("ABC", BATONPASS.with_standbys(1))
     group.close("B", leave=True)
     assert group.run_to_rest(limit_ms=DAY)
@@ -99,7 +94,7 @@ def test_who_leaves_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize(("settings", "most_ms"), [(BATONPASS, 46_000), (BATONPASS_FENCED, 2_500)])
 def test_after_a_crash_standbys_take_over(settings: BatonpassSettings, most_ms: int) -> None:
-    """At the end of the lease, or with fenced outputs as soon as the connection has been broken for two seconds."""
+    """At the end of the lease, or with fenced outputs two seconds after the connection broke."""
     group = lab("ABC", settings.with_standbys(1))
     group.crash("B")
     assert group.run_to_rest(limit_ms=DAY)
@@ -108,20 +103,19 @@ def test_after_a_crash_standbys_take_over(settings: BatonpassSettings, most_ms: 
     assert max(outcome.downtime_ms.values()) < most_ms
 
 
-def test_who_crashed_and_returns_with_its_disk_restores_what_was_not_flushed() -> None:
-    """Nobody else has the state, so the tasks are the returning process's own, as long as its lease is not over."""
+def test_who_crashed_and_returns_with_its_disk_restores_nothing() -> None:
+    """No other process has the state, so the tasks stay its own, as long as its lease is not over."""
     group = lab("AB")
-    group.crash("B", unflushed_records=500)
+    group.crash("B")
     group.advance(group.now_ms + 20_000)
     group.come_back("B")
     assert group.run_to_rest(limit_ms=DAY)
     outcome = group.outcome()
-    assert (outcome.moved, outcome.handovers, outcome.restored_records) == (0, 0, 6 * 500)
+    assert (outcome.moved, outcome.handovers, outcome.restored_records) == (0, 0, 0)
     assert max(outcome.downtime_ms.values()) < 21_000
 
 
 def test_who_drains_works_until_others_can() -> None:
-    """The member hands over one warm task after the other, and is gone when it has none."""
     group = lab("ABC")
     group.drain("B")
     assert group.run_to_rest(limit_ms=DAY)
@@ -132,7 +126,6 @@ def test_who_drains_works_until_others_can() -> None:
 
 
 def test_an_id_is_new_or_it_comes_back() -> None:
-    """A process that is known does not join, and one that is up does not come back."""
     group = lab("AB")
     with pytest.raises(ValueError, match="A is not new"):
         group.join("A")
@@ -141,7 +134,6 @@ def test_an_id_is_new_or_it_comes_back() -> None:
 
 
 def test_a_group_that_does_not_rest_says_so() -> None:
-    """At the limit the account is open: no time to rest, and a task that is down counts until now."""
     group = lab("AB")
     group.crash("A")
     start = group.now_ms
@@ -152,14 +144,12 @@ def test_a_group_that_does_not_rest_says_so() -> None:
 
 
 def test_settings_add_up() -> None:
-    """Each setting replaces its own value and leaves the others."""
     settings = BATONPASS.with_standbys(2).having(max_warmup_replicas=4)
     assert settings.config == {"num_standby_replicas": 2, "max_warmup_replicas": 4}
     assert BATONPASS.config == {}
 
 
 def test_the_timeline_keeps_the_order_of_asking() -> None:
-    """Events of one instant happen as they were asked for, and none in the past."""
     timeline = Clock()
     seen: list[str] = []
     timeline.after(5, seen.append, "b")
@@ -178,9 +168,9 @@ def disturb(group: BatonpassGroup, source: random.Random, names: list[str]) -> N
         names.append(process_ids(source.randrange(2**32), 1)[0])
         group.join(names[-1], capacity=source.randint(1, 3))
     elif kind == "return" and down:
-        group.come_back(source.choice(down))
+        group.come_back(source.choice(down), keeps_disk=source.random() < 0.5)
     elif kind == "crash":
-        group.crash(source.choice(group.members), unflushed_records=source.choice((0, 50_000)))
+        group.crash(source.choice(group.members))
     elif kind == "drain":
         group.drain(source.choice(group.members))
     else:
@@ -206,7 +196,6 @@ def stormy(seed: int, settings: BatonpassSettings) -> BatonpassGroup:
     "settings", [BATONPASS.with_standbys(1), replace(BATONPASS_FENCED, pace=replace(STEADY, message=(100, 100)))]
 )
 def test_any_events_end_at_rest_with_every_task_running_once(settings: BatonpassSettings, seed: int) -> None:
-    """The group keeps its laws, everybody owns what it runs, and the same events give the same run."""
     group = stormy(seed, settings)
     assert check_group(group.group) == []
     assert len(group.owners) == 14

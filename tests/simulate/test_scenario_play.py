@@ -48,28 +48,26 @@ def complaint(*arguments: str) -> str:
 
 
 def test_nothing_happens_in_a_quiet_hour() -> None:
-    """A group at rest writes nothing, whether its heartbeats are simulated or skipped."""
     found, counted = played(QUIET)
-    assert counted == Counted(0, 0, 0, 0, 0, 0)
+    assert counted == Counted(0, 0, 0, 0, 0)
     assert found.outcome.restored_records == 0
     assert found.end_ms - found.start_ms == 60 * MINUTE
     assert not found.missed
 
 
 def test_what_is_skipped_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With every heartbeat simulated, a crash and a return cost the same, task by task and almost to the heartbeat."""
     skipped, counted = played(CRASH)
     monkeypatch.setattr(BatonpassGroup, "skip_rest", lambda _self, _to_ms: None)
     whole, in_full = played(CRASH)
     assert whole.decisions > 3 * skipped.decisions
-    assert (in_full.moves, in_full.handovers, in_full.stops) == (counted.moves, counted.handovers, counted.stops)
+    assert (in_full.moves, in_full.handovers) == (counted.moves, counted.handovers)
     # When the last heartbeat before the crash was sent depends on where a skip began, by an interval at most.
     for task, down_ms in whole.outcome.downtime_ms.items():
         assert abs(down_ms - skipped.outcome.downtime_ms[task]) <= 2 * 3_000
 
 
 def test_waiting_and_silence_are_counted() -> None:
-    """The dead are waited for until their session is over, once for each task; a joiner's tasks until it is warm."""
+    """Until the session of the dead is over, once for each of its tasks; for a joiner until it is warm."""
     _, crashed = played(replace(QUIET, steps=(Step(10 * MINUTE, Act.CRASH, "a"),)))
     assert crashed.silence_ms == 3 * 45_000
     assert crashed.silence_ms < crashed.downtime_ms < crashed.silence_ms + 10_000
@@ -80,7 +78,7 @@ def test_waiting_and_silence_are_counted() -> None:
 
 
 def test_a_suspect_is_waited_for_no_longer_after_a_long_rest() -> None:
-    """Skipped rest is no absence of the coordinator: who breaks off after it is suspected as soon as ever."""
+    """Rest that is skipped must not look like an absence of the coordinator."""
     fenced = tuple(Worker(name, fenced=True) for name in NAMES)
     for quiet in (MINUTE, 30 * MINUTE):
         crash = replace(QUIET, workers=fenced, steps=(Step(quiet, Act.CRASH, "a"),))
@@ -90,12 +88,10 @@ def test_a_suspect_is_waited_for_no_longer_after_a_long_rest() -> None:
 
 
 def test_the_same_scenario_comes_to_the_same() -> None:
-    """Two runs agree in everything."""
     assert played(CRASH) == played(CRASH)
 
 
 def test_a_crash_with_standbys_lasts_as_long_as_the_lease() -> None:
-    """The tasks of a crashed member are down for its session timeout at most, and the others not at all."""
     found, counted = played(CRASH)
     down = [one for one in found.outcome.downtime_ms.values() if one > 1_500]
     assert len(down) == 3
@@ -105,7 +101,6 @@ def test_a_crash_with_standbys_lasts_as_long_as_the_lease() -> None:
 
 
 def test_a_join_moves_the_least() -> None:
-    """A fourth member gets its share, by warm handovers: nothing is down for longer than a handover takes."""
     found, counted = played(replace(QUIET, steps=(Step(5 * MINUTE, Act.JOIN, "d"),)))
     assert counted.moves == 2
     assert max(found.outcome.downtime_ms.values()) < 1_500
@@ -113,7 +108,6 @@ def test_a_join_moves_the_least() -> None:
 
 
 def test_a_drained_member_goes() -> None:
-    """A drain hands everything over and ends; who was drained can come back."""
     steps = (Step(5 * MINUTE, Act.DRAIN, "b"), Step(30 * MINUTE, Act.RETURN, "b"))
     found, counted = played(replace(QUIET, steps=steps))
     assert not found.missed
@@ -122,28 +116,24 @@ def test_a_drained_member_goes() -> None:
 
 
 def test_what_cannot_be_is_told() -> None:
-    """A step of somebody who is not there is missed, and named."""
     found, _ = played(replace(QUIET, steps=(Step(MINUTE, Act.CRASH, "a"), Step(2 * MINUTE, Act.LEAVE, "a"))))
     assert [step.act for step in found.missed] == [Act.LEAVE]
     assert result_of(found, _).missed == ("leave a at 120s",)
 
 
 def test_a_restart_of_the_coordinator_stops_nothing() -> None:
-    """Members go on while the coordinator forgets what it heard and is told again."""
     found, counted = played(replace(QUIET, steps=(Step(5 * MINUTE, Act.COORDINATOR),)))
     assert counted.downtime_ms == 0
     assert max(found.outcome.downtime_ms.values()) == 0
 
 
 def test_without_a_disk_everything_is_restored() -> None:
-    """Who comes back without its disk restores its copies anew."""
     kept, _ = played(CRASH)
     lost, _ = played(replace(CRASH, steps=(CRASH.steps[0], replace(CRASH.steps[1], keeps_disk=False))))
     assert lost.outcome.restored_records > kept.outcome.restored_records + 300_000
 
 
 def test_load_lets_changelogs_grow() -> None:
-    """A factor holds from its step to the next, in its own subtopology."""
     steps = (Step(10_000, Act.LOAD, factor=3.0, subtopology=0), Step(20_000, Act.LOAD, factor=0.0))
     world = ScenarioRates(
         replace(QUIET, subtopologies=(*QUIET.subtopologies, *QUIET.subtopologies), steps=steps), start_ms=1_000
@@ -153,7 +143,6 @@ def test_load_lets_changelogs_grow() -> None:
 
 
 def test_who_ran_what_when_has_no_overlaps() -> None:
-    """In the picture nobody runs a task beside another, and what ran in the end reaches the end."""
     found, _ = played(CRASH)
     bars = bars_of(found)
     for one, following in pairwise(bars):
@@ -164,7 +153,6 @@ def test_who_ran_what_when_has_no_overlaps() -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(path: Path) -> None:
-    """Every example of the documentation is played to its end, and comes to rest."""
     shown = run("--scenario", str(path), "--json")
     assert shown.exit_code == 0
     found = json.loads(shown.stdout)
@@ -175,7 +163,6 @@ def test_an_example_runs(path: Path) -> None:
 
 
 def test_people_get_a_table_and_a_picture(tmp_path: Path) -> None:
-    """The table names what people ask for; the picture is one file that needs no network."""
     path, drawn = tmp_path / "small.yaml", tmp_path / "small.html"
     path.write_text(
         "scenario: 1\ntitle: Small & short\ntasks: [{partitions: 3, records: 1000}]\nmembers: [{name: w, count: 2}]\n"
@@ -194,7 +181,6 @@ def test_people_get_a_table_and_a_picture(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_wrong_exits_with_2(tmp_path: Path) -> None:
-    """The file, the path and the reason are on standard error; as JSON they are one object."""
     path = tmp_path / "wrong.yaml"
     path.write_text("scenario: 1\ntasks: [{partitions: 3}]\nmembers: [{name: w}]\ntimeline: [{at: 1m, crash: x}]\n")
     shown = run("--scenario", str(path))
@@ -206,14 +192,13 @@ def test_a_file_that_is_wrong_exits_with_2(tmp_path: Path) -> None:
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    """A picture needs a scenario and a name that says what it is to be; options that would say nothing are refused."""
     assert run("--picture", "x.html").exit_code == 2
     assert "belongs to --into-database" in complaint("--events", "5")
     assert "not to a scenario" in complaint("--scenario", str(EXAMPLES[0]), "--steps", "5")
 
 
 def test_a_group_that_never_comes_to_rest_is_refused(tmp_path: Path) -> None:
-    """What befalls it is counted from rest, so there is nothing to count; the settings that were meant are named."""
+    """What befalls a group is counted from rest on."""
     path = tmp_path / "slow.yaml"
     path.write_text(EXAMPLES[0].read_text() + "\nconfig: {initial_rebalance_delay_ms: 3600000}\n")
     shown = run("--scenario", str(path))

@@ -6,7 +6,7 @@ import pytest
 
 from batonpass import schemas
 from batonpass.simulate.scenario.model import Act
-from batonpass.simulate.scenario.reading import UnreadableScenario, parse_scenario, read_scenario, schema, span_ms
+from batonpass.simulate.scenario.reading import UnreadableScenario, parse_scenario, read_scenario, schema
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "scenarios").glob("*.yaml"))
 HEAD = """
@@ -31,13 +31,11 @@ def steps_of(timeline: str) -> list[tuple[int, Act, str]]:
 
 
 def test_there_are_examples() -> None:
-    """The documentation's examples are where the tests look for them."""
     assert [path.stem for path in EXAMPLES] == ["bad-day", "deploy", "scale-out", "zone-loss"]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_can_be_read(path: Path) -> None:
-    """Every example is a scenario that has tasks, members and something that happens."""
     found = read_scenario(path)
     assert found.name == path.stem
     assert found.title
@@ -47,7 +45,6 @@ def test_an_example_can_be_read(path: Path) -> None:
 
 
 def test_members_and_tags_go_round() -> None:
-    """`count` numbers the names, and a list of values of a tag is dealt by turns."""
     found = parse_scenario(HEAD)
     assert found.present == ("w-1", "w-2", "w-3")
     assert [worker.tags for worker in found.workers] == [{"zone": "a"}, {"zone": "b"}, {"zone": "a"}]
@@ -55,7 +52,6 @@ def test_members_and_tags_go_round() -> None:
 
 
 def test_tasks_may_differ() -> None:
-    """State and rates may be given for each task, and stateless tasks have neither."""
     text = HEAD.replace("records: 100000, rate: 10", "records: [1, 2, 3, 4, 5, 6], rate: 0.5")
     (subtopology,) = parse_scenario(text).subtopologies
     assert subtopology.records == (1, 2, 3, 4, 5, 6)
@@ -75,7 +71,6 @@ def test_a_rolling_restart_takes_one_after_the_other() -> None:
 
 
 def test_a_zone_is_lost_with_everybody_in_it() -> None:
-    """`lose` crashes who has the tags, and brings them back where it says so."""
     assert steps_of("{at: 10s, lose: {zone: a}, back: 1m}") == [
         (10, Act.CRASH, "w-1"),
         (10, Act.CRASH, "w-3"),
@@ -85,19 +80,17 @@ def test_a_zone_is_lost_with_everybody_in_it() -> None:
 
 
 def test_all_are_those_who_are_there_then() -> None:
-    """Who comes back later is not meant."""
+    """A member that comes back later is not meant."""
     steps = steps_of("{at: 5s, crash: w-2, back: 1h}\n  - {at: 10s, crash: all}")
     assert steps[1:3] == [(10, Act.CRASH, "w-1"), (10, Act.CRASH, "w-3")]
 
 
-def test_load_ends_when_it_says() -> None:
-    """`for` takes the factor back."""
+def test_load_ends_with_its_for() -> None:
     found = parse_scenario(f"{HEAD}\ntimeline: [{{at: 1m, load: 3, for: 5m}}]")
     assert [(step.at_ms, step.factor) for step in found.steps] == [(60_000, 3.0), (360_000, 1.0)]
 
 
-def test_the_rest_of_what_may_happen() -> None:
-    """Joins (new, or like the first), leaves, drains, and a restart of the coordinator are steps."""
+def test_joins_leaves_drains_and_coordinator_restarts_are_steps() -> None:
     assert steps_of("{at: 1s, join: {name: x, count: 2}}") == [(1, Act.JOIN, "x-1"), (1, Act.JOIN, "x-2")]
     assert steps_of("{at: 1s, join: spare}") == [(1, Act.JOIN, "spare")]
     assert steps_of("{at: 1s, leave: w-1}") == [(1, Act.LEAVE, "w-1")]
@@ -132,14 +125,12 @@ def test_the_rest_of_what_may_happen() -> None:
     ],
 )
 def test_a_fault_is_told_with_its_place(change: str, path: str, reason: str) -> None:
-    """What cannot be is refused with the path to it and the reason."""
     found = faults_of(f"{HEAD}\n{change}")
     assert [place for place, _ in found] == [path]
     assert reason in found[0][1]
 
 
 def test_what_is_no_yaml_is_told_with_its_line() -> None:
-    """A file that is no YAML names the line, and one that is not there the reason of the system."""
     ((place, reason),) = faults_of("scenario: 1\ntasks: [\n")
     assert place.startswith("line 3")
     assert reason.startswith("no YAML")
@@ -147,17 +138,11 @@ def test_what_is_no_yaml_is_told_with_its_line() -> None:
         read_scenario(Path("nowhere.yaml"))
 
 
-def test_all_faults_are_told_at_once() -> None:
-    """Who mends a file does not meet its faults one by one."""
+def test_all_faults_of_a_file_are_named_at_once() -> None:
     text = HEAD.replace("records: 100000", "records: [1]") + "config: {nope: 1}\ntimeline: [{at: 1s, crash: x}]"
     assert [place for place, _ in faults_of(text)] == ["tasks[0].records", "config.nope", "timeline[0].crash"]
 
 
-def test_spans_add_up() -> None:
-    """A span may have several parts, and fractions."""
-    assert [span_ms(text) for text in ("500ms", "1h30m", "1.5s", "1d")] == [500, 5_400_000, 1_500, 86_400_000]
-
-
 def test_the_schema_is_what_is_read() -> None:
-    """The JSON Schema that is handed out is made of the very types that files are read into."""
+    """It is made of the very types that files are read into."""
     assert schemas.load("scenario") == schema()

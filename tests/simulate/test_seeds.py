@@ -9,7 +9,6 @@ SEEDS = range(200)
 
 
 def test_every_setting_of_a_group_is_drawn() -> None:
-    """The settings are the product's own, and no seed has such as it would refuse."""
     known = {field.name for field in fields(GroupConfig)}
     for seed in SEEDS:
         config = draw(seed).config
@@ -18,6 +17,6 @@ def test_every_setting_of_a_group_is_drawn() -> None:
 
 
 def test_a_setting_of_which_nothing_is_said_has_its_default_or_its_least_value() -> None:
-    """So a new setting is tried in the worlds before anybody thinks of them."""
+    """So a new setting is tried in the worlds before a seed is written for it."""
     drawn = {draw(seed).config["max_drain_warmups"] for seed in SEEDS}
     assert drawn == {GroupConfig().max_drain_warmups, 1}

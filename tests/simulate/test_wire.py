@@ -37,7 +37,6 @@ def request(kind: RequestKind, body: dict[str, object] | None = None, **query: s
 
 
 def test_every_request_is_read_by_the_codec() -> None:
-    """Joins, heartbeats, drains and leaves arrive as inputs of the core; a long-poll is none."""
     assert to_input(request(RequestKind.JOIN, {"capacity": 2.0})) == Join(M1, capacity=2.0)
     said = {"seq": 4, "member_epoch": 2, "tasks": {"0_0": {"role": "standby", "position": 5}}}
     report = TaskReport("standby", positions=(("", 5),))
@@ -52,7 +51,7 @@ def test_every_request_is_read_by_the_codec() -> None:
 
 
 def test_what_the_codec_does_not_know_breaks_the_world() -> None:
-    """A field that the machine sends and the codec does not know, or refuses, is a fault of one of the two."""
+    """One of the two, machine or codec, is at fault."""
     with pytest.raises(UnknownToCodecError, match="mood"):
         to_input(request(RequestKind.HEARTBEAT, {"seq": 1, "member_epoch": 1, "mood": "good"}))
     with pytest.raises(InvalidRequest):
@@ -60,7 +59,6 @@ def test_what_the_codec_does_not_know_breaks_the_world() -> None:
 
 
 def test_replies_arrive_as_json() -> None:
-    """Answers, progress and problems come back as a client gets them, with their status."""
     status, body = to_answer(ANSWER)
     assert body is not None
     active = [{"task": "0_0", "fencing_token": 7, "restore_to": {"log": 905}}]

@@ -23,8 +23,7 @@ def run(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
-def test_a_seed_alone_is_one_world() -> None:
-    """With neither steps nor worlds, a seed runs its own world; the counts are those of that world."""
+def test_a_seed_without_steps_or_worlds_runs_its_own_world() -> None:
     code, shown = run("--seed", "3", "--json")
     report = json.loads(shown)
     outcome = run_world(draw(3))
@@ -35,7 +34,6 @@ def test_a_seed_alone_is_one_world() -> None:
 
 
 def test_worlds_follow_one_another_until_enough_was_seen() -> None:
-    """Steps and worlds are limits, whichever comes first; people are told in a sentence."""
     code, shown = run("--seed", "3", "--worlds", "2", "--steps", "1000000")
     assert code == 0
     assert shown.startswith("2 worlds, ")
@@ -45,14 +43,12 @@ def test_worlds_follow_one_another_until_enough_was_seen() -> None:
 
 
 def test_a_trace_shows_everything() -> None:
-    """A traced world prints its decisions and records as they come."""
     _, shown = run("--seed", "3", "--trace")
     assert "GroupDeclared" in shown
     assert "calm: faults stop" in shown
 
 
 def test_a_failure_shows_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broken law ends the run with exit code 1, the law, and a command that leads to the same law again."""
     monkeypatch.setattr(budget.Slots, "why_not", lambda _self, _request: None)
     code, shown = run("--seed", "0", "--worlds", "60", "--json")
     failed = json.loads(shown)["failed"]
@@ -65,8 +61,6 @@ def test_a_failure_shows_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_people_are_told_of_a_failure_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without --json the law, the detail and the replay stand at the end."""
-
     def failing(plan: WorldPlan, *, trace: object = None) -> Outcome:
         assert trace is None
         outcome = run_world(replace(plan, events=()), most_steps=50)
@@ -81,11 +75,9 @@ def test_people_are_told_of_a_failure_too(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(("text", "numbers"), [(None, None), ("none", ()), ("3", (3,)), ("3,7", (3, 7))])
 def test_events_are_named_by_their_numbers(text: str | None, numbers: tuple[int, ...] | None) -> None:
-    """A replay names the events that happen: all by default, none, or a list."""
     assert parse_only(text) == numbers
 
 
-def test_anything_else_is_refused() -> None:
-    """What is no list of numbers is refused with an example."""
+def test_a_list_of_events_that_is_none_is_refused() -> None:
     code, _ = run("--seed", "1", "--only", "restart")
     assert code == 2

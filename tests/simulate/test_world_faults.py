@@ -33,7 +33,6 @@ STEPS = 50_000
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first_seed", [1, 101])
 def test_a_hundred_thousand_steps_keep_every_law(first_seed: int) -> None:
-    """Seeded worlds with every kind of fault are safe under faults, and come to rest when the faults stop."""
     seen: set[str] = set()
     handovers = 0
     for outcome in run_many(first_seed, steps=STEPS, worlds=None):
@@ -46,7 +45,7 @@ def test_a_hundred_thousand_steps_keep_every_law(first_seed: int) -> None:
 
 
 def test_a_coordinator_is_woken_by_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A timer that was set sooner takes the place of the one before; a store that is out sets no more of them."""
+    """A timer that was set sooner takes the place of the one before."""
     ticks = 0
     decided = SimulatedCoordinator.decide
 
@@ -61,7 +60,7 @@ def test_a_coordinator_is_woken_by_one_timer(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_one_owner_is_judged_again_a_session_after_a_loss_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits lost in silence excuse two owners only until a member has told and everybody has spoken or stopped."""
+    """Lost commits excuse two owners only until a member reported and all have spoken or stopped."""
     noticed: list[tuple[int, int]] = []
     commit = checks.Checks.on_commit
 
@@ -80,7 +79,6 @@ def test_one_owner_is_judged_again_a_session_after_a_loss_is_noticed(monkeypatch
 
 @pytest.mark.parametrize("kind", sorted(FAULTS))
 def test_each_kind_of_event_by_itself_is_survived(kind: str) -> None:
-    """Twice the same event, with nothing else but what the wire does, breaks no law, and the group comes to rest."""
     for seed in (11, 12):
         twice = tuple(Event(number, at_ms, kind, seed + number) for number, at_ms in enumerate((6_000, 13_000)))
         outcome = run_world(replace(draw(seed), events=twice, chaos_ms=20_000))
@@ -89,7 +87,6 @@ def test_each_kind_of_event_by_itself_is_survived(kind: str) -> None:
 
 
 def test_a_seed_is_a_world() -> None:
-    """The same seed gives the same world, line by line; another one gives another."""
     lines: list[list[str]] = []
     for seed in (5, 5, 6):
         trace: list[str] = []
@@ -110,7 +107,7 @@ def breaks_first(seeds: range, *laws: str) -> bool:
 
 
 def test_a_worker_that_forgets_its_lease_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L1 by the workers' own doing: one that goes on past its lease is seen beside its successor."""
+    """It breaks L1 by the workers' own doing."""
     real = Lease.answered
 
     def generous(self: Lease, seq: int, first_sent_ms: int, session_timeout_ms: int) -> None:
@@ -121,25 +118,25 @@ def test_a_worker_that_forgets_its_lease_is_caught(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_core_that_frees_tasks_too_soon_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L1 and L5: leases that the coordinator counts too short are found before anything is appended."""
+    """It breaks L1 and L5, found before anything is appended."""
     monkeypatch.setattr(DecisionDraft, "lease_end_ms", lambda self, _member: self.now_ms)
     assert breaks_first(range(10), "L1", "L5")
 
 
 def test_a_core_that_hands_over_to_the_unready_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L7: a copy that is called caught up and is not takes over, and is found."""
+    """It breaks L7."""
     monkeypatch.setattr(lag.Copy, "is_caught_up", property(lambda _self: True))
     assert breaks_first(range(20), "L7")
 
 
 def test_a_core_that_ignores_its_budgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L8: copies beyond every budget are found."""
+    """It breaks L8."""
     monkeypatch.setattr(budget.Slots, "why_not", lambda _self, _ask: None)
     assert breaks_first(range(30), "L8")
 
 
 def test_a_coordinator_that_judges_at_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L3: a start after which members may be judged at once is found."""
+    """It breaks L3."""
     real = liveness.started
 
     def hasty(draft: DecisionDraft, item: Started) -> object:
@@ -152,7 +149,7 @@ def test_a_coordinator_that_judges_at_once_is_caught(monkeypatch: pytest.MonkeyP
 
 
 def test_a_store_without_guards_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L4: a store that takes what an old coordinator writes is found."""
+    """It takes what an old coordinator writes, against L4."""
 
     def careless(self: Store, _epoch: int, _expected: int, records: tuple[Record, ...], after: Group) -> Fate:
         self.history.append((self.group, records))
@@ -180,7 +177,7 @@ def deciding(change: Callable[[Group, Decision], Decision]) -> Callable[..., Dec
 
 
 def test_a_decision_that_depends_on_order_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L10: a reason taken from whichever member comes first in a mapping is found."""
+    """A reason is taken from whichever member comes first in a mapping, against L10."""
 
     def first_come(group: Group, decision: Decision) -> Decision:
         return decision._replace(reasons=(*decision.reasons, Reason(next(iter(group.members), "nobody"))))
@@ -191,7 +188,7 @@ def test_a_decision_that_depends_on_order_is_caught(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_record_that_is_kept_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L2: a group that changed by more than its records is found."""
+    """It breaks L2."""
 
     def secretive(_group: Group, decision: Decision) -> Decision:
         return decision._replace(records=decision.records[:-1]) if len(decision.records) > 1 else decision
@@ -203,14 +200,12 @@ def test_a_record_that_is_kept_back_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_coordinator_that_never_wakes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L9: a group that nobody looks at again does not come to rest, and that is found."""
+    """It breaks L9."""
     monkeypatch.setattr(SimulatedCoordinator, "_arm", lambda _self, _wake_at_ms: None)
     assert breaks_first(range(6), "L9")
 
 
 def test_an_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A core that raises breaks the world, with the place where it did."""
-
     def raising(_group: Group, _decision: Decision) -> Decision:
         raise KeyError("0_0")
 
@@ -222,7 +217,6 @@ def test_an_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_failure_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left of a failing world breaks the same law with fewer events, and one command replays it."""
     monkeypatch.setattr(budget.Slots, "why_not", lambda _self, _ask: None)
     outcome = first_broken(range(30))
     assert outcome is not None
@@ -236,7 +230,6 @@ def test_a_failure_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_search_keeps_what_is_needed_alone() -> None:
-    """The search ends with the one event, the members and the partitions without which the law holds."""
     seed = next(seed for seed in range(100) if len(draw(seed).events) > 6 and len(draw(seed).workers) > 3)
     outcome = replace(run_world(draw(seed), most_steps=1), violations=(Violation("L1", "planted"),))
     needed = draw(seed).events[4].number

@@ -24,16 +24,16 @@ from pathlib import Path
 import httpx
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
-from tests.proof.crew import Crew
 from tests.proof.groups import DECLARATION, GROUP
 from tests.proof.witness import Witness
+from tests.proof.workers import Workers
 from tests.soak.growth import RULE, Series
 from tests.soak.picture import picture
 from tests.soak.place import Place, place
 from tests.soak.retention import forget
 from tests.soak.samples import Samples, growing
 from tests.soak.visitors import Visitors
-from tests.soak.workers import Job, stir
+from tests.soak.workers import Job, churn
 
 from batonpass.cli.demo_job import DECLARATION as JOB
 from batonpass.postgres.connect import connect
@@ -80,14 +80,18 @@ async def soak(folder: Path, seconds: float, seed: int) -> tuple[Mapping[str, Se
         engine = connect(there.database_url, connections_max=2)
         visitors = Visitors(there, client, seed=seed, freeze_every_s=max(60, seconds / 30))
         job = Job(there, client, seed=seed, pace_s=min(20, seconds / 20))
-        crew = Crew(there.coordinators, GROUP, witness, seed=seed, token=there.token)
+        workers = Workers(there.coordinators, GROUP, witness, seed=seed, token=there.token)
         samples = Samples(there, engine, client)
         at_work: list[asyncio.Task[None]] = []
         try:
             await declare(visitors, there)
             for _ in range(4):
-                await crew.joined()
-            at_work += [asyncio.create_task(job.run()), asyncio.create_task(stir(crew, seed=seed)), *visitors.begin()]
+                await workers.joined()
+            at_work += [
+                asyncio.create_task(job.run()),
+                asyncio.create_task(churn(workers, seed=seed)),
+                *visitors.begin(),
+            ]
             await watch(samples, visitors, at_work, seconds)
         except Exception as error:  # noqa: BLE001 - what was seen until then is drawn, and this is said beside it
             witness.faults.append(f"it ended early: {error!r}")
@@ -95,8 +99,8 @@ async def soak(folder: Path, seconds: float, seed: int) -> tuple[Mapping[str, Se
             for task in at_work:
                 task.cancel()
             await asyncio.gather(*at_work, return_exceptions=True)
-            say(f"came and went: {dict(job.done)}, {len(crew.left)} members left; called: {dict(visitors.calls)}")
-            await crew.go()
+            say(f"came and went: {dict(job.done)}, {len(workers.left)} members left; called: {dict(visitors.calls)}")
+            await workers.leave_all()
             still = [f"{group} did not move a task any more: little was soaked" for group in await idle(engine, there)]
             await engine.dispose()
     return samples.series, [

@@ -47,20 +47,18 @@ STEADY = {
 
 
 def test_what_grows_is_told_from_what_comes_and_goes() -> None:
-    """A leak is found whatever it leaks; what fills in the beginning, goes up and down, or is little is none."""
+    """What fills in the beginning, goes up and down, or is little is no leak."""
     assert [line.partition(":")[0] for line in growing(LEAKS | STEADY)] == list(LEAKS)
 
 
 def test_the_picture_shows_every_measure_and_marks_what_grows() -> None:
-    """It is SVG that a browser reads, with a chart for each measure, and the word only where something grows."""
     root = ET.fromstring(picture("an <hour>", LEAKS | STEADY))  # noqa: S314 - our own
     words = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert set(LEAKS | STEADY) | {"an <hour>"} <= set(words)
     assert sum(word.endswith(", grows") for word in words) == len(LEAKS)
 
 
-async def test_whoever_comes_and_goes_is_served_and_measured(own_url: str, tmp_path: Path) -> None:
-    """Each visitor but those of the dashboard comes once; nothing is answered wrongly, and all measures are taken."""
+async def test_each_visitor_comes_once_is_served_and_measured(own_url: str, tmp_path: Path) -> None:
     job = Job(bootstrap="", group="totals", tasks=1, customers=1, rate=1)
     there = Place(tmp_path, job, own_url, new_secret())
     engine = connect(own_url, connections_max=2)

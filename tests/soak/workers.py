@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 import httpx
-from tests.proof.crew import Crew
+from tests.proof.workers import Workers
 from tests.soak.place import Place
 
 from batonpass.demo.processes import Child
@@ -71,11 +71,11 @@ class Job:
         await asyncio.sleep(self._pace_s / 2)
 
 
-async def stir(crew: Crew, *, seed: int) -> None:
-    """Let the SDK's members come, leave, and now and then vanish without a word."""
+async def churn(workers: Workers, *, seed: int) -> None:
+    """Let the SDK's members come, leave, and now and then crash."""
     fate = random.Random(seed)
     while True:
-        await crew.stir()
+        await workers.churn()
         if fate.random() < 0.05:
-            await crew.vanish()
+            await workers.crash()
         await asyncio.sleep(1)

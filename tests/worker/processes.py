@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ CONFIG = {
 @contextmanager
 def coordinator(port: int, log: Path) -> Iterator[subprocess.Popen[str]]:
     """Run a coordinator whose records are kept in a file; it is killed at the end, if it still runs."""
-    command = [sys.executable, "-m", "tests.worker.kept_coordinator", str(port), str(log)]
+    command = [sys.executable, "-m", "tests.worker.durable_coordinator", str(port), str(log)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -49,14 +49,6 @@ def state_of(url: str) -> dict[str, Any]:
     """Return where the group stands."""
     found: dict[str, Any] = httpx.get(f"{url}/v1/groups/{GROUP}").json()
     return found
-
-
-def until(condition: Callable[[], object], *, timeout_s: float = 30) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.02)
 
 
 class Worker:
@@ -92,9 +84,9 @@ class Worker:
 
 
 @contextmanager
-def worker(url: str, folder: Path, name: str, *options: str, parent: Sequence[str] = ()) -> Iterator[Worker]:
-    """Run a simulated worker; it, or the parent that starts it, is killed at the end, if it still runs."""
-    command = [*parent, sys.executable, "-m", "batonpass.worker.simulated"]
+def worker(url: str, folder: Path, name: str, *options: str) -> Iterator[Worker]:
+    """Run a simulated worker; it is killed at the end, if it still runs."""
+    command = [sys.executable, "-m", "batonpass.worker.simulated"]
     command += ["--url", url, "--group", GROUP, "--instance", name]
     command += [
         "--folder",

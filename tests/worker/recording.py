@@ -140,10 +140,3 @@ class Scene:
     async def rest(self) -> dict[str, Any]:
         """Wait until every task is where it belongs and runs."""
         return await self.coordinator.at_rest("orders", timeout_s=300)
-
-
-async def until(condition: Callable[[], object], *, timeout_s: float = 120) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.01)

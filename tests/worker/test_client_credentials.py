@@ -56,10 +56,9 @@ async def renewed(credentials: ClientCredentials) -> None:
         await asyncio.wait([credentials._fetching])
 
 
-async def test_what_is_asked_and_that_all_wait_for_one_answer(
+async def test_all_wait_for_one_answer_and_no_secret_is_printed(
     server: TokenServer, credentials: ClientCredentials
 ) -> None:
-    """The grant and the scope are in the body, the client in the header, and nothing of it in what is printed."""
     first, *others = await asyncio.gather(*(credentials() for _ in range(5)))
     assert others == [first] * 4
     assert server.asked == [
@@ -73,7 +72,7 @@ async def test_what_is_asked_and_that_all_wait_for_one_answer(
 async def test_a_token_is_kept_and_renewed_before_it_is_over(
     server: TokenServer, credentials: ClientCredentials, clock: Clock
 ) -> None:
-    """After four fifths of its time the next one is fetched, and nobody waits for that."""
+    """After four fifths of its time the next one is fetched in the background."""
     first = await credentials()
     clock.pass_s(79)
     assert await credentials() == first
@@ -95,7 +94,7 @@ async def test_a_token_is_kept_and_renewed_before_it_is_over(
 async def test_an_endpoint_that_is_away_is_not_felt_while_the_token_is_good(
     server: TokenServer, credentials: ClientCredentials, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is said; the token is used to its end, and then it is an error. The endpoint is asked once a second."""
+    """The endpoint is asked once a second; the token is used to its end, and then it is an error."""
     first = await credentials()
     server.status = 503
     clock.pass_s(81)
@@ -128,10 +127,9 @@ async def test_an_endpoint_that_is_away_is_not_felt_while_the_token_is_good(
         ({"access_token": "t", "expires_in": "-5"}, "expired already"),
     ],
 )
-async def test_an_answer_without_a_good_token(
+async def test_an_answer_without_a_good_token_is_an_error_that_says_why(
     says: dict[str, Any], said: str, server: TokenServer, credentials: ClientCredentials
 ) -> None:
-    """It is an error that says what is wrong with it."""
     server.says = says
     with pytest.raises(NoToken, match=said):
         await credentials()
@@ -141,15 +139,16 @@ async def test_an_answer_without_a_good_token(
 async def test_a_token_of_unknown_lifetime_is_not_kept(
     given: dict[str, Any], server: TokenServer, credentials: ClientCredentials
 ) -> None:
-    """Nobody could say when it is over."""
+    """When it is over cannot be known."""
     server.says = {"access_token": "t"} | given
     assert await credentials() == "t"
     assert await credentials() == "t"
     assert len(server.asked) == 2
 
 
-async def test_a_wrong_secret_and_one_that_is_replaced(server: TokenServer, clock: Clock, tmp_path: Path) -> None:
-    """The endpoint's words are told; the secret is read again for the next try."""
+async def test_a_refused_secret_is_read_again_for_the_next_try(
+    server: TokenServer, clock: Clock, tmp_path: Path
+) -> None:
     file = tmp_path / "secret"
     file.write_text("old")
     credentials = ClientCredentials(server.url, CLIENT, file.read_text, clock=clock)
@@ -166,7 +165,6 @@ async def test_a_wrong_secret_and_one_that_is_replaced(server: TokenServer, cloc
 
 
 async def test_an_endpoint_that_is_not_there_or_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused connection and a silent server are errors that name the endpoint."""
     with pytest.raises(NoToken, match=r"http://127.0.0.1:1 gave none: All connection attempts failed"):
         await ClientCredentials("http://127.0.0.1:1", CLIENT, SECRET)()
     monkeypatch.setattr("batonpass.worker.client_credentials.TIMEOUT_S", 0.2)
@@ -179,7 +177,6 @@ async def test_an_endpoint_that_is_not_there_or_says_nothing(monkeypatch: pytest
 async def test_a_caller_that_gives_up_takes_nothing_from_the_others(
     server: TokenServer, credentials: ClientCredentials
 ) -> None:
-    """The request goes on, for whoever waits for it too."""
     impatient, patient = asyncio.ensure_future(credentials()), asyncio.ensure_future(credentials())
     await asyncio.sleep(0)
     impatient.cancel()
@@ -188,7 +185,6 @@ async def test_a_caller_that_gives_up_takes_nothing_from_the_others(
 
 
 async def test_over_tls_the_endpoint_must_be_believed(tmp_path: Path) -> None:
-    """By the authorities that are named, or else by those of the machine."""
     authority, server = trustme.CA(), TokenServer()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

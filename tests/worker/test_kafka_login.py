@@ -77,16 +77,16 @@ def files(tmp_path: Path) -> dict[str, str]:
         ({"cert_file": "cert", "key_file": "locked", "key_password": "x"}, "or BATONPASS_KAFKA_KEY_PASSWORD is wrong"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused(named: dict[str, str], said: str, files: dict[str, str]) -> None:
-    """The error names the variables, and says what to do; no secret is in it."""
+def test_variables_that_make_no_login_are_refused_by_name_and_without_their_secrets(
+    named: dict[str, str], said: str, files: dict[str, str]
+) -> None:
     found = {name: files.get(text, text) if name.endswith("_file") else text for name, text in named.items() if text}
     with pytest.raises(ValueError, match=said) as refused:
         login_of(found)
     assert "s3cret" not in str(refused.value)
 
 
-def test_what_makes_sense(files: dict[str, str]) -> None:
-    """Each way to log in, by as much as it needs."""
+def test_each_way_to_log_in_needs_no_more_than_its_own_variables(files: dict[str, str]) -> None:
     assert login_of({}) == {
         "tls": None, "sasl_mechanism": None, "username": None, "password": None, "token": None
     }  # fmt: skip
@@ -107,7 +107,6 @@ async def own_token() -> str:
 
 
 def test_a_token_function_takes_the_place_of_an_endpoint() -> None:
-    """In the environment nothing but the mechanism is left then."""
     named = {"BATONPASS_KAFKA_BOOTSTRAP": "k:1", "BATONPASS_KAFKA_SASL_MECHANISM": "OAUTHBEARER"}
     made = KafkaConnection.from_environment(named, token=own_token)
     assert made is not None
@@ -131,9 +130,7 @@ def test_a_token_function_takes_the_place_of_an_endpoint() -> None:
         (TimeoutError(), "it took too long"),
     ],
 )
-async def test_a_function_that_gives_no_token(given: object, said: str) -> None:
-    """Whatever it does, aiokafka hears of a connection that could not be made, and tries again."""
-
+async def test_a_function_that_gives_no_token_is_a_connection_that_could_not_be_made(given: object, said: str) -> None:
     async def token() -> Any:
         if isinstance(given, Exception):
             raise given
@@ -145,7 +142,6 @@ async def test_a_function_that_gives_no_token(given: object, said: str) -> None:
 
 
 def test_a_connection_that_contradicts_itself_is_refused() -> None:
-    """In code as in the environment; a mechanism that has no name here brings what it needs."""
     with_password: dict[str, Any] = {"username": "u", "password": "p"}
     wrong: dict[str, Any]
     for wrong in (

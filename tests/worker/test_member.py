@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.worker.recording import END, Scene, on_virtual_time, until
+from tests.waiting import until
+from tests.worker.recording import END, Scene, on_virtual_time
 
 from batonpass.worker import Exit, JoinRefused, Member, Phase, Progress, Role
 from batonpass.worker.testing import LocalCoordinator
@@ -13,7 +14,6 @@ from batonpass.worker.testing import LocalCoordinator
 
 @on_virtual_time
 async def test_two_members_share_the_tasks_by_warm_handovers() -> None:
-    """The joiner gets its half after it has restored it, is promoted in place, and the rest is never touched."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=4)
@@ -38,7 +38,6 @@ async def test_two_members_share_the_tasks_by_warm_handovers() -> None:
 
 @on_virtual_time
 async def test_a_copy_that_is_promoted_stops_tailing_before_it_processes() -> None:
-    """The callback of the copy has ended by the time that the one of the active begins, and the old task is mute."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=2)
@@ -55,8 +54,7 @@ async def test_a_copy_that_is_promoted_stops_tailing_before_it_processes() -> No
 
 
 @on_virtual_time
-async def test_it_waits_for_a_coordinator_that_is_away_and_for_a_group_that_is_not_declared() -> None:
-    """Neither is an error at the start: the member tries until it is let in."""
+async def test_a_member_waits_for_a_coordinator_that_is_away_and_for_a_group_that_is_not_declared() -> None:
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         worker = scene.worker("a")
@@ -75,7 +73,6 @@ async def test_it_waits_for_a_coordinator_that_is_away_and_for_a_group_that_is_n
 
 @on_virtual_time
 async def test_a_refusal_that_waiting_does_not_mend_is_raised() -> None:
-    """The error names what is wrong, and nothing is left running."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare()
@@ -89,7 +86,6 @@ async def test_a_refusal_that_waiting_does_not_mend_is_raised() -> None:
 
 @on_virtual_time
 async def test_an_instance_id_in_use_is_waited_for_unless_it_is_taken_over() -> None:
-    """The second process waits for the lease of the first to run out; one that vouches for its death does not."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(session_timeout_ms=10_000)
@@ -111,7 +107,6 @@ async def test_an_instance_id_in_use_is_waited_for_unless_it_is_taken_over() -> 
 
 @on_virtual_time
 async def test_the_older_process_of_an_instance_stops_for_good() -> None:
-    """Taken over, it ends its tasks without a commit, says why it ended, and joins no more."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=1)
@@ -128,7 +123,6 @@ async def test_the_older_process_of_an_instance_stops_for_good() -> None:
 
 @on_virtual_time
 async def test_a_fenced_member_stops_and_joins_anew_in_its_own_place() -> None:
-    """Evicted, it stops without a commit, and its next run gets the tasks at once because it replaces the old one."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=2)
@@ -138,15 +132,14 @@ async def test_a_fenced_member_stops_and_joins_anew_in_its_own_place() -> None:
             old = member.member_id
             assert old is not None
             await coordinator.evict("orders", old)
-            await until(lambda: member.member_id != old, timeout_s=5)
-            await until(lambda: scene.ownership.count("a") == 2, timeout_s=5)
+            await until(lambda: member.member_id != old, within_s=5)
+            await until(lambda: scene.ownership.count("a") == 2, within_s=5)
             assert sorted(worker.of("revoke")) == [(task, Role.ACTIVE, False, None) for task in ("0_0", "0_1")]
             assert scene.ownership.tokens == {"0_0": [1, 2], "0_1": [1, 2]}
 
 
 @on_virtual_time
 async def test_state_on_disk_brings_a_restarted_worker_its_tasks_back() -> None:
-    """What it has on disk is told when it joins, and its tasks are with it again, whoever served them meanwhile."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=2)
@@ -165,7 +158,6 @@ async def test_state_on_disk_brings_a_restarted_worker_its_tasks_back() -> None:
 
 @on_virtual_time
 async def test_a_drained_member_hands_everything_over_before_it_leaves() -> None:
-    """While it drains it processes; when it goes, nothing of it is left to be restored."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=4)
@@ -182,7 +174,6 @@ async def test_a_drained_member_hands_everything_over_before_it_leaves() -> None
 
 @on_virtual_time
 async def test_a_drain_that_cannot_end_is_over_at_its_deadline() -> None:
-    """With nobody to hand over to, the member leaves when its deadline has passed."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare()
@@ -194,8 +185,7 @@ async def test_a_drain_that_cannot_end_is_over_at_its_deadline() -> None:
 
 
 @on_virtual_time
-async def test_it_can_be_drained_and_undrained_while_it_works() -> None:
-    """The statuses say so, and nothing is lost."""
+async def test_a_member_can_be_drained_and_undrained_while_it_works() -> None:
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=1)
@@ -211,7 +201,6 @@ async def test_it_can_be_drained_and_undrained_while_it_works() -> None:
 
 @on_virtual_time
 async def test_a_member_whose_coordinator_is_gone_still_ends() -> None:
-    """It stops its tasks in good order, waits for an answer no longer than it was told to, and closes."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare()
@@ -225,8 +214,7 @@ async def test_a_member_whose_coordinator_is_gone_still_ends() -> None:
 
 
 @on_virtual_time
-async def test_the_body_of_the_block_may_fail() -> None:
-    """The error goes through, and the member has left all the same."""
+async def test_a_member_has_left_when_the_body_of_its_block_fails() -> None:
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare()
@@ -238,6 +226,5 @@ async def test_the_body_of_the_block_may_fail() -> None:
 
 @pytest.mark.parametrize("url", ["coordinator:8420", "ftp://coordinator", "http://", []])
 def test_a_url_that_is_none_is_refused_at_once(url: str | list[str]) -> None:
-    """What can never work is said before anything is tried."""
     with pytest.raises(ValueError, match="coordinator"):
         Member(url, "orders")

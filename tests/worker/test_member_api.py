@@ -18,7 +18,6 @@ from batonpass.worker.clock import system_clock
 
 
 def test_every_name_can_be_imported() -> None:
-    """What `__all__` lists is there, each in the module that is named as its home."""
     homes = [name for names in sdk._HOMES.values() for name in names]
     assert sorted(homes) == sorted(sdk.__all__)
     assert all(getattr(sdk, name) is not None for name in sdk.__all__)
@@ -27,14 +26,13 @@ def test_every_name_can_be_imported() -> None:
 
 
 def test_the_arguments_are_those_that_are_described() -> None:
-    """What a type checker accepts is what is taken, by name and by type."""
+    """What a type checker accepts is what is taken at run time."""
     described = {one.name for one in dataclasses.fields(Options)}
     assert set(MemberOptions.__annotations__) == described
     assert get_type_hints(MemberOptions) == {name: get_type_hints(Options)[name] for name in described}
 
 
-def test_it_needs_nothing_of_the_service() -> None:
-    """Neither a server's libraries nor Kafka's are imported by the SDK over HTTP, nor the core's decisions."""
+def test_the_sdk_over_http_imports_nothing_of_the_service() -> None:
     foreign = (
         "{'fastapi', 'uvicorn', 'sqlalchemy', 'aiokafka', 'pydantic', 'batonpass.core.decide', 'batonpass.runtime'}"
     )
@@ -52,12 +50,12 @@ def test_it_needs_nothing_of_the_service() -> None:
     ],
 )
 def test_an_instance_that_can_come_back_keeps_its_place(given: Options, expected: Exit) -> None:
-    """Without an instance id there is nothing to come back to; what is said wins."""
+    """Without an instance id there is nothing to come back to."""
     assert given.exit is expected
 
 
 def test_the_clock_counts_time_in_which_the_machine_is_suspended() -> None:
-    """On Linux it is the boot-time clock, which does not stand still; it never goes back."""
+    """On Linux the boot-time clock does not stand still meanwhile."""
     clock = system_clock()
     first = clock()
     time.sleep(0.02)
@@ -67,7 +65,7 @@ def test_the_clock_counts_time_in_which_the_machine_is_suspended() -> None:
 
 
 def test_other_systems_have_clocks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no boot-time clock, macOS's monotonic one and Windows's count suspended time themselves."""
+    """The monotonic clocks of macOS and Windows count suspended time themselves."""
     monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
     for platform in ("darwin", "win32"):
         monkeypatch.setattr(sys, "platform", platform)
@@ -76,7 +74,6 @@ def test_other_systems_have_clocks_of_their_own(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_authorities_and_a_certificate_of_ones_own_can_be_given(tmp_path: Path) -> None:
-    """A context trusts what it is told to; a file that is missing or holds something else is an error at once."""
     assert tls_context().verify_mode is ssl.CERT_REQUIRED
     with pytest.raises(OSError, match="No such file"):
         tls_context(ca_file=tmp_path / "missing.pem")

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.worker.recording import END, Ownership, Recorder, Scene, on_virtual_time, until
+from tests.waiting import until
+from tests.worker.recording import END, Ownership, Recorder, Scene, on_virtual_time
 
 from batonpass.worker import Member, Offsets, Problem, Progress, Revocation, Role, Task
 from batonpass.worker.protocol import RequestKind
@@ -71,7 +72,6 @@ def heartbeats(scene: Scene, name: str) -> int:
 
 @on_virtual_time
 async def test_a_hanging_callback_delays_no_heartbeat_and_confirms_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """The task stays with the owner that hangs, again and again logged, and its other task and its lease go on."""
     owner = stubborn()
     owner.ignores_cancel = True
     async with about_to_lose_a_task(owner) as (scene, member, heir):
@@ -91,7 +91,6 @@ async def test_a_hanging_callback_delays_no_heartbeat_and_confirms_nothing(caplo
 
 @on_virtual_time
 async def test_a_commit_that_is_too_slow_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    """Past its deadline the task is stopped without a commit, and only then confirmed, with no final position."""
     owner = stubborn()
     owner.hangs = True
     async with about_to_lose_a_task(owner) as (_, _, heir):
@@ -104,7 +103,6 @@ async def test_a_commit_that_is_too_slow_is_given_up(caplog: pytest.LogCaptureFi
 
 @on_virtual_time
 async def test_a_commit_that_raises_is_followed_by_a_stop_without_one() -> None:
-    """However often stopping fails, the task is free only after it was done without an error."""
     owner = stubborn()
     owner.raises = 3
     async with about_to_lose_a_task(owner) as (_, _, heir):
@@ -116,7 +114,6 @@ async def test_a_commit_that_raises_is_followed_by_a_stop_without_one() -> None:
 
 @on_virtual_time
 async def test_a_task_that_never_stops_costs_its_member_its_place_and_nothing_more() -> None:
-    """After the rebalance timeout the member is fenced, and it joins no more until the task has stopped."""
     owner = stubborn()
     owner.ignores_cancel = True
     async with about_to_lose_a_task(owner, rebalance_timeout_ms=30_000) as (scene, member, heir):
@@ -132,7 +129,6 @@ async def test_a_task_that_never_stops_costs_its_member_its_place_and_nothing_mo
 
 @on_virtual_time
 async def test_a_member_does_not_say_goodbye_for_a_task_that_has_not_stopped(caplog: pytest.LogCaptureFixture) -> None:
-    """Its process may end when its patience does, but the coordinator is told nothing that is not so."""
     owner = stubborn()
     owner.ignores_cancel = True
     async with LocalCoordinator() as coordinator:
@@ -173,7 +169,6 @@ class Failing(Recorder):
 
 @on_virtual_time
 async def test_an_active_that_raises_is_reported_as_failed_and_tried_again() -> None:
-    """The coordinator hears why; a while later the callback is called once more, and may succeed."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=1)
@@ -188,7 +183,7 @@ async def test_an_active_that_raises_is_reported_as_failed_and_tried_again() -> 
 
 @on_virtual_time
 async def test_what_a_callback_waited_for_and_was_cancelled_is_a_failure_too() -> None:
-    """The callback itself was not cancelled, so nobody would run the task, and nobody would know."""
+    """The callback itself was not cancelled, so the task would stand still unnoticed."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=1)
@@ -215,7 +210,6 @@ class Plain(Recorder):
 
 @on_virtual_time
 async def test_on_revoke_may_be_a_plain_function() -> None:
-    """It has nothing to wait for; what it returns counts."""
     owner = Plain("owner", Ownership())
     async with about_to_lose_a_task(owner) as (_, _, heir):
         await until(lambda: heir.of("active"))
@@ -225,7 +219,7 @@ async def test_on_revoke_may_be_a_plain_function() -> None:
 
 @on_virtual_time
 async def test_a_final_position_that_is_none_is_an_error_of_on_revoke() -> None:
-    """A coordinator would refuse the whole heartbeat that says it, and with it the lease."""
+    """A coordinator would refuse the whole heartbeat with it, and so the lease would end."""
     owner = Plain("owner", Ownership())
     owner.final = -1_001
     async with about_to_lose_a_task(owner) as (_, member, heir):
@@ -252,7 +246,6 @@ def test_a_position_that_is_none_is_refused_where_it_is_said(wrong: Offsets) -> 
 
 @on_virtual_time
 async def test_a_copy_that_raises_is_tried_again() -> None:
-    """The warmup gets there in the end, and the handover takes place."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=2)
@@ -284,7 +277,6 @@ class Graceful(Recorder):
 
 @on_virtual_time
 async def test_a_loop_may_finish_what_it_has_in_hand() -> None:
-    """`on_revoke` can wait until the first callback has returned by itself; nothing is cancelled meanwhile."""
     worker = Graceful("owner", Ownership())
     async with about_to_lose_a_task(worker) as (_, _, heir):
         await until(lambda: heir.of("active"))
@@ -314,7 +306,6 @@ class Restless(Recorder):
 
 @on_virtual_time
 async def test_a_callback_may_call_the_member_and_may_fail(caplog: pytest.LogCaptureFixture) -> None:
-    """What it asks for is done, and its error is logged and goes no further."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare()
@@ -335,7 +326,6 @@ async def test_a_callback_may_call_the_member_and_may_fail(caplog: pytest.LogCap
 
 @on_virtual_time
 async def test_lost_state_is_told_and_restored_anew() -> None:
-    """A copy that lost its state says so, and is no candidate until it has caught up again."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=1, num_standby_replicas=1)
@@ -346,5 +336,5 @@ async def test_lost_state_is_told_and_restored_anew() -> None:
             member.lost(copy)
             await asyncio.sleep(5)
             assert (await coordinator.describe("orders"))["at_rest"] is False
-            member.report(copy, END, END)
+            member.progress(copy, Progress(position=END, end_offset=END))
             await scene.rest()

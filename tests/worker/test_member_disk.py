@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Mapping
 
 import pytest
-from tests.worker.recording import Recorder, Scene, on_virtual_time, until
+from tests.waiting import until
+from tests.worker.recording import Recorder, Scene, on_virtual_time
 from tests.worker.scripted import Scripted, assignment, joined, reported
 
 from batonpass.worker import Options, Progress, Task
@@ -49,7 +50,6 @@ def test_a_join_says_how_much_disk_there_is() -> None:
 
 
 def test_reports_say_what_lies_on_disk_in_every_role() -> None:
-    """Also of what nobody holds and no position is known of; what was removed is not reported any more."""
     worker = joined(1, assignment(standby=["0_1"]))
     worker.do("copy_progress", "0_1", Progress(position=5))
     worker.do("disk_bytes", {"0_1": 70, "0_2": 80})
@@ -65,7 +65,6 @@ def test_reports_say_what_lies_on_disk_in_every_role() -> None:
 
 @on_virtual_time
 async def test_state_that_moved_away_is_removed_after_a_while() -> None:
-    """Not before the delay is over, and nothing that is held; the coordinator does not hear of it any more."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=4)
@@ -85,7 +84,7 @@ async def test_state_that_moved_away_is_removed_after_a_while() -> None:
 
 @on_virtual_time
 async def test_state_of_a_task_that_comes_back_is_kept() -> None:
-    """Whoever is told to hold a copy again keeps what is there, and counts from the beginning when that goes."""
+    """The delay begins anew when the copy goes again."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=4)
@@ -141,7 +140,7 @@ async def test_a_task_that_comes_back_begins_once_its_state_is_removed() -> None
 
 @on_virtual_time
 async def test_nothing_is_removed_while_the_coordinator_is_away() -> None:
-    """Nobody could have asked for it, so that the time does not count."""
+    """The coordinator could not have asked for the state back, so the time does not count."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=2)
@@ -161,7 +160,6 @@ async def test_nothing_is_removed_while_the_coordinator_is_away() -> None:
 
 @on_virtual_time
 async def test_what_cannot_be_removed_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    """An error is said, holds up nothing, and the state is still reported as what it takes."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=1)
@@ -178,5 +176,5 @@ async def test_what_cannot_be_removed_is_tried_again(caplog: pytest.LogCaptureFi
         worker.remove_state = stubborn  # type: ignore[method-assign]
         async with scene.member(worker, "a", state_cleanup_delay_ms=60_000):
             await scene.rest()
-            await until(lambda: worker.removed == ["0_7"], timeout_s=300)
+            await until(lambda: worker.removed == ["0_7"], within_s=300)
     assert "tried again" in caplog.text

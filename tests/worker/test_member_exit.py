@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
-from tests.worker.recording import END, Ownership, Recorder, until
+from tests.waiting import until, wait_until
+from tests.worker.recording import END, Ownership, Recorder
 
 from batonpass.worker import (
     Exit,
@@ -46,7 +47,6 @@ def recorder(name: str, ownership: Ownership | None = None) -> Recorder:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_the_run_in_good_order(number: signal.Signals) -> None:
-    """Every task is stopped with a commit, the coordinator is told, and `run` says why it ended."""
     async with served() as (coordinator, url):
         worker = recorder("a")
         async with Member(url, "orders", worker) as member:
@@ -58,7 +58,7 @@ async def test_a_signal_ends_the_run_in_good_order(number: signal.Signals) -> No
 
 
 async def test_a_signal_may_ask_for_a_restart_or_a_drain_and_a_second_one_cuts_a_drain_short() -> None:
-    """One that can drain to nobody waits for its deadline; told again it goes at once."""
+    """A drain without another member waits for its deadline; the second signal ends the wait."""
     async with served(rejoin_grace_ms=60_000) as (coordinator, url):
         worker = recorder("a")
         async with Member(url, "orders", worker, instance_id="orders-0") as member:
@@ -72,7 +72,6 @@ async def test_a_signal_may_ask_for_a_restart_or_a_drain_and_a_second_one_cuts_a
 
 
 async def test_run_ends_when_the_process_was_taken_over() -> None:
-    """A newer process of the instance ends the older one without a signal."""
     async with served() as (_, url):
         ownership = Ownership()
         async with Member(url, "orders", recorder("old", ownership), instance_id="orders-0") as member:
@@ -84,7 +83,7 @@ async def test_run_ends_when_the_process_was_taken_over() -> None:
 
 
 async def test_a_member_lives_as_long_as_an_application() -> None:
-    """The application starts without waiting, finds its member, and the member has left when it has shut down."""
+    """The application starts without waiting for its member."""
     async with served() as (coordinator, url):
         worker = recorder("a")
         lifespan = member_lifespan(lambda app: Member(f"{url}/{app}".rstrip("/"), "orders", worker))
@@ -169,45 +168,33 @@ def serving(**config: int) -> Iterator[str]:
         thread.join()
 
 
-def waits_for(condition: object, *, timeout_s: float = 20) -> None:
-    """Wait until something holds."""
-    assert callable(condition)
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.01)
-
-
 def test_blocking_code_never_holds_up_a_heartbeat() -> None:
-    """Two threaded members hand over a task, and each stop is confirmed only after its function has returned."""
     with serving() as url:
         first, second = Blocking(stops_after_s=0.3), Blocking()
         with ThreadedMember(url, "orders", first) as one:
-            waits_for(lambda: first.running == {"0_0", "0_1"})
+            wait_until(lambda: first.running == {"0_0", "0_1"})
             with ThreadedMember(url, "orders", second) as other:
-                waits_for(lambda: len(second.running) == 1)
+                wait_until(lambda: len(second.running) == 1)
                 (moved,) = second.running
                 assert first.running | second.running == {"0_0", "0_1"}
                 assert first.running & second.running == set()
                 assert second.events[:2] == [f"warmup {moved}", f"active {moved} warmup {END}"]
                 assert (one.phase, other.phase) == (Phase.JOINED, Phase.JOINED)
-            waits_for(lambda: first.running == {"0_0", "0_1"})
+            wait_until(lambda: first.running == {"0_0", "0_1"})
         assert first.problems == second.problems == []
         assert first.running == set()
         assert one.phase is Phase.LEFT
 
 
 def test_a_function_that_raises_is_called_again() -> None:
-    """In a thread too an active that raises is reported as failed and tried once more."""
     with serving() as url:
         worker = Blocking()
         worker.fails = 2
         with ThreadedMember(url, "orders", worker, retry_failed_ms=200):
-            waits_for(lambda: worker.running == {"0_0", "0_1"})
+            wait_until(lambda: worker.running == {"0_0", "0_1"})
 
 
 def test_a_threaded_member_is_refused_as_any_other() -> None:
-    """The error is raised in the thread that joins, and nothing is left running."""
     with serving() as url:
         before = threading.active_count()
         with pytest.raises(JoinRefused, match="capacity"), ThreadedMember(url, "orders", capacity=-1):
@@ -216,12 +203,11 @@ def test_a_threaded_member_is_refused_as_any_other() -> None:
 
 
 def test_a_threaded_member_runs_until_a_signal() -> None:
-    """`run` waits in the main thread, ends on SIGTERM, and puts back what was there before."""
     with serving() as url:
         worker = Blocking()
         before = signal.getsignal(signal.SIGTERM)
         with ThreadedMember(url, "orders", worker) as member:
-            waits_for(lambda: worker.running == {"0_0", "0_1"})
+            wait_until(lambda: worker.running == {"0_0", "0_1"})
             assert member.wait(0.05) is None
             threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
             assert member.run() == "left"
@@ -230,15 +216,14 @@ def test_a_threaded_member_runs_until_a_signal() -> None:
 
 
 def test_a_threaded_member_can_be_drained() -> None:
-    """Drain and undrain go through from any thread."""
     with serving() as url:
         worker = Blocking()
         with ThreadedMember(url, "orders", worker) as member:
-            waits_for(lambda: worker.running == {"0_0", "0_1"})
+            wait_until(lambda: worker.running == {"0_0", "0_1"})
             member.drain(deadline_ms=60_000)
-            waits_for(lambda: member.statuses)
+            wait_until(lambda: member.statuses)
             member.undrain()
-            waits_for(lambda: not member.statuses)
+            wait_until(lambda: not member.statuses)
             assert member.may_process("0_0")
 
 
@@ -256,12 +241,12 @@ class Stuck(Blocking):
 
 
 def test_a_threaded_member_can_be_closed_though_a_function_does_not_return() -> None:
-    """A thread cannot be cancelled; whoever closes the member does not wait for it."""
+    """A thread cannot be cancelled; closing does not wait for it."""
     with serving() as url:
         worker = Stuck()
         try:
             with ThreadedMember(url, "orders", worker) as member:
-                waits_for(lambda: worker.running == {"0_0", "0_1"})
+                wait_until(lambda: worker.running == {"0_0", "0_1"})
                 closing = threading.Thread(target=member.close)
                 closing.start()
                 closing.join(20)

@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.worker.recording import Scene, on_virtual_time, until
+from tests.waiting import until
+from tests.worker.recording import Scene, on_virtual_time
 
 from batonpass.worker import Member, Options
 from batonpass.worker.http_calls import HttpCalls
@@ -52,7 +53,6 @@ def calls_into(network: Network, urls: tuple[str, ...] = URLS, **options: Any) -
 
 
 async def test_the_next_coordinator_is_asked_where_one_is_away() -> None:
-    """A refused connection and a 503 cost one more call each; who answered is asked first from then on."""
     network = Network(one=httpx.ConnectError("refused"), two=503, three=200)
     there = calls_into(network)
     reply = await there.exchange(HEARTBEAT)
@@ -67,7 +67,6 @@ async def test_the_next_coordinator_is_asked_where_one_is_away() -> None:
     "urls", [("http://one,http://two/prefix/, http://three ,",), ("http://one, http://two/prefix/", "http://three")]
 )
 async def test_a_setting_names_several_coordinators(urls: tuple[str, ...]) -> None:
-    """Commas part them, blanks around them are none of theirs, and they may be mixed with a list."""
     network = Network(one=httpx.ConnectError("refused"), two=503, three=200)
     reply = await calls_into(network, urls).exchange(HEARTBEAT)
     assert reply is not None
@@ -76,13 +75,12 @@ async def test_a_setting_names_several_coordinators(urls: tuple[str, ...]) -> No
 
 @pytest.mark.parametrize("urls", ["", " , ", "http://one,two", "http://one http://two"])
 def test_what_is_no_url_is_refused_when_the_member_is_made(urls: str) -> None:
-    """One of several that is none is as wrong as one alone."""
     with pytest.raises(ValueError, match="URL"):
         Member(urls, "orders")
 
 
-async def test_where_all_refuse_the_refusal_is_told_and_where_none_answers_nothing_is() -> None:
-    """A 503 is an answer, for it says that the heartbeat was received; silence is none."""
+async def test_a_503_of_all_is_an_answer_and_silence_of_all_is_none() -> None:
+    """A 503 says that the heartbeat was received."""
     reply = await calls_into(Network(one=httpx.ConnectError("refused"), two=503, three=503)).exchange(HEARTBEAT)
     assert reply is not None
     assert reply.status == 503
@@ -95,7 +93,7 @@ async def test_where_all_refuse_the_refusal_is_told_and_where_none_answers_nothi
 
 
 async def test_a_connection_that_was_just_being_closed_is_tried_once_more() -> None:
-    """A coordinator that closes an idle connection meets a heartbeat on it now and then; that costs nothing."""
+    """A coordinator that closes an idle connection meets a heartbeat on it now and then."""
     broken = httpx.RemoteProtocolError("closed")
     network = Network(one=[broken, 200, broken, broken])
     there = calls_into(network, ("http://one",))
@@ -106,8 +104,6 @@ async def test_a_connection_that_was_just_being_closed_is_tried_once_more() -> N
 
 @on_virtual_time
 async def test_a_coordinator_that_hangs_is_left_though_its_answer_still_counts() -> None:
-    """After its time is over another one is asked; the late answer is taken when it comes."""
-
     async def slow(_request: httpx.Request) -> httpx.Response:
         await asyncio.sleep(7)
         return httpx.Response(200, json={"late": True})
@@ -149,13 +145,12 @@ async def test_a_coordinator_that_hangs_is_left_though_its_answer_still_counts()
     ],
 )
 async def test_what_is_no_answer_of_a_coordinator_does_no_harm(answer: httpx.Response, body: object) -> None:
-    """A proxy's page is a status without a body, and the time to wait in its header counts."""
+    """It may be a proxy's page; the time to wait in its header counts."""
     reply = await calls_into(Network(one=answer), ("http://one",)).exchange(HEARTBEAT)
     assert reply == (answer.status_code, body)
 
 
 async def test_an_answer_without_an_end_is_not_kept() -> None:
-    """What is larger than an answer can be is not read to its end, packed or not; the next coordinator is asked."""
     parts = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -173,7 +168,6 @@ async def test_an_answer_without_an_end_is_not_kept() -> None:
 
 
 async def test_the_token_goes_with_every_request_and_may_change() -> None:
-    """A text, or a function that is asked each time; headers of one's own go along."""
     tokens = iter(["first", "second", ""])
     network = Network(one=200)
     there = calls_into(network, ("http://one",), token=lambda: next(tokens), headers={"x-pod": "orders-0"})
@@ -200,7 +194,6 @@ class Routes(httpx.AsyncBaseTransport):
 
 @on_virtual_time
 async def test_a_member_fails_over_within_its_lease_and_nothing_stops() -> None:
-    """One of two ways to the group is cut, then the other: the member hears nothing of it but in its log."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(heartbeat_interval_ms=1_000, session_timeout_ms=6_000)
@@ -223,7 +216,7 @@ async def test_a_member_fails_over_within_its_lease_and_nothing_stops() -> None:
 
 @on_virtual_time
 async def test_a_token_that_cannot_be_read_is_a_request_that_was_not_sent() -> None:
-    """A secret that is being replaced is missing for a moment; the member goes on as soon as it is there."""
+    """A secret that is being replaced is missing for a moment."""
     state = {"there": False}
 
     def read() -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.worker.recording import Recorder, Scene, on_virtual_time, until
+from tests.waiting import until
+from tests.worker.recording import Recorder, Scene, on_virtual_time
 
 from batonpass.worker import OnLeaseLost, Role
 from batonpass.worker.testing import LocalCoordinator
@@ -26,7 +27,6 @@ def stopped_at_once(worker: Recorder) -> list[str]:
 
 @on_virtual_time
 async def test_actives_stop_the_moment_that_the_lease_is_over() -> None:
-    """Cut off, they process until then and not a moment longer; the copies go on, and all is well afterwards."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await at_work(scene)
@@ -54,7 +54,6 @@ async def test_actives_stop_the_moment_that_the_lease_is_over() -> None:
 
 @on_virtual_time
 async def test_a_member_whose_answers_are_lost_stops_though_the_coordinator_hears_it() -> None:
-    """Its heartbeats arrive and renew nothing here; afterwards it starts again under the token that it had."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await at_work(scene)
@@ -76,7 +75,6 @@ async def test_a_member_whose_answers_are_lost_stops_though_the_coordinator_hear
 
 @on_virtual_time
 async def test_outputs_that_are_fenced_go_on_past_the_lease() -> None:
-    """With `continue` nothing stops for silence; the member stops when it hears that it was expired."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await at_work(scene, rejoin_grace_ms=0)
@@ -115,7 +113,6 @@ async def test_time_for_which_the_machine_slept_counts() -> None:
 @pytest.mark.parametrize("status", [503, 502, 500, 429])
 @on_virtual_time
 async def test_a_coordinator_that_refuses_for_a_while_costs_nothing(status: int) -> None:
-    """Ten seconds of refusals within the lease: nothing stops, nothing moves, and nobody is asked too often."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await at_work(scene)
@@ -135,7 +132,6 @@ async def test_a_coordinator_that_refuses_for_a_while_costs_nothing(status: int)
 
 @on_virtual_time
 async def test_slow_answers_still_count() -> None:
-    """With answers slower than the interval, later than the member waits for them, the lease holds all the same."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await at_work(scene)
@@ -152,7 +148,7 @@ async def test_slow_answers_still_count() -> None:
 
 @on_virtual_time
 async def test_a_lease_may_end_early_here() -> None:
-    """A worker that needs two seconds to stop says so, and stops two seconds sooner."""
+    """The worker needs two seconds to stop."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await at_work(scene)

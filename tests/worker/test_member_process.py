@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.worker.processes import coordinator, declare, state_of, until, worker
+from tests.waiting import wait_until
+from tests.worker.processes import coordinator, declare, state_of, worker
 
 from batonpass.sockets import free_port
 
@@ -32,20 +32,19 @@ def url(port: int, tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_coordinator_that_is_killed_and_started_again_finds_everything_as_it_was(port: int, tmp_path: Path) -> None:
-    """Within the lease no task stops and no member joins anew; the handover after that is as warm as any."""
     url = f"http://127.0.0.1:{port}"
     with coordinator(port, tmp_path / "log") as process:
         # Long enough for a busy machine to start a coordinator.
         declare(url, session_timeout_ms=30_000)
         with worker(url, tmp_path, "w0") as first:
-            until(lambda: first.running() == {"0_0", "0_1"})
+            wait_until(lambda: first.running() == {"0_0", "0_1"})
             process.kill()
             process.wait()
             time.sleep(2)
             with coordinator(port, tmp_path / "log"):
-                until(lambda: state_of(url)["at_rest"])
+                wait_until(lambda: state_of(url)["at_rest"])
                 with worker(url, tmp_path, "w1") as second:
-                    until(lambda: len(second.running()) == 1)
+                    wait_until(lambda: len(second.running()) == 1)
                     assert second.tasks("warmup") == second.tasks("active")
                     assert first.running() | second.running() == {"0_0", "0_1"}
                     assert [each["event"] for each in first.events].count("joined") == 1
@@ -59,20 +58,19 @@ def test_a_coordinator_that_forgot_everything_is_joined_anew(port: int, tmp_path
     with coordinator(port, tmp_path / "log") as process:
         declare(url)
         with worker(url, tmp_path, "w0") as only:
-            until(lambda: only.running() == {"0_0", "0_1"})
+            wait_until(lambda: only.running() == {"0_0", "0_1"})
             process.kill()
             process.wait()
             (tmp_path / "log").unlink()
             with coordinator(port, tmp_path / "log"):
-                until(lambda: only.running() == set())
+                wait_until(lambda: only.running() == set())
                 assert {each["commit"] for each in only.events if each["event"] == "revoked"} == {False}
                 declare(url)
-                until(lambda: only.running() == {"0_0", "0_1"})
+                wait_until(lambda: only.running() == {"0_0", "0_1"})
                 assert only.stop() == 0
 
 
 def test_a_worker_that_is_frozen_past_its_lease_does_nothing_when_it_wakes(port: int, tmp_path: Path) -> None:
-    """Others have its task by then; it says so of its own accord, and joins anew in its place."""
     url = f"http://127.0.0.1:{port}"
     with (
         coordinator(port, tmp_path / "log"),
@@ -80,76 +78,64 @@ def test_a_worker_that_is_frozen_past_its_lease_does_nothing_when_it_wakes(port:
         worker(url, tmp_path, "w1") as second,
     ):
         declare(url, session_timeout_ms=3_000)
-        until(lambda: state_of(url)["at_rest"] and len(first.running()) == len(second.running()) == 1)
+        wait_until(lambda: state_of(url)["at_rest"] and len(first.running()) == len(second.running()) == 1)
         (mine,) = first.running()
         first.process.send_signal(signal.SIGSTOP)
-        until(lambda: second.running() == {"0_0", "0_1"})
+        wait_until(lambda: second.running() == {"0_0", "0_1"})
         before = len(first.events)
         first.process.send_signal(signal.SIGCONT)
-        until(lambda: [each for each in first.events[before:] if each["event"] == "revoked"])
+        wait_until(lambda: [each for each in first.events[before:] if each["event"] == "revoked"])
         news = first.events[before]
         assert (news["event"], news["task"], news["commit"]) == ("revoked", mine, False)
-        until(lambda: state_of(url)["at_rest"] and len(first.running()) == len(second.running()) == 1)
+        wait_until(lambda: state_of(url)["at_rest"] and len(first.running()) == len(second.running()) == 1)
 
 
 def test_a_worker_that_is_killed_is_replaced_by_a_warm_copy_at_once(port: int, tmp_path: Path) -> None:
-    """With outputs that are fenced its broken long-poll is enough: its standby runs long before its lease is over."""
+    """Its outputs are fenced, so its broken long-poll is enough: the standby need not wait for its lease."""
     url = f"http://127.0.0.1:{port}"
     fenced = ("--on-lease-lost", "continue")
     with coordinator(port, tmp_path / "log"):
         declare(url, num_standby_replicas=1, session_timeout_ms=60_000)
         with worker(url, tmp_path, "w0", *fenced) as first, worker(url, tmp_path, "w1", *fenced) as second:
-            until(lambda: len(first.running()) == len(second.running()) == 1 and state_of(url)["at_rest"])
+            wait_until(lambda: len(first.running()) == len(second.running()) == 1 and state_of(url)["at_rest"])
             first.process.kill()
-            until(lambda: second.running() == {"0_0", "0_1"}, timeout_s=20)
+            wait_until(lambda: second.running() == {"0_0", "0_1"}, within_s=20)
 
 
 def test_a_restarted_worker_goes_on_from_its_disk_and_nothing_moves(url: str, tmp_path: Path) -> None:
-    """Terminated or killed, it has its place when it comes back, though its lease is not over yet."""
     with worker(url, tmp_path, "w0") as steady:
         with worker(url, tmp_path, "w1") as first:
-            until(lambda: state_of(url)["at_rest"] and len(first.running()) == 1)
+            wait_until(lambda: state_of(url)["at_rest"] and len(first.running()) == 1)
             (mine,) = first.running()
             assert first.stop() == 0
             assert first.events[-1] == first.events[-1] | {"event": "gone", "reason": "left"}
         with worker(url, tmp_path, "w1") as second:
-            until(lambda: second.running() == {mine})
+            wait_until(lambda: second.running() == {mine})
             second.process.kill()
             second.process.wait()
         with worker(url, tmp_path, "w1") as third:
-            until(lambda: third.running() == {mine}, timeout_s=10)
+            wait_until(lambda: third.running() == {mine}, within_s=10)
             assert third.stop() == 0
         assert steady.stop() == 0
 
 
-def test_two_interrupts_mean_for_good(url: str, tmp_path: Path) -> None:
-    """After a second one within a second the place is not kept: the others have the tasks at once."""
+def test_a_second_interrupt_within_a_second_gives_up_the_place(url: str, tmp_path: Path) -> None:
     with worker(url, tmp_path, "w0") as first, worker(url, tmp_path, "w1") as second:
-        until(lambda: state_of(url)["at_rest"] and len(second.running()) == 1)
+        wait_until(lambda: state_of(url)["at_rest"] and len(second.running()) == 1)
         second.process.send_signal(signal.SIGINT)
         time.sleep(0.2)
         assert second.stop(signal.SIGINT) == 0
-        until(lambda: first.running() == {"0_0", "0_1"}, timeout_s=10)
+        wait_until(lambda: first.running() == {"0_0", "0_1"}, within_s=10)
         assert state_of(url)["members"] == 1
 
 
 def test_a_folder_serves_one_process(url: str, tmp_path: Path) -> None:
-    """A second worker on the same folder says so and ends, and the first is not touched."""
     with worker(url, tmp_path, "w0") as first:
-        until(lambda: first.running() == {"0_0", "0_1"})
+        wait_until(lambda: first.running() == {"0_0", "0_1"})
         with worker(url, tmp_path, "w0") as second:
             assert second.process.wait(20) == 1
         assert first.running() == {"0_0", "0_1"}
         assert first.process.poll() is None
-
-
-def test_a_worker_goes_with_its_parent(url: str, tmp_path: Path) -> None:
-    """Started with `--with-parent` by a process that is killed, it leaves in good order a moment later."""
-    parent = "import subprocess, sys, time; subprocess.Popen(sys.argv[1:]); time.sleep(600)"
-    with worker(url, tmp_path, "w0", "--with-parent", parent=[sys.executable, "-c", parent]) as only:
-        until(lambda: only.running() == {"0_0", "0_1"})
-        only.process.kill()
-        until(lambda: only.events[-1]["event"] == "gone")
 
 
 class Proxy:
@@ -192,13 +178,13 @@ class Proxy:
 
 
 def test_answers_that_are_lost_on_the_way_cost_nothing(url: str, port: int, tmp_path: Path) -> None:
-    """Every third connection breaks after the request was heard: both workers come to rest all the same."""
+    """Every third connection breaks after the request was heard."""
     proxy = Proxy(port, breaks_every=3)
     try:
         with worker(proxy.url, tmp_path, "w0") as first:
-            until(lambda: first.running() == {"0_0", "0_1"})
+            wait_until(lambda: first.running() == {"0_0", "0_1"})
             with worker(proxy.url, tmp_path, "w1") as second:
-                until(lambda: state_of(url)["at_rest"] and len(second.running()) == 1)
+                wait_until(lambda: state_of(url)["at_rest"] and len(second.running()) == 1)
                 assert second.tasks("warmup") == second.tasks("active")
                 assert all(each["commit"] for each in first.events if each["event"] == "revoked")
                 assert (first.stop(), second.stop()) == (0, 0)

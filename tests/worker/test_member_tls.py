@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import trustme
-from tests.worker.recording import Ownership, Recorder, until
+from tests.waiting import until
+from tests.worker.recording import Ownership, Recorder
 
 from batonpass.worker import Member, tls_context
 from batonpass.worker.testing import HttpServer, LocalCoordinator
@@ -44,7 +45,6 @@ def served(authority: trustme.CA) -> ssl.SSLContext:
 async def test_a_member_works_over_tls_with_a_certificate_of_its_own(
     files: dict[str, Path], served: ssl.SSLContext
 ) -> None:
-    """The authorities and the certificate of `tls_context` reach the connection; without them nothing goes through."""
     async with LocalCoordinator() as coordinator, HttpServer(coordinator.answer, tls=served) as server:
         await coordinator.declare("orders")
         worker = Recorder("a", Ownership(), restore_s=0.05)

@@ -241,14 +241,12 @@ def told(seed: int) -> Story:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_nobody_writes_out_of_turn_and_all_is_well_in_the_end(seed: int) -> None:
-    """Whatever happens, tokens never fall at the sink; after it, every task runs once, and the group rests."""
     story = told(seed)
     assert story.sink.out_of_turn == []
     assert story.sink.writes > 1_000
 
 
 def test_a_story_is_the_same_each_time_it_is_told() -> None:
-    """Every call of every member, and all that was written, comes out the same for the same seed."""
     again = run(lived(2))
     assert again.calls == told(2).calls
     assert again.sink == told(2).sink

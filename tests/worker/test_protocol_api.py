@@ -63,7 +63,6 @@ def test_the_public_names_are_pinned() -> None:
 
 
 def test_the_standard_library_is_all_it_needs() -> None:
-    """It imports where nothing is installed, and brings no clock, randomness or I/O of its own along."""
     script = (
         f"import sys; sys.path.insert(0, {str(SERVICE)!r}); import batonpass.worker.protocol; "
         "print(*sorted({'asyncio', 'httpx', 'msgspec', 'random', 'socket', 'ssl', 'threading', 'uuid'} & set(sys.modules)))"
@@ -83,8 +82,7 @@ def test_every_phase_has_its_row_and_leads_to_an_end() -> None:
     assert {phase for phase, events in NEXT_PHASE.items() if Event.REFUSED in events} == set(SENDS)
 
 
-def test_a_copy_goes_its_own_way() -> None:
-    """A machine can be copied in mid-flight; what befalls one does not befall the other."""
+def test_a_machine_can_be_copied_in_mid_flight() -> None:
     worker = joined(1, assignment({"0_1": 1}))
     twin = copy.deepcopy(worker)
     assert worker.beat(2, assignment()) == [StopActive("0_1", commit=True)]
@@ -93,8 +91,7 @@ def test_a_copy_goes_its_own_way() -> None:
     assert list(worker.machine.holdings) == ["0_1"]
 
 
-def test_the_looks_of_a_new_machine() -> None:
-    """Before it starts it has nothing, is nobody, and waits for nothing."""
+def test_a_new_machine_has_nothing_and_waits_for_nothing() -> None:
     machine = Scripted(on_disk={"0_1": Progress(position=1)}).machine
     assert (machine.member_id, machine.member_epoch, machine.seq) == (None, -1, 0)
     assert (machine.wake_at_ms, machine.lease_end_ms, machine.statuses) == (None, None, ())
@@ -114,8 +111,9 @@ def test_the_looks_of_a_new_machine() -> None:
         (RequestKind.LEAVE, {"mode": "restart"}, ("DELETE", "?mode=restart")),
     ],
 )
-def test_where_requests_go_over_http(kind: RequestKind, query: dict[str, str | int], expected: tuple[str, str]) -> None:
-    """Method and path are the protocol's, with names escaped."""
+def test_method_and_path_are_the_protocols_with_names_escaped(
+    kind: RequestKind, query: dict[str, str | int], expected: tuple[str, str]
+) -> None:
     request = Request(kind=kind, member_id="m/1", first_sent_ms=0, sent_ms=0, timeout_ms=1, query=query)
     method, tail = expected
     assert http_target(request, "my orders") == (method, f"/v1/groups/my%20orders/members/m%2F1{tail}")
@@ -134,6 +132,7 @@ def test_where_requests_go_over_http(kind: RequestKind, query: dict[str, str | i
         (Progress(positions={"a": 1}), None),
     ],
 )
-def test_what_remains_to_restore(progress: Progress, remaining: int | None) -> None:
-    """A lag, or what is missing to the end, over all changelogs; unknown where an end or a position is missing."""
+def test_what_remains_to_restore_is_unknown_where_an_end_or_a_position_is_missing(
+    progress: Progress, remaining: int | None
+) -> None:
     assert progress.remaining() == remaining

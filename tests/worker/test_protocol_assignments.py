@@ -29,7 +29,6 @@ def running(tokens: dict[str, int], **kinds: list[str]) -> Scripted:
 
 
 def test_what_stops_comes_before_what_starts() -> None:
-    """Each kind of change in one assignment: stops and renames first, grants after them."""
     worker = running({"0_5": 1, "0_7": 2}, standby=["0_1", "0_2"], warmup=["0_3"])
     assigned = assignment({"0_0": 9, "0_3": 8}, standby=["0_7"], warmup=["0_2", "0_4"])
     assert worker.beat(2, assigned) == [
@@ -44,7 +43,6 @@ def test_what_stops_comes_before_what_starts() -> None:
 
 
 def test_a_assignment_that_is_true_already_asks_for_nothing() -> None:
-    """The same assignment again, or none, changes nothing."""
     worker = running({"0_1": 1}, standby=["0_2"])
     assert worker.beat(1, assignment({"0_1": 1}, standby=["0_2"])) == []
     assert worker.beat(2, assignment({"0_1": 1}, standby=["0_2"])) == []
@@ -52,7 +50,6 @@ def test_a_assignment_that_is_true_already_asks_for_nothing() -> None:
 
 
 def test_a_grant_carries_where_the_last_owner_stopped() -> None:
-    """`restore_to` reaches the worker with the grant, for a cold start and for a promotion."""
     worker = joined(1, assignment(warmup=["0_3"]))
     assigned = assignment() | {
         "active": [
@@ -64,7 +61,6 @@ def test_a_grant_carries_where_the_last_owner_stopped() -> None:
 
 
 def test_a_revocation_is_confirmed_only_after_the_worker_stopped() -> None:
-    """Every heartbeat calls a stopping active active; the first after the stop gives it up, with its position."""
     worker = running({"0_1": 1})
     assert worker.beat(2, assignment()) == [StopActive("0_1", commit=True)]
     worker.do("input_lag", "0_1", 4)
@@ -83,7 +79,7 @@ def test_a_revocation_is_confirmed_only_after_the_worker_stopped() -> None:
 
 
 def test_a_final_position_is_said_until_it_is_heard() -> None:
-    """It stands in every heartbeat until one of them is answered 200, and is then forgotten; the disk is not."""
+    """What is on the disk is not forgotten with it."""
     worker = running({"0_1": 1})
     worker.beat(2, assignment())
     worker.do("task_stopped", "0_1", final_position=905)
@@ -111,7 +107,6 @@ def test_an_answer_to_a_heartbeat_that_did_not_say_it_forgets_no_final_position(
 
 
 def test_positions_by_topic_go_both_ways() -> None:
-    """A task with several changelogs has its places by topic: in a grant, and where its owner stopped."""
     places = {"orders-a": 905, "orders-b": 7}
     worker = joined(1, assignment())
     active = {"task": "0_1", "fencing_token": 41, "restore_to": places}
@@ -123,7 +118,6 @@ def test_positions_by_topic_go_both_ways() -> None:
 
 
 def test_a_stateless_task_is_given_up_without_a_position() -> None:
-    """No position, nothing on disk: said once that it is gone, then not at all."""
     worker = running({"0_1": 1})
     worker.beat(2, assignment())
     worker.do("task_stopped", "0_1")
@@ -135,7 +129,6 @@ def test_a_stateless_task_is_given_up_without_a_position() -> None:
 
 
 def test_a_demotion_in_place_is_confirmed_once_it_is_done() -> None:
-    """Until the worker says so it is active; after that it is a copy with a final position, heard once."""
     worker = running({"0_1": 1})
     assert worker.beat(2, assignment(standby=["0_1"])) == [DemoteActive("0_1", Role.STANDBY)]
     worker.do("input_lag", "0_1", 4)
@@ -163,7 +156,7 @@ def test_a_demoted_copy_that_is_no_longer_wanted_stops() -> None:
 
 
 def test_a_demotion_that_ends_in_a_stop_starts_the_copy_anew() -> None:
-    """A worker that cannot go on in place says that it stopped; the copy that is wanted starts from the disk."""
+    """The worker cannot go on in place and says that it stopped; the copy starts from the disk."""
     worker = running({"0_1": 1})
     worker.beat(2, assignment(standby=["0_1"]))
     assert worker.do("task_stopped", "0_1", final_position=905) == [StartStandby("0_1")]
@@ -172,7 +165,7 @@ def test_a_demotion_that_ends_in_a_stop_starts_the_copy_anew() -> None:
 
 
 def test_a_failed_active_is_not_demoted_but_stopped() -> None:
-    """What failed has nothing to commit, and starts as a copy once it has stopped."""
+    """What failed has nothing to commit."""
     worker = running({"0_1": 1})
     worker.do("task_failed", "0_1", "poison record")
     assert worker.beat(2, assignment(standby=["0_1"])) == [StopActive("0_1", commit=False)]
@@ -180,7 +173,6 @@ def test_a_failed_active_is_not_demoted_but_stopped() -> None:
 
 
 def test_a_task_taken_back_while_it_stops_starts_again_once_it_has_stopped() -> None:
-    """A grant that comes before the stop is done does not interrupt it; the task starts again after it."""
     worker = running({"0_1": 1})
     worker.beat(2, assignment())
     assert worker.beat(3, assignment({"0_1": 2})) == []
@@ -195,14 +187,13 @@ def test_a_task_taken_back_while_it_stops_starts_again_once_it_has_stopped() -> 
 
 
 def test_a_newer_token_stops_the_task_before_it_starts_under_it() -> None:
-    """A token that grew means that somebody else had the task: nothing of the old run is committed."""
+    """A token that grew means that another member had the task: nothing of the old run is committed."""
     worker = running({"0_1": 1})
     assert worker.beat(2, assignment({"0_1": 3})) == [StopActive("0_1", commit=False)]
     assert worker.do("task_stopped", "0_1") == [StartActive("0_1", 3, None)]
 
 
 def test_a_copy_that_is_wanted_again_while_it_stops_starts_again_after_it() -> None:
-    """A copy, too, stops to the end before it starts anew, where it left off."""
     worker = joined(1, assignment(standby=["0_1"]))
     worker.do("copy_progress", "0_1", Progress(position=7, end_offset=9))
     assert worker.beat(2, assignment()) == [StopCopy("0_1")]
@@ -212,7 +203,7 @@ def test_a_copy_that_is_wanted_again_while_it_stops_starts_again_after_it() -> N
 
 
 def test_a_stopped_copy_leaves_its_position_on_disk_but_no_bare_lag() -> None:
-    """A lag alone means nothing once nobody tails, because the changelog grows on."""
+    """A lag alone means nothing once no copy tails, because the changelog grows on."""
     worker = joined(1, assignment(standby=["0_1", "0_2", "0_3"]))
     worker.do("copy_progress", "0_1", Progress(positions={"a": 1}, end_offsets={"a": 2}))
     worker.do("copy_progress", "0_2", Progress(lag=3))
@@ -224,7 +215,6 @@ def test_a_stopped_copy_leaves_its_position_on_disk_but_no_bare_lag() -> None:
 
 
 def test_a_task_that_stopped_unasked_waits_for_a_later_heartbeat() -> None:
-    """It is reported as not started, and starts again once a heartbeat sent since then is answered with it."""
     worker = running({"0_1": 1})
     assert worker.do("task_stopped", "0_1", final_position=4) == []
     assert worker.beat(1) == [StartActive("0_1", 1, None)]
@@ -232,7 +222,6 @@ def test_a_task_that_stopped_unasked_waits_for_a_later_heartbeat() -> None:
 
 
 def test_where_an_assigned_task_stopped_is_said_until_its_revocation_is_heard() -> None:
-    """Stopped before it was revoked, the final position is kept until a heartbeat could confirm the revocation."""
     worker = running({"0_1": 1})
     worker.do("task_stopped", "0_1", final_position=4)
     worker.beat(2, assignment())
@@ -248,7 +237,6 @@ def test_where_an_assigned_task_stopped_is_said_until_its_revocation_is_heard() 
 
 
 def test_a_fenced_producer_stops_its_task_and_asks() -> None:
-    """It stops without a commit, a heartbeat goes out, and only a later answer that still grants it starts it."""
     worker = running({"0_1": 1})
     sent = worker.count()
     assert worker.do("producer_fenced", "0_1") == [StopActive("0_1", commit=False)]
@@ -268,7 +256,7 @@ def test_a_fenced_producer_starts_again_as_soon_as_it_has_stopped_and_was_grante
 
 
 def test_a_fenced_producer_of_a_revoked_task_does_not_start_again() -> None:
-    """Whoever has the newest token has the task."""
+    """The member with the newest token has the task."""
     worker = running({"0_1": 1})
     worker.do("producer_fenced", "0_1")
     worker.do("task_stopped", "0_1")
@@ -279,7 +267,6 @@ def test_a_fenced_producer_of_a_revoked_task_does_not_start_again() -> None:
 
 
 def test_a_fenced_producer_while_the_task_commits_ends_the_commit() -> None:
-    """A stop that was to commit becomes one that does not; once is enough."""
     worker = running({"0_1": 1})
     worker.beat(2, assignment())
     assert worker.do("producer_fenced", "0_1") == [StopActive("0_1", commit=False)]
@@ -288,7 +275,6 @@ def test_a_fenced_producer_while_the_task_commits_ends_the_commit() -> None:
 
 
 def test_an_active_that_lost_its_state_says_so_until_heard_and_is_revoked_like_any_other() -> None:
-    """`lost` goes out at once, the task stays active until the assignment drops it, and stops without a commit."""
     worker = running({"0_1": 1})
     worker.do("state_lost", "0_1")
     worker.later(60)
@@ -310,7 +296,6 @@ def test_a_lost_active_stops_without_a_commit_if_it_is_revoked_before_it_was_hea
 
 
 def test_a_copy_that_lost_its_state_says_so_until_heard() -> None:
-    """`lost` stands with the copy's role in each report until one is answered; new progress goes with it."""
     worker = joined(1, assignment(standby=["0_1"]))
     worker.do("copy_progress", "0_1", Progress(position=7, end_offset=9))
     worker.do("state_lost", "0_1")
@@ -325,7 +310,7 @@ def test_a_copy_that_lost_its_state_says_so_until_heard() -> None:
 
 
 def test_a_loss_that_was_not_heard_is_said_of_the_task_in_its_next_role() -> None:
-    """A copy promoted, or an active demoted, before the loss was heard still says that its state is gone."""
+    """A copy is promoted, and an active demoted, before the loss was heard."""
     worker = running({"0_1": 1}, standby=["0_2"])
     worker.later(3_000)
     worker.do("state_lost", "0_2")
@@ -341,7 +326,6 @@ def test_a_loss_that_was_not_heard_is_said_of_the_task_in_its_next_role() -> Non
 
 
 def test_news_of_a_task_that_is_not_here_is_no_news() -> None:
-    """What the worker says of a task that it does not have, or has in another role, changes nothing."""
     worker = joined(1, assignment(standby=["0_1"]))
     before = worker.count()
     for name in ("task_running", "task_restoring", "task_stopped", "task_demoted", "state_lost"):
@@ -357,7 +341,6 @@ def test_news_of_a_task_that_is_not_here_is_no_news() -> None:
 
 
 def test_the_stages_of_an_active_are_reported() -> None:
-    """Restoring with its progress, running with its input lag, failed with why; a change goes out at once."""
     worker = joined(1, assignment({"0_1": 1}))
     worker.do("task_restoring", "0_1", progress=Progress(position=5, end_offset=70))
     worker.beat(1)
@@ -381,13 +364,12 @@ def test_the_stages_of_an_active_are_reported() -> None:
 
 
 def test_a_worker_that_does_not_listen_opens_no_poll() -> None:
-    """A member may hear of changes by its heartbeats alone."""
     worker = joined(1, assignment(), MemberSettings(listen=False))
     assert worker.count(RequestKind.POLL) == 0
 
 
 def test_a_task_that_was_taken_away_starts_again_only_under_a_newer_token() -> None:
-    """A grant under a token that was taken away before is a word of the past: the store lost what came after it."""
+    """An older token is a word of the past: the store lost what came after it."""
     worker = running({"0_1": 4})
     assert worker.beat(2, assignment()) == [StopActive("0_1", commit=True)]
     worker.do("task_stopped", "0_1", final_position=905)

@@ -16,7 +16,7 @@ POLL = RequestKind.POLL
 
 
 def test_an_answer_of_a_lower_epoch_changes_nothing_held() -> None:
-    """An assignment that is older than what came on the other channel is dropped, though it renews the lease."""
+    """The other channel was faster; the lease is renewed all the same."""
     worker = joined(1, assignment())
     worker.later(3_000)
     poll = worker.last(POLL)
@@ -32,7 +32,6 @@ def test_an_answer_of_a_lower_epoch_changes_nothing_held() -> None:
 
 
 def test_a_heartbeat_echoes_the_highest_epoch_of_any_channel() -> None:
-    """Whatever the poll brought stands in the next heartbeat, which need not wait."""
     worker = joined(1, assignment())
     before = worker.count()
     worker.do("on_answer", worker.last(POLL), 200, answer("run-1", 2, assignment(standby=["0_1"])))
@@ -61,7 +60,7 @@ def test_doubled_and_reordered_answers_start_and_stop_nothing_twice() -> None:
 
 
 def test_an_epoch_without_its_assignment_is_not_echoed() -> None:
-    """An answer that names a later epoch and shows nothing is not believed, so that nothing unseen is confirmed."""
+    """So that nothing unseen is confirmed."""
     worker = joined(1, assignment({"0_1": 5}))
     worker.beat(4, None)
     assert worker.machine.member_epoch == 1
@@ -71,7 +70,6 @@ def test_an_epoch_without_its_assignment_is_not_echoed() -> None:
 
 
 def test_a_stale_epoch_is_answered_with_the_assignment_to_take() -> None:
-    """It is taken, what it drops stops, and it is echoed under a new seq as soon as that is done."""
     worker = joined(1, assignment({"0_1": 5}))
     worker.later(3_000)
     refused = worker.last()
@@ -87,7 +85,6 @@ def test_a_stale_epoch_is_answered_with_the_assignment_to_take() -> None:
 
 
 def test_a_late_stale_epoch_disturbs_no_other_request() -> None:
-    """One that answers a heartbeat of the past is read for its assignment, and that is all."""
     worker = joined(1, assignment({"0_1": 5}))
     worker.later(3_000)
     old = worker.last()
@@ -111,7 +108,6 @@ def test_a_stale_epoch_that_brings_nothing_new_waits() -> None:
 
 
 def test_a_stale_epoch_without_an_assignment_counts_as_unanswered() -> None:
-    """It is shown, and the heartbeat is tried again."""
     worker = joined(1, assignment({"0_1": 5}))
     worker.later(3_000)
     [seen] = worker.refuse("stale-member-epoch", 409)
@@ -140,7 +136,6 @@ def test_seq_grows_with_every_new_heartbeat_and_stays_with_a_retry() -> None:
 
 
 def test_a_retry_gives_way_to_what_is_true_by_now() -> None:
-    """Progress that came in meanwhile makes it another heartbeat, if not an urgent one."""
     worker = joined(1, assignment(standby=["0_1"]))
     worker.later(3_000)
     first = worker.last()
@@ -163,7 +158,6 @@ def test_a_heartbeat_older_than_the_interval_is_not_repeated() -> None:
 
 
 def test_a_silence_is_noticed_once() -> None:
-    """Being told of a silence that was noticed before changes nothing."""
     worker = joined(1, assignment({"0_1": 5}))
     worker.later(3_000)
     first = worker.last()
@@ -189,7 +183,7 @@ def test_an_answer_below_what_the_poll_asked_for_brings_a_heartbeat() -> None:
 
 
 def test_late_polls_are_read_and_disturb_nothing() -> None:
-    """A poll that was given up may still bring an assignment; the one under way stays under way."""
+    """A poll that was given up may still bring an assignment."""
     worker = joined(1, assignment(standby=["0_1"]))
     old = worker.last(POLL)
     worker.do("on_no_answer", old)

@@ -24,7 +24,6 @@ def lists_tasks(worker: Scripted) -> bool:
 
 
 def test_heartbeats_follow_the_interval_from_sending_to_sending() -> None:
-    """However long an answer takes, the next heartbeat is an interval after the last one was sent."""
     worker = joined(1, assignment())
     worker.beat(1)
     sent_ms = worker.now_ms
@@ -37,7 +36,6 @@ def test_heartbeats_follow_the_interval_from_sending_to_sending() -> None:
 
 
 def test_tasks_are_left_out_while_nothing_changes() -> None:
-    """Unchanged since a report that was heard: left out. Changed: listed."""
     worker = joined(1, assignment(standby=["0_1"]))
     worker.beat(1)
     assert not lists_tasks(worker)
@@ -50,7 +48,6 @@ def test_tasks_are_left_out_while_nothing_changes() -> None:
 
 
 def test_tasks_are_listed_until_the_report_was_heard() -> None:
-    """What the last report said does not count as known before that very report was answered 200."""
     worker = joined(1, assignment(standby=["0_1"]))
     worker.do("copy_progress", "0_1", Progress(lag=5))
     worker.later(3_000)
@@ -92,7 +89,6 @@ def test_tasks_are_listed_with_each_new_epoch() -> None:
 
 
 def test_a_full_report_is_given_when_it_is_asked_for() -> None:
-    """The next heartbeat lists everything, and so does each one until a later one was heard."""
     worker = joined(1, assignment(standby=["0_1"]))
     worker.beat(1)
     worker.beat(1, report="full")
@@ -107,7 +103,6 @@ def test_a_full_report_is_given_when_it_is_asked_for() -> None:
 
 
 def test_a_poll_may_ask_for_a_full_report() -> None:
-    """Any channel may ask."""
     worker = joined(1, assignment(standby=["0_1"]))
     worker.beat(1)
     worker.do("on_answer", worker.last(POLL), 200, answer("run-1", 1, None, report="full"))
@@ -116,7 +111,6 @@ def test_a_poll_may_ask_for_a_full_report() -> None:
 
 
 def test_a_heartbeat_under_way_does_not_count_as_the_full_report_asked_for() -> None:
-    """Only one that was composed after the question answers it; nor is the old one repeated."""
     worker = joined(1, assignment(standby=["0_1"]))
     worker.beat(1)
     worker.later(3_000)
@@ -129,7 +123,6 @@ def test_a_heartbeat_under_way_does_not_count_as_the_full_report_asked_for() -> 
 
 
 def test_a_warmup_that_comes_within_the_acceptable_lag_is_reported_at_once() -> None:
-    """Once, and again only after a report that said otherwise."""
     worker = joined(1, assignment(warmup=["0_1"]))
     before = worker.count()
     worker.do("copy_progress", "0_1", Progress(position=1, end_offset=1002))
@@ -150,7 +143,6 @@ def test_a_warmup_that_comes_within_the_acceptable_lag_is_reported_at_once() -> 
 
 
 def test_a_warmup_is_ready_by_its_time_to_catch_up_where_the_group_says_so() -> None:
-    """A known rate counts only where `acceptable_catchup_ms` is set."""
     worker = joined(1, assignment(warmup=["0_1"]), acceptable_catchup_ms=500)
     before = worker.count()
     worker.do("copy_progress", "0_1", Progress(lag=9_000, catchup_ms=501))
@@ -180,7 +172,7 @@ def test_a_standby_within_the_acceptable_lag_waits_for_the_interval() -> None:
 
 
 def test_urgent_heartbeats_stay_below_twenty_a_second() -> None:
-    """However much happens, the gap between two heartbeats keeps them exempt from the rate limit."""
+    """Below it they are exempt from the rate limit."""
     worker = joined(1, assignment({f"0_{each}": each for each in range(50)}))
     before = worker.count()
     started_ms = worker.now_ms
@@ -193,7 +185,6 @@ def test_urgent_heartbeats_stay_below_twenty_a_second() -> None:
 
 
 def test_news_while_a_heartbeat_is_under_way_goes_out_as_soon_as_it_is_answered() -> None:
-    """One heartbeat at a time; what happened meanwhile follows at once."""
     worker = joined(1, assignment({"0_1": 1}))
     worker.later(3_000)
     first = worker.last()
@@ -206,7 +197,6 @@ def test_news_while_a_heartbeat_is_under_way_goes_out_as_soon_as_it_is_answered(
 
 
 def test_the_statuses_are_shown_when_they_change() -> None:
-    """Draining, drained and the rest reach the worker once each time that they differ."""
     worker = joined(1, assignment())
     drained = [{"code": "drained", "detail": "nothing left"}]
     assert worker.beat(1, status=drained) == [StatusChanged((Status("drained", "nothing left"),))]
@@ -216,7 +206,6 @@ def test_the_statuses_are_shown_when_they_change() -> None:
 
 
 def test_a_poll_is_open_at_all_times() -> None:
-    """Answered, it is opened again at once; ended without news, at once unless it ended at once."""
     worker = joined(1, assignment())
     first = worker.last(POLL)
     assert first.query == {"after": 1, "wait_ms": 30_000}
@@ -236,7 +225,6 @@ def test_a_poll_is_open_at_all_times() -> None:
 
 
 def test_a_poll_that_is_answered_without_news_is_not_repeated_at_once() -> None:
-    """A coordinator that answers at once what is known already is not asked many times a second."""
     worker = joined(1, assignment())
     for _ in range(3):
         poll = worker.last(POLL)
@@ -248,7 +236,7 @@ def test_a_poll_that_is_answered_without_news_is_not_repeated_at_once() -> None:
 
 
 def test_a_broken_poll_is_opened_again_before_the_member_is_suspected() -> None:
-    """The first time at once, then with a backoff that stays below any sensible suspect timeout."""
+    """At once the first time, then with a backoff below any sensible suspect timeout."""
     worker = joined(1, assignment())
     for failure in range(12):
         poll = worker.last(POLL)
@@ -258,7 +246,6 @@ def test_a_broken_poll_is_opened_again_before_the_member_is_suspected() -> None:
 
 
 def test_a_refused_poll_waits_and_is_shown() -> None:
-    """A 503 on the long-poll is no reason to stop anything."""
     worker = joined(1, assignment({"0_1": 1}))
     poll = worker.last(POLL)
     [seen] = worker.refuse("coordinator-loading", 503, to=poll, retry_after_ms=700)
@@ -278,7 +265,7 @@ def test_a_heartbeat_waits_for_its_answer_no_longer_than_makes_sense() -> None:
 
 @pytest.mark.parametrize("failures", [1, 2, 3, 8, 50])
 def test_waits_double_and_are_spread_by_seed(failures: int) -> None:
-    """Between half and all of a doubling ceiling, the same for the same seed, different for most seeds."""
+    """Between half and all of a doubling ceiling, the same for the same seed."""
     ceiling = min(5_000, 200 * 2 ** (failures - 1))
     waits = [backoff_ms(failures, 5_000, seed) for seed in range(100)]
     assert all(ceiling // 2 <= wait <= ceiling for wait in waits)
@@ -301,7 +288,7 @@ def test_the_seed_decides_when_retries_go_out() -> None:
 
 
 def test_a_revocation_is_confirmed_at_once_when_the_task_has_stopped() -> None:
-    """No heartbeat goes out between the news and the confirmation, which would have to keep its distance from it."""
+    """A heartbeat in between would have to keep its distance from the confirmation, and delay it."""
     worker = joined(1, assignment({"0_1": 5, "0_2": 6}))
     worker.later(1_000)
     before = worker.count()
@@ -315,7 +302,6 @@ def test_a_revocation_is_confirmed_at_once_when_the_task_has_stopped() -> None:
 
 
 def test_a_task_that_takes_its_time_to_stop_is_reported_at_the_interval() -> None:
-    """Until it has stopped, heartbeats go on as ever, echo the new epoch, and call it active."""
     worker = joined(1, assignment({"0_1": 5}))
     before = worker.count()
     worker.reply(2, assignment(), to=worker.last(RequestKind.POLL))

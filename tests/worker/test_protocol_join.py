@@ -21,7 +21,6 @@ JOIN = RequestKind.JOIN
 
 
 def test_a_join_says_what_the_worker_is_and_has() -> None:
-    """Everything that a worker declares stands in its join, its state on disk with role none."""
     settings = MemberSettings(
         instance_id="orders-0",
         takeover=True,
@@ -49,14 +48,12 @@ def test_a_join_says_what_the_worker_is_and_has() -> None:
 
 
 def test_a_join_leaves_out_what_is_not_set() -> None:
-    """A field that says nothing is not sent."""
     worker = Scripted()
     worker.start()
     assert worker.last(JOIN).body == {"capacity": 1, "on_lease_lost": "stop"}
 
 
 def test_only_the_first_start_joins() -> None:
-    """Starting twice is one join."""
     worker = Scripted()
     worker.start()
     worker.start()
@@ -66,7 +63,6 @@ def test_only_the_first_start_joins() -> None:
 
 
 def test_the_answer_to_a_join_starts_what_it_grants() -> None:
-    """Whatever the first assignment holds starts at once, in the order of the tasks, and a heartbeat says so."""
     worker = Scripted()
     worker.start()
     assigned = assignment({"0_10": 7, "0_9": 8}, standby=["1_0"], warmup=["0_3"])
@@ -92,7 +88,6 @@ def test_the_answer_to_a_join_starts_what_it_grants() -> None:
 
 
 def test_a_join_that_gets_no_answer_is_repeated_with_its_id() -> None:
-    """A lost reply costs one more PUT of the same id and body, and the lease still counts from the first."""
     worker = Scripted()
     worker.start()
     first = worker.last(JOIN)
@@ -114,7 +109,6 @@ def test_a_grant_in_an_answer_that_came_after_the_lease_starts_nothing() -> None
 
 
 def test_the_late_answer_to_the_first_attempt_joins() -> None:
-    """Which attempt is answered does not matter."""
     worker = Scripted()
     worker.start()
     first = worker.last(JOIN)
@@ -125,7 +119,6 @@ def test_the_late_answer_to_the_first_attempt_joins() -> None:
 
 
 def test_an_instance_id_in_use_is_asked_for_again_when_the_coordinator_says() -> None:
-    """While the holder of an instance id is alive, the join waits for the rest of its lease, under the same id."""
     worker = Scripted(MemberSettings(instance_id="orders-0"))
     worker.start()
     [seen] = worker.refuse("instance-id-in-use", 409, to=worker.last(JOIN), retry_after_ms=30_000)
@@ -140,7 +133,6 @@ def test_an_instance_id_in_use_is_asked_for_again_when_the_coordinator_says() ->
 
 
 def test_a_problem_is_shown_once() -> None:
-    """The same refusal over and over is one piece of news, and news again once a request of the kind succeeded."""
     worker = Scripted()
     worker.start()
     assert len(worker.refuse("unknown-group", 404, to=worker.last(JOIN))) == 1
@@ -152,8 +144,7 @@ def test_a_problem_is_shown_once() -> None:
     assert len(worker.refuse("unauthenticated", 401, to=worker.last(JOIN))) == 1
 
 
-def test_a_used_id_is_refused_and_the_next_one_replaces_it() -> None:
-    """`gone` on a join means a new id, which replaces the refused one."""
+def test_a_join_that_is_refused_as_gone_takes_a_new_id_that_replaces_the_refused_one() -> None:
     worker = Scripted(MemberSettings(takeover=True, instance_id="orders-0"))
     worker.start()
     worker.refuse("gone", 409, to=worker.last(JOIN))
@@ -166,7 +157,6 @@ def test_a_used_id_is_refused_and_the_next_one_replaces_it() -> None:
 
 
 def test_a_join_whose_answer_holds_no_assignment_counts_as_unanswered() -> None:
-    """An answer that a join cannot have is no answer, and is shown."""
     worker = Scripted()
     worker.start()
     [seen] = worker.reply(1, None, to=worker.last(JOIN))
@@ -178,7 +168,6 @@ def test_a_join_whose_answer_holds_no_assignment_counts_as_unanswered() -> None:
 
 
 def test_a_doubled_join_answer_changes_nothing() -> None:
-    """The second answer to a join starts nothing twice and ends nothing."""
     worker = joined(1, assignment({"0_1": 4}))
     before = worker.machine.lease_end_ms
     assert worker.reply(1, assignment({"0_1": 4}), to=worker.last(JOIN)) == []
@@ -189,7 +178,6 @@ def test_a_doubled_join_answer_changes_nothing() -> None:
 
 
 def test_an_answer_for_another_member_is_no_answer() -> None:
-    """A body that names another member is not taken, whatever request it answers."""
     worker = joined(1, assignment({"0_1": 4}))
     worker.later(3_000)
     worker.do("on_answer", worker.last(), 200, answer("somebody", 9, assignment()))
@@ -198,7 +186,7 @@ def test_an_answer_for_another_member_is_no_answer() -> None:
 
 
 def test_a_worker_that_leaves_while_it_joins_says_so() -> None:
-    """A join whose reply is still out may have been heard, so the goodbye is sent all the same."""
+    """A join whose reply is still out may have been heard."""
     worker = Scripted()
     worker.start()
     assert worker.do("leave") == []
@@ -209,7 +197,6 @@ def test_a_worker_that_leaves_while_it_joins_says_so() -> None:
 
 
 def test_a_worker_that_never_joined_just_ends() -> None:
-    """There is nobody to tell."""
     worker = Scripted(MemberSettings(instance_id="orders-0"))
     assert worker.do("leave", mode=LeaveMode.RESTART) == [StopForGood("left")]
     assert worker.start() == []
@@ -217,7 +204,6 @@ def test_a_worker_that_never_joined_just_ends() -> None:
 
 
 def test_state_on_disk_stands_in_every_full_report_until_it_is_used_or_gone() -> None:
-    """What lies on disk is reported with role none, becomes a copy's progress, or is dropped when it is lost."""
     disk = {"0_3": Progress(position=812, end_offset=900), "0_4": Progress(position=5), "0_5": Progress(position=6)}
     worker = Scripted(on_disk=disk)
     worker.start()

@@ -36,7 +36,6 @@ def silent(settings: MemberSettings | None = None, assigned: dict[str, object] |
 
 
 def test_the_lease_runs_from_the_first_sending_of_the_answered_heartbeat() -> None:
-    """However late the answer comes, and whichever attempt it answers, the first sending counts."""
     worker = joined(1, assignment({"0_1": 1}))
     worker.beat(1)
     worker.later(3_000)
@@ -53,7 +52,6 @@ def test_the_lease_runs_from_the_first_sending_of_the_answered_heartbeat() -> No
 
 
 def test_the_highest_answered_seq_counts_and_no_lower_one() -> None:
-    """An answer to an older heartbeat neither lengthens nor shortens the lease."""
     worker = joined(1, assignment({"0_1": 1}))
     worker.later(3_000)
     old = worker.last()
@@ -71,7 +69,6 @@ def test_the_highest_answered_seq_counts_and_no_lower_one() -> None:
     [("store-unavailable", 503), ("coordinator-loading", 503), ("limit-exceeded", 429), ("stale-member-epoch", 409)],
 )
 def test_a_refusal_renews_nothing(kind: str, status: int) -> None:
-    """Only an answer of 200 renews the lease; within it the work goes on."""
     worker = silent()
     worker.later(3_000)
     end_ms = worker.machine.lease_end_ms
@@ -81,7 +78,6 @@ def test_a_refusal_renews_nothing(kind: str, status: int) -> None:
 
 
 def test_a_poll_renews_nothing() -> None:
-    """A long-poll is not a heartbeat."""
     worker = silent()
     end_ms = worker.machine.lease_end_ms
     worker.later(1_000)
@@ -92,7 +88,6 @@ def test_a_poll_renews_nothing() -> None:
 
 
 def test_at_the_end_of_the_lease_every_active_stops_without_a_commit() -> None:
-    """Not a moment later than the end, and not a moment sooner; copies go on."""
     assigned = assignment({"0_1": 1, "0_2": 2}, standby=["0_3"], warmup=["0_4"])
     worker = silent(assigned=assigned)
     end_ms = worker.machine.lease_end_ms
@@ -107,7 +102,6 @@ def test_at_the_end_of_the_lease_every_active_stops_without_a_commit() -> None:
 
 
 def test_stopping_early_leaves_the_worker_time() -> None:
-    """A worker that needs a moment to stop is told that much before the end."""
     worker = silent(MemberSettings(stop_early_ms=700))
     beat = worker.last()
     end_ms = beat.first_sent_ms + 45_000 - 700
@@ -124,7 +118,7 @@ def silent_at(settings: MemberSettings, assignment: dict[str, object]) -> Script
 
 
 def test_what_was_stopping_with_a_commit_stops_without_one() -> None:
-    """A commit that is under way at the end of the lease is given up; so is a demotion."""
+    """A demotion under way is given up as well."""
     worker = silent(assigned=assignment({"0_1": 1, "0_2": 2}))
     assert len(worker.beat(2, assignment(standby=["0_2"]))) == 2
     end_ms = worker.machine.lease_end_ms
@@ -137,7 +131,6 @@ def test_what_was_stopping_with_a_commit_stops_without_one() -> None:
 
 
 def test_a_suspended_machine_stops_as_soon_as_it_wakes() -> None:
-    """Time that passed in suspension counts, whichever input comes first."""
     worker = silent()
     beat = worker.last()
     worker.now_ms += 200_000
@@ -146,7 +139,7 @@ def test_a_suspended_machine_stops_as_soon_as_it_wakes() -> None:
 
 
 def test_an_answer_that_arrives_after_the_end_stops_first_and_starts_nothing() -> None:
-    """An answer to a heartbeat sent before the end renews the lease, but what stopped stays stopped."""
+    """It renews the lease, for its heartbeat was sent before the end."""
     worker = silent()
     worker.later(44_000)
     beat = worker.last()
@@ -159,7 +152,7 @@ def test_an_answer_that_arrives_after_the_end_stops_first_and_starts_nothing() -
 
 
 def test_what_stopped_starts_again_after_a_heartbeat_sent_since() -> None:
-    """Under the same token, as restoring, if the answer still has it; the stop gave nothing up."""
+    """Under the same token: the stop gave nothing up."""
     worker = silent_at(MemberSettings(), assignment({"0_1": 1}))
     worker.do("task_stopped", "0_1", final_position=7)
     worker.later(10_000)
@@ -184,7 +177,6 @@ def test_a_machine_that_wakes_after_its_lease_sends_a_new_heartbeat_at_once() ->
 
 
 def test_what_still_stops_when_the_lease_is_back_starts_after_it_has_stopped() -> None:
-    """The lease may return before the worker has stopped; the stop is still awaited."""
     worker = silent_at(MemberSettings(), assignment({"0_1": 1}))
     worker.later(10_000)
     assert worker.reply(1) == []
@@ -192,7 +184,6 @@ def test_what_still_stops_when_the_lease_is_back_starts_after_it_has_stopped() -
 
 
 def test_what_is_no_longer_in_the_assignment_does_not_start_again() -> None:
-    """The answer that renews the lease may say that the task is somebody else's."""
     worker = silent_at(MemberSettings(), assignment({"0_1": 1}))
     worker.do("task_stopped", "0_1")
     worker.later(10_000)
@@ -201,7 +192,6 @@ def test_what_is_no_longer_in_the_assignment_does_not_start_again() -> None:
 
 @pytest.mark.parametrize("settings", [MemberSettings(), CONTINUE])
 def test_a_poll_starts_nothing_while_the_lease_is_over(settings: MemberSettings) -> None:
-    """Its assignment is taken, what it drops stops, what it grants waits for a heartbeat, in either mode."""
     worker = silent_at(settings, assignment({"0_1": 1}, standby=["0_3"]))
     poll = worker.last(RequestKind.POLL)
     assigned = assignment({"0_2": 2}, standby=["0_1", "0_4"])
@@ -213,7 +203,7 @@ def test_a_poll_starts_nothing_while_the_lease_is_over(settings: MemberSettings)
 
 
 def test_a_member_that_continues_goes_on_at_the_end_of_the_lease() -> None:
-    """With every output fenced nothing stops until told otherwise or fenced."""
+    """All its outputs are fenced."""
     worker = silent(CONTINUE)
     assert stops(worker.later(500_000)) == []
     assert worker.machine.may_process("0_1", worker.now_ms)
@@ -222,7 +212,6 @@ def test_a_member_that_continues_goes_on_at_the_end_of_the_lease() -> None:
 
 
 def test_only_an_active_may_process() -> None:
-    """A copy never may, nor what is not here."""
     worker = silent(assigned=assignment({"0_1": 1}, standby=["0_3"]))
     assert worker.machine.may_process("0_1", worker.now_ms)
     assert not worker.machine.may_process("0_3", worker.now_ms)
@@ -230,7 +219,6 @@ def test_only_an_active_may_process() -> None:
 
 
 def test_a_lower_session_timeout_shortens_the_lease_from_the_seq_answered_with_it() -> None:
-    """And a higher one lengthens it from there."""
     worker = silent()
     worker.beat(1, session_timeout_ms=10_000)
     assert worker.machine.lease_end_ms == worker.last().first_sent_ms + 10_000
@@ -239,7 +227,7 @@ def test_a_lower_session_timeout_shortens_the_lease_from_the_seq_answered_with_i
 
 
 def test_a_lower_session_timeout_may_end_the_lease_with_the_answer_that_brings_it() -> None:
-    """An answer so late that the lower timeout has passed since the sending stops everything there and then."""
+    """So late that the lower timeout has passed since the heartbeat was sent."""
     worker = silent()
     worker.later(3_000)
     beat = worker.last()
@@ -264,7 +252,7 @@ def test_what_has_stopped_is_not_told_to_stop_by_the_end_of_the_lease() -> None:
 
 
 def test_a_lower_session_timeout_known_from_a_poll_counts_from_the_heartbeat_that_echoes_its_epoch() -> None:
-    """The news alone shortens nothing; from that heartbeat on the coordinator may count the lower timeout."""
+    """From that heartbeat on the coordinator may count the lower timeout."""
     worker = silent()
     worker.later(3_000)
     waiting = worker.last()
@@ -283,7 +271,6 @@ def test_a_lower_session_timeout_known_from_a_poll_counts_from_the_heartbeat_tha
 
 
 def test_a_stale_answer_cannot_bring_back_a_longer_session_timeout() -> None:
-    """An answer that was on its way while the timeout was lowered counts with the lower one."""
     worker = silent()
     worker.later(3_000)
     beat = worker.last()
@@ -294,7 +281,6 @@ def test_a_stale_answer_cannot_bring_back_a_longer_session_timeout() -> None:
 
 
 def test_a_lease_that_ends_again_stops_again() -> None:
-    """Every end is an end."""
     worker = silent_at(MemberSettings(), assignment({"0_1": 1}))
     worker.do("task_stopped", "0_1")
     worker.later(10_000)
@@ -308,7 +294,6 @@ def test_a_lease_that_ends_again_stops_again() -> None:
 
 
 def test_a_member_that_leaves_stops_without_a_commit_when_its_lease_ends_meanwhile() -> None:
-    """Leaving does not lengthen the lease."""
     worker = silent()
     assert worker.do("leave") == [StopActive("0_1", commit=True)]
     end_ms = worker.machine.lease_end_ms
@@ -318,7 +303,6 @@ def test_a_member_that_leaves_stops_without_a_commit_when_its_lease_ends_meanwhi
 
 
 def test_time_that_goes_back_is_not_believed() -> None:
-    """A clock that jumps back does not bring a lease back."""
     worker = silent_at(MemberSettings(), assignment({"0_1": 1}))
     assert worker.machine.lease_is_over(0)
     worker.now_ms = 0

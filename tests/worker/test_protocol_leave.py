@@ -31,7 +31,6 @@ def leaving() -> Scripted:
 
 
 def test_the_goodbye_waits_for_the_actives() -> None:
-    """Heartbeats go on until the last active has stopped, then the goodbye is all that is sent."""
     worker = leaving()
     worker.do("task_stopped", "0_2")
     worker.beat(1)
@@ -47,7 +46,6 @@ def test_the_goodbye_waits_for_the_actives() -> None:
 
 
 def test_nothing_starts_while_leaving() -> None:
-    """An assignment that grants more is read for its epoch and that is all."""
     worker = leaving()
     assert worker.beat(2, assignment({"0_1": 1, "0_5": 7}, standby=["0_2", "0_3"])) == []
     assert worker.do("task_stopped", "0_2") == []
@@ -58,7 +56,6 @@ def test_nothing_starts_while_leaving() -> None:
 
 
 def test_a_restart_says_so_and_needs_an_instance_id() -> None:
-    """What comes back comes back under its instance id."""
     with pytest.raises(ValueError, match="instance id"):
         joined(1, assignment()).do("leave", mode=LeaveMode.RESTART)
     worker = joined(1, assignment(), INSTANCE)
@@ -99,7 +96,6 @@ def test_a_refused_goodbye_is_shown_and_repeated() -> None:
 
 
 def test_a_member_fenced_while_it_leaves_does_not_come_back() -> None:
-    """The actives stop without a commit, and that is the end."""
     worker = leaving()
     assert worker.refuse("fenced", 409) == [StopActive("0_1", commit=False)]
     assert worker.do("task_stopped", "0_1") == [StopForGood("left")]
@@ -107,7 +103,6 @@ def test_a_member_fenced_while_it_leaves_does_not_come_back() -> None:
 
 
 def test_a_fenced_member_that_is_told_to_leave_does_not_come_back() -> None:
-    """It stops what it has, and has nobody to tell."""
     worker = joined(1, assignment({"0_1": 1}, standby=["0_2"]))
     worker.later(3_000)
     worker.refuse("fenced", 409)
@@ -116,7 +111,6 @@ def test_a_fenced_member_that_is_told_to_leave_does_not_come_back() -> None:
 
 
 def test_a_late_answer_after_the_goodbye_is_nothing() -> None:
-    """Neither an answer to a heartbeat nor a refusal of one brings the member back."""
     worker = leaving()
     worker.later(3_000)
     beat = worker.last()
@@ -130,7 +124,6 @@ def test_a_late_answer_after_the_goodbye_is_nothing() -> None:
 
 
 def test_a_drain_is_asked_for_until_it_is_heard() -> None:
-    """With what is left of the deadline; the work goes on, and the statuses say how far it is."""
     worker = joined(1, assignment({"0_1": 1}))
     asked_ms = worker.now_ms
     assert worker.do("drain", deadline_ms=30_000) == []
@@ -148,7 +141,6 @@ def test_a_drain_is_asked_for_until_it_is_heard() -> None:
 
 
 def test_a_drain_without_a_deadline_names_none_and_may_be_called_off() -> None:
-    """It is reversible."""
     worker = joined(1, assignment())
     worker.do("drain")
     assert worker.last(DRAIN).query == {}
@@ -179,7 +171,7 @@ def test_a_drain_wanted_before_the_join_or_lost_with_a_run_is_asked_for_once_joi
 
 
 def test_a_drain_that_is_not_allowed_is_shown_and_not_repeated() -> None:
-    """What was judged will be judged alike again; what may pass is tried again."""
+    """What was judged will be judged alike again."""
     worker = joined(1, assignment())
     worker.do("drain")
     [seen] = worker.refuse("forbidden", 403, to=worker.last(DRAIN))
@@ -193,7 +185,6 @@ def test_a_drain_that_is_not_allowed_is_shown_and_not_repeated() -> None:
 
 
 def test_a_poll_answered_while_leaving_starts_nothing() -> None:
-    """The long-poll that was still open may bring anything."""
     worker = leaving()
     poll = worker.last(RequestKind.POLL)
     assert worker.do("on_answer", poll, 200, answer("run-1", 9, assignment({"0_7": 3}))) == []

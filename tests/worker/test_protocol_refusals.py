@@ -39,7 +39,7 @@ def busy(settings: MemberSettings | None = None) -> Scripted:
 def test_a_member_that_is_none_stops_without_a_commit_and_then_joins_anew(
     kind: str, status: int, channel: RequestKind
 ) -> None:
-    """Nothing is sent before every active has stopped, for the join vouches for that; copies go on."""
+    """The join vouches for it that every active has stopped; copies go on."""
     worker = busy()
     done = worker.refuse(kind, status, to=worker.last(channel))
     assert done[0] == StopActive("0_1", commit=False)
@@ -74,7 +74,7 @@ def test_a_member_without_actives_joins_anew_at_once() -> None:
 
 
 def test_what_was_stopping_with_a_commit_stops_without_one_when_fenced() -> None:
-    """The task may be somebody else's already."""
+    """The task may be another member's already."""
     worker = busy()
     assert worker.reply(2, assignment()) == [StopActive("0_1", commit=True), StopCopy("0_2")]
     done = worker.refuse("fenced", 409, to=worker.last(POLL))
@@ -82,7 +82,7 @@ def test_what_was_stopping_with_a_commit_stops_without_one_when_fenced() -> None
 
 
 def test_each_run_replaces_the_one_before() -> None:
-    """Also when a run was refused before it was heard once; then the next one takes its time."""
+    """A run that was refused before it was heard once makes the next one take its time."""
     worker = busy()
     worker.refuse("fenced", 409)
     worker.do("task_stopped", "0_1")
@@ -99,7 +99,7 @@ def test_each_run_replaces_the_one_before() -> None:
 
 
 def test_a_takeover_is_claimed_by_the_first_run_alone() -> None:
-    """Who was fenced cannot know who has the instance id by now."""
+    """A fenced member cannot know which process has the instance id by now."""
     worker = Scripted(MemberSettings(instance_id="orders-0", takeover=True))
     worker.start()
     first = worker.last(JOIN)
@@ -115,7 +115,6 @@ def test_a_takeover_is_claimed_by_the_first_run_alone() -> None:
 
 @pytest.mark.parametrize("channel", [RequestKind.HEARTBEAT, POLL])
 def test_a_newer_run_of_the_same_instance_ends_this_one_for_good(channel: RequestKind) -> None:
-    """Everything stops, actives without a commit, and nothing is sent any more."""
     worker = busy()
     assert worker.refuse("fenced-instance-id", 409, to=worker.last(channel)) == [
         StopActive("0_1", commit=False),
@@ -145,7 +144,6 @@ def test_a_newer_run_of_the_same_instance_ends_this_one_for_good(channel: Reques
     ],
 )
 def test_what_somebody_may_have_to_mend_is_shown_and_tried_again(kind: str, status: int) -> None:
-    """The work goes on within the lease; the refusal is shown once."""
     worker = busy()
     beat = worker.last()
     errors = [{"path": "tasks.0_1", "reason": "no"}]
@@ -185,7 +183,7 @@ def test_a_limit_is_waited_out_in_full_and_an_outage_is_not() -> None:
 
 
 def test_no_limit_is_waited_out_beyond_the_lease() -> None:
-    """Who names the time may be a proxy that knows no leases: there are more tries before the end of this one."""
+    """A proxy that knows no leases may have named the time."""
     worker = busy()
     lease_end_ms = worker.machine.lease_end_ms
     assert lease_end_ms is not None
@@ -223,7 +221,7 @@ def test_a_type_that_is_not_known_yet_goes_by_its_action(action: str, expected: 
 
 @pytest.mark.parametrize("body", [None, {}, {"type": 3, "errors": "no", "retry_after_ms": "soon", "answer": 1}])
 def test_a_refusal_of_any_shape_is_survived(body: dict[str, object] | None) -> None:
-    """A proxy may answer with anything; the member goes on and tries again."""
+    """A proxy may answer with anything."""
     worker = busy()
     beat = worker.last()
     done = worker.do("on_answer", beat, 502, body)
@@ -255,7 +253,6 @@ def test_a_refusal_of_any_shape_is_survived(body: dict[str, object] | None) -> N
     ],
 )
 def test_a_malformed_answer_is_no_answer(body: dict[str, object] | None) -> None:
-    """Half an assignment is not acted on: nothing stops or starts, no lease is renewed, the heartbeat is retried."""
     worker = busy()
     end_ms = worker.machine.lease_end_ms
     beat = worker.last()

@@ -11,7 +11,8 @@ import time
 
 import httpx
 import pytest
-from tests.worker.recording import Scene, on_virtual_time, until
+from tests.waiting import until
+from tests.worker.recording import Scene, on_virtual_time
 
 from batonpass.core.errors import ProtocolError
 from batonpass.worker import Callbacks, Member, Task
@@ -20,8 +21,6 @@ from batonpass.worker.testing.http import Reply
 
 
 def test_hours_pass_at_once_and_timers_keep_their_order() -> None:
-    """Sleeps, timeouts and periodic work see hours go by, in no time."""
-
     async def scenario() -> list[tuple[str, float]]:
         loop, seen = asyncio.get_running_loop(), list[tuple[str, float]]()
 
@@ -41,8 +40,6 @@ def test_hours_pass_at_once_and_timers_keep_their_order() -> None:
 
 
 def test_no_time_passes_while_a_thread_works() -> None:
-    """A timer does not overtake what is computed beside the loop."""
-
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         timer = asyncio.ensure_future(asyncio.sleep(60))
@@ -57,7 +54,6 @@ def test_no_time_passes_while_a_thread_works() -> None:
 
 @on_virtual_time
 async def test_a_clock_can_be_suspended_by_itself() -> None:
-    """Each machine has its own; what one slept through did not pass for another."""
     one, other = VirtualClock(), VirtualClock()
     await asyncio.sleep(1)
     one.suspend(60_000)
@@ -74,7 +70,6 @@ class Minimal(Callbacks):
 
 @on_virtual_time
 async def test_a_test_of_a_worker_takes_a_dozen_lines() -> None:
-    """Declare, join, wait for rest, look; with the coordinator's own defaults for everything else."""
     async with LocalCoordinator() as coordinator:
         await coordinator.declare("orders", partitions=3)
         async with Member(coordinator.url, "orders", Minimal(), transport=coordinator.transport()) as member:
@@ -86,7 +81,6 @@ async def test_a_test_of_a_worker_takes_a_dozen_lines() -> None:
 
 @on_virtual_time
 async def test_what_an_operator_does_can_be_done_to_a_group() -> None:
-    """A member is evicted, a group looked at; what is refused is raised."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare()
@@ -102,14 +96,12 @@ async def test_what_an_operator_does_can_be_done_to_a_group() -> None:
 
 
 async def test_a_coordinator_serves_outside_of_its_block_nothing() -> None:
-    """Used before it is started, it says so."""
     with pytest.raises(RuntimeError, match="async with"):
         await LocalCoordinator().declare("orders")
 
 
 @on_virtual_time
-async def test_a_line_does_what_it_is_told() -> None:
-    """Cut, it breaks what is under way; it can lose answers, refuse and be slow, and it remembers every call."""
+async def test_a_line_can_be_cut_lose_answers_refuse_and_be_slow() -> None:
     async with LocalCoordinator() as coordinator:
         await coordinator.declare("orders")
         line = Line()
@@ -142,7 +134,6 @@ async def test_a_line_does_what_it_is_told() -> None:
 
 
 async def test_the_small_server_speaks_http() -> None:
-    """Bodies, kept connections, empty answers, refusals, and an answer that breaks off."""
     seen: list[tuple[str, str, bytes]] = []
 
     async def answer(method: str, target: str, body: bytes) -> Reply | None:
@@ -169,7 +160,7 @@ async def test_the_small_server_speaks_http() -> None:
 
 
 async def test_the_small_server_notices_that_a_caller_went_away() -> None:
-    """The answer that nobody waits for any more is cancelled, which is how a coordinator sees a broken long-poll."""
+    """It cancels the answer, which is how a coordinator sees a broken long-poll."""
     cancelled = asyncio.Event()
 
     async def answer(_method: str, _target: str, _body: bytes) -> Reply | None:
@@ -187,7 +178,6 @@ async def test_the_small_server_notices_that_a_caller_went_away() -> None:
 
 
 def test_a_coordinator_for_tests_in_any_language_runs_as_a_process() -> None:
-    """It prints its URL, answers, refuses what it does not know, and ends when it is told to."""
     command = [sys.executable, "-m", "batonpass.worker.testing", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

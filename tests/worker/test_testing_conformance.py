@@ -26,10 +26,7 @@ def faults_of(command: Sequence[str], *names: str) -> dict[str, tuple[str, ...]]
 
 
 def test_the_sdk_keeps_the_protocol_in_every_case() -> None:
-    """All cases, each with a process of its own, over real sockets.
-
-    What broke on a machine that was busy with all of them at once must hold when it is run by itself.
-    """
+    """What broke on a machine that was busy with all cases at once must hold when it is run by itself."""
     broken = [name for name, faults in faults_of(SAMPLE, *CASES).items() if faults]
     assert len(broken) <= 3
     for name in broken:
@@ -38,8 +35,6 @@ def test_the_sdk_keeps_the_protocol_in_every_case() -> None:
 
 
 def test_each_defect_is_found() -> None:
-    """Every mutant of the SDK is broken in the case that is there for it."""
-
     async def run_all() -> list[runner.Result]:
         places = asyncio.Semaphore(JOBS)
 
@@ -55,7 +50,6 @@ def test_each_defect_is_found() -> None:
 
 
 def test_the_command_reports_and_its_exit_code_says_how_it_went(capsys: pytest.CaptureFixture[str]) -> None:
-    """0 for a client that keeps the protocol, 1 for one that does not, with every case named."""
     assert main(["--only", "joins", "--json", "--", *SAMPLE]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["cases"]["joins"]["kept"] is True
@@ -67,7 +61,6 @@ def test_the_command_reports_and_its_exit_code_says_how_it_went(capsys: pytest.C
 
 
 def test_the_command_lists_its_cases_and_knows_no_others(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--list` shows each with its law; a name that is none is a usage error, and so is no command."""
     assert main(["--list"]) == 0
     assert capsys.readouterr().out.splitlines() == [f"{name}: {one.law}" for name, one in CASES.items()]
     assert main(["--only", "nothing", "--", "true"]) == 2
@@ -76,12 +69,10 @@ def test_the_command_lists_its_cases_and_knows_no_others(capsys: pytest.CaptureF
 
 
 def test_a_client_brings_no_coordinator_along() -> None:
-    """The kit starts a client for each case, and none of them decides anything."""
     asked = "import sys, batonpass.worker.testing.conformance.sample; print('batonpass.core.decide' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True).stdout == b"False\n"
 
 
 def test_it_runs_as_a_module() -> None:
-    """`python -m` finds it, with nothing but the worker's own package."""
     command = [sys.executable, "-m", "batonpass.worker.testing.conformance", "--list"]
     assert "lease-over" in subprocess.run(command, capture_output=True, text=True, check=True).stdout

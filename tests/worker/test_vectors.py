@@ -44,7 +44,6 @@ def without_windows(steps: list[Json]) -> list[Json]:
 
 @pytest.mark.parametrize("path", vectors(), ids=lambda path: path.stem)
 def test_the_machine_does_what_the_vector_says(path: Path) -> None:
-    """Everything comes out in the same order, with the same words, and to the millisecond."""
     vector = written(path)
     assert played(vector) == without_windows(vector["steps"])
 
@@ -52,7 +51,6 @@ def test_the_machine_does_what_the_vector_says(path: Path) -> None:
 @pytest.mark.parametrize("seed", [1, 20, 300])
 @pytest.mark.parametrize("path", vectors(), ids=lambda path: path.stem)
 def test_the_jitter_of_retries_changes_nothing_but_times(path: Path, seed: int) -> None:
-    """A client with another spread does the same within the times that the vector names."""
     vector = written(path)
     vector["settings"]["jitter_seed"] = seed
     for found, step in zip(played(vector), vector["steps"], strict=True):
@@ -62,7 +60,6 @@ def test_the_jitter_of_retries_changes_nothing_but_times(path: Path, seed: int) 
 
 
 def test_the_files_are_what_the_scenes_come_to() -> None:
-    """Nothing in a file was written by hand, and each scene has its file."""
     assert [path.name for path in changed()] == [], ANEW
 
 
@@ -88,7 +85,6 @@ def sent() -> list[tuple[str, Json]]:
 
 
 def test_the_coordinator_reads_what_is_sent() -> None:
-    """The names of fields are the protocol's: the coordinator's own reader finds nothing that it does not know."""
     assert {kind for kind, _ in sent()} == {"join", "heartbeat"}
     for kind, body in sent():
         read = read_join if kind == "join" else read_heartbeat
@@ -96,7 +92,7 @@ def test_the_coordinator_reads_what_is_sent() -> None:
 
 
 def test_refusals_are_those_that_a_coordinator_sends() -> None:
-    """All but the one of a type that nobody knows yet."""
+    """All but the one of a type that does not exist yet."""
     events = [step["event"] for path in vectors() for step in written(path)["steps"]]
     refusals = [event["body"] for event in events if event["type"] == "answer" and event["status"] >= 400]
     assert len(refusals) > 20
@@ -106,7 +102,6 @@ def test_refusals_are_those_that_a_coordinator_sends() -> None:
 
 
 def test_what_the_coordinator_reads_is_sent() -> None:
-    """A field that the coordinator takes and no worker fills is seen: the machine sends it in one of the vectors."""
     found: dict[str, set[str]] = {"join": set(), "heartbeat": set(), "report": set()}
     for kind, body in sent():
         found[kind].update(body)
@@ -120,7 +115,6 @@ def test_what_the_coordinator_reads_is_sent() -> None:
 
 
 def test_the_vectors_show_everything() -> None:
-    """Each event, each thing that comes out, each phase and each refusal of the table stands in one of them."""
     steps = [step for path in vectors() for step in written(path)["steps"]]
     schema = json.loads((FOLDER / "schema.json").read_text())["$defs"]
     for name, shown in (

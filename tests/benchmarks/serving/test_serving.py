@@ -12,7 +12,6 @@ from tests.benchmarks.serving.watched import busy_with
 
 @pytest.mark.timeout(300)
 async def test_every_part_runs(own_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each part prints what was seen, in a form that people can read, and names the bar that it has at this size."""
     persisted = await persist(own_url, Shape(100, 4, 1), rounds=1, changes=2)
     show_persisted(persisted)
     bars = committed([persisted])

@@ -56,10 +56,11 @@ from tests.benchmarks.streams.scenarios import (
     wait,
 )
 from tests.benchmarks.streams.stage import Application, Say, Stage, begin, stage
-from tests.clients.streams_job import MODULE, PARTITIONS, read, until
+from tests.clients.streams_job import MODULE, PARTITIONS, read
 from tests.e2e.serving import SECRET, Served, serving
 from tests.postgres.databases import EMPTY, beside, run_sql
 from tests.programs import program
+from tests.waiting import wait_until
 
 from batonpass.postgres.connect import connect
 from batonpass.postgres.schema import upgrade
@@ -186,7 +187,9 @@ class Scene:
         self.run.close(name)
         self.run.say(f"{name} is started: {assignor}{' of another version' * bool(before)}")
         again = self.application.job.start(name, self.run.settings(name), assignor=assignor, leaves=True, before=before)
-        until(lambda: again.state == "RUNNING", lambda: f"{name} is {again.state}: {again.log.read_text()[-1_000:]}")
+        wait_until(
+            lambda: again.state == "RUNNING", seen=lambda: f"{name} is {again.state}: {again.log.read_text()[-1_000:]}"
+        )
 
     def said(self, until_ms: int | None = None) -> list[str]:
         """Return what the plug-in has logged since the fault began."""
@@ -206,11 +209,11 @@ class Scene:
 
     def until_no_answers(self, times: int) -> None:
         """Wait until leaders have had no answer so often."""
-        until(lambda: self.no_answers() >= times, lambda: f"{self.no_answers()} of {times} questions failed")
+        wait_until(lambda: self.no_answers() >= times, seen=lambda: f"{self.no_answers()} of {times} questions failed")
 
     def until_advised(self, words: str = " decided for ") -> None:
         """Wait until a leader has an answer."""
-        until(lambda: any(words in line for line in self.said()), lambda: "nobody has an answer")
+        wait_until(lambda: any(words in line for line in self.said()), seen=lambda: "nobody has an answer")
 
 
 def _nothing(scene: Scene) -> str:
@@ -265,7 +268,7 @@ def _killed_before_it_answers(scene: Scene) -> str:
 
     with scene.failing(answers_and_dies):
         scene.change()
-        until(lambda: scene.coordinators[0].process.poll() is not None, lambda: "nobody asked")
+        wait_until(lambda: scene.coordinators[0].process.poll() is not None, seen=lambda: "nobody asked")
     scene.serve()
     return ""
 
@@ -281,7 +284,7 @@ def _owner_killed(scene: Scene) -> str:
 def _leader_killed(scene: Scene) -> str:
     with scene.failing(frozen):
         scene.change()
-        until(scene.relays[0].holds.is_set, lambda: "nobody asked")
+        wait_until(scene.relays[0].holds.is_set, seen=lambda: "nobody asked")
         leader = scene.application.job.leader.log.stem
         scene.kill_instance(leader)
         time.sleep(1)
@@ -293,9 +296,9 @@ def _dies_while_away(scene: Scene) -> str:
     with scene.relays[0].away():
         scene.kill_instance("C")
         scene.until_no_answers(1)
-        until(
+        wait_until(
             lambda: sum(scene.application.job.counts().values()) == PARTITIONS,
-            lambda: f"not every task runs: {scene.application.shape()}",
+            seen=lambda: f"not every task runs: {scene.application.shape()}",
         )
     return "all 12 tasks run before the coordinator is back"
 
@@ -308,7 +311,7 @@ def _forgets(scene: Scene) -> str:
     name = scene.newcomer = scene.next_newcomer()
     scene.application.throttle([name], SLOW_BYTES_PER_S)
     newcomer = scene.run.start(name)
-    until(lambda: bool((newcomer.last("has") or {"standby": ()})["standby"]), lambda: "it has no copies")
+    wait_until(lambda: bool((newcomer.last("has") or {"standby": ()})["standby"]), seen=lambda: "it has no copies")
     assert not newcomer.active, "it has tasks already"
     scene.kill()
     asyncio.run(run_sql(scene.database_url, *EMPTY))
@@ -333,7 +336,7 @@ def _restart_static(scene: Scene) -> str:
     with scene.relays[0].away():
         scene.run.close("C")
         scene.run.start("C")
-        until(lambda: bool(scene.application.job.instances["C"].active), lambda: "C has no task")
+        wait_until(lambda: bool(scene.application.job.instances["C"].active), seen=lambda: "C has no task")
     return "it has its tasks again, and nobody was asked"
 
 
@@ -367,7 +370,9 @@ def _other_version(scene: Scene) -> str:
         scene.replace(name, [classes])
     # If a newcomer with the old version leads, it leaves now.
     scene.change()
-    until(lambda: len(asked) >= 2, lambda: f"no leader of another version than {' and '.join(sorted(asked))} asked")
+    wait_until(
+        lambda: len(asked) >= 2, seen=lambda: f"no leader of another version than {' and '.join(sorted(asked))} asked"
+    )
     return f"versions that asked: {' and '.join(sorted(asked))}"
 
 

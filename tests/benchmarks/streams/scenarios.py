@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from tests.benchmarks.streams.measures import Figures, Window, figures_of, part_words, parts_of
 from tests.benchmarks.streams.stage import CAUGHT_UP, Application, Say, Stage
-from tests.clients.streams_job import PARTITIONS, Program, read, until
+from tests.clients.streams_job import PARTITIONS, Program, read
 from tests.e2e.serving import SECRET
+from tests.waiting import wait_until
 
 NAMES = "ABCD"
 FIRST = NAMES[:3]
@@ -159,8 +160,10 @@ def _roll(run: Run) -> None:
 
 
 def _until_back(instance: Program) -> None:
-    until(
-        lambda: len(instance.active) == PARTITIONS // len(FIRST), lambda: f"{instance.log.stem} has not its tasks", 300
+    wait_until(
+        lambda: len(instance.active) == PARTITIONS // len(FIRST),
+        within_s=300,
+        seen=lambda: f"{instance.log.stem} has not its tasks",
     )
 
 

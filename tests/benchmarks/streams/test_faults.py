@@ -54,20 +54,18 @@ def test_every_fault_has_a_name_of_its_own() -> None:
 
 
 def test_the_relay_passes_on_who_asks_and_what_is_answered(relay: Relay) -> None:
-    """Whatever the coordinator says, as long as nothing is to fail."""
     assert ask(relay).json()["assignment"]["p"]["active"] == ["0_0", "0_1"]
     assert relay.versions == {"1"}
 
 
 @pytest.mark.parametrize("fault", [lost, cut])
-def test_an_answer_that_is_lost_is_none(relay: Relay, fault: Fault) -> None:
-    """It ends in the middle, or never begins."""
+def test_an_answer_that_ends_in_the_middle_or_never_begins_is_none(relay: Relay, fault: Fault) -> None:
     with relay.failing(fault), pytest.raises(httpx.HTTPError):
         ask(relay)
     assert ask(relay).is_success
 
 
-def test_who_is_away_refuses_and_comes_back_at_the_same_address(relay: Relay) -> None:
+def test_a_relay_that_is_away_refuses_and_comes_back_at_the_same_address(relay: Relay) -> None:
     """As a coordinator does that is started again."""
     with relay.away(), pytest.raises(httpx.ConnectError):
         ask(relay)
@@ -75,7 +73,6 @@ def test_who_is_away_refuses_and_comes_back_at_the_same_address(relay: Relay) ->
 
 
 def test_answers_are_wrong_one_way_after_the_other(relay: Relay) -> None:
-    """Each in the way that it is named after."""
     with relay.failing(in_turn(failed, rubbish, huge, task_left_out, unknown_process, passed)):
         assert ask(relay).status_code == 500
         assert "<html>" in ask(relay).text
@@ -109,13 +106,11 @@ def row(**figures: object) -> Figures:
     ],
 )
 def test_what_a_job_does_not_bear_is_told(figures: Figures, told: list[str]) -> None:
-    """And is the verdict in the table."""
     trial = next(trial for setup in SETUPS for trial in setup.trials if trial.name == "away")
     assert wrong(trial, row(**figures)) == told
 
 
 def test_the_table_has_a_line_for_each_fault() -> None:
-    """One that was not done to a job has no figures."""
     alone = {"fault": "broker-assigns", "what": "it is not asked", "note": "refused", "wrong": []}
     *_, first, second = table([row(wrong=["2 missing"], reasons=["it answered 500"]), alone])
     assert first == (

@@ -26,7 +26,6 @@ def test_documents_show_what_was_measured(document: Path) -> None:
 
 
 def test_the_file_was_written_by_this_comparison() -> None:
-    """Every run is one that would be run today, under the settings of today."""
     assert {(run["scenario"], run["arm"]) for run in FOUND["runs"]} <= {
         (s.name, a.name) for s in SCENARIOS for a in ARMS
     }
@@ -68,7 +67,7 @@ def test_lost_moved_and_unmoved_tasks_are_told_apart() -> None:
 
 
 def test_a_silence_is_told_in_its_parts() -> None:
-    """A gives task 0 up and B restores 7 records of it; of task 1's old owner nothing is heard any more."""
+    """A gives task 0 up and B restores 7 records of it; the old owner of task 1 is not heard of again."""
     ledger = Ledger(2, stateful=False)
     for task in (0, 1):
         for offset, (writer, at_ms) in enumerate([("A", 1_000), ("B", 1_900)]):
@@ -112,7 +111,7 @@ def run(**figures: object) -> Figures:
     ],
 )
 def test_whatever_falls_short_is_told(figures: Figures, told: str) -> None:
-    """And makes the exit code 1."""
+    """It makes the exit code 1."""
     assert shortfalls({"runs": [run(**figures)]}) == [f"MISSED: {told}"]
 
 
@@ -121,8 +120,7 @@ def test_others_may_move_more_than_is_needed() -> None:
     assert shortfalls({"runs": [run(), run(arm="kafka", moved=9, rest_s=None)]}) == []
 
 
-def test_bars_are_those_of_a_join_under_batonpass() -> None:
-    """A figure at its bar has missed it."""
+def test_a_figure_at_its_bar_has_missed_it() -> None:
     silence = {"moved": {"p50": 799, "max": 1_100}, "unmoved": {"p50": 80, "max": 199}}
     told = bars({"runs": [run(silence_ms=silence), run(arm="kafka", silence_ms=silence)]})
     assert [line.split(":")[0] for line in told] == ["reached", "reached", "MISSED", "reached"]

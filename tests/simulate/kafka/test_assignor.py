@@ -32,7 +32,7 @@ WITH = Kip441Config(acceptable_recovery_lag=100, num_standby_replicas=1)
 
 
 def test_01_a_running_owner_is_not_preferred_while_others_warm_up() -> None:
-    """Nine tasks run on one client and stand by on another: a third one joins, and four actives leave their owner."""
+    """Four of the nine actives leave the client that runs them."""
     config = Kip441Config(acceptable_recovery_lag=11, num_standby_replicas=1)
     clients = [client("c1", NINE, 0), client("c2", NINE, 10), client("c3", NINE)]
     assignment = assign(clients, TaskSet(NINE), config)
@@ -43,7 +43,7 @@ def test_01_a_running_owner_is_not_preferred_while_others_warm_up() -> None:
 
 
 def test_02_an_unbounded_acceptable_lag_moves_everything_at_once() -> None:
-    """With an acceptable lag without bound everybody counts as caught up, so nothing is ever postponed."""
+    """Every client counts as caught up then."""
     config = Kip441Config(acceptable_recovery_lag=UNBOUNDED_LAG, max_warmup_replicas=1, num_standby_replicas=1)
     clients = [client("c1", NINE, LATEST), client("c2", NINE), client("c3", NINE)]
     assignment = assign(clients, TaskSet(NINE), config)
@@ -52,8 +52,7 @@ def test_02_an_unbounded_acceptable_lag_moves_everything_at_once() -> None:
 
 
 @pytest.mark.parametrize("capacity", [1, 3, 9], ids=["03 one thread", "04 threads divide", "08 threads equal tasks"])
-def test_equally_cold_tasks_are_spread_evenly(capacity: int) -> None:
-    """Where nobody has a lead, nine tasks go three each to three clients, evenly in every subtopology, for good."""
+def test_equally_cold_tasks_are_spread_evenly_in_every_subtopology_for_good(capacity: int) -> None:
     clients = [client(name, NINE, 10, capacity=capacity) for name in ("c1", "c2", "c3")]
     assignment = assign(clients, TaskSet(NINE), STRICT)
     assert actives(assignment) == [3, 3, 3]
@@ -62,14 +61,12 @@ def test_equally_cold_tasks_are_spread_evenly(capacity: int) -> None:
 
 
 def test_05_clients_that_do_not_divide_the_tasks() -> None:
-    """Nine tasks over two clients are five and four."""
     assignment = assign([client(name, NINE, 10) for name in ("c1", "c2")], TaskSet(NINE), STRICT)
     assert actives(assignment) == [5, 4]
     assert not assignment.probing_needed
 
 
 def test_06_uneven_threads_get_uneven_shares() -> None:
-    """Six tasks over one, two and three threads are one, two and three tasks."""
     tasks = grid(2, 3)
     clients = [client(f"c{threads}", tasks, 10, capacity=threads) for threads in (1, 2, 3)]
     assignment = assign(clients, TaskSet(tasks), STRICT)
@@ -79,14 +76,12 @@ def test_06_uneven_threads_get_uneven_shares() -> None:
 
 
 def test_07_more_clients_than_tasks_leaves_one_empty() -> None:
-    """Two tasks over three clients leave the last one with nothing, at rest."""
     assignment = assign([client(name, PAIR, 10) for name in ("c1", "c2", "c3")], TaskSet(PAIR), STRICT)
     assert actives(assignment) == [1, 1, 0]
     assert not assignment.probing_needed
 
 
 def test_09_balance_over_threads_needs_both_newcomers() -> None:
-    """One client has all four tasks warm: each newcomer gets a warm-up, and no more than two are made."""
     config = Kip441Config(acceptable_recovery_lag=0, max_warmup_replicas=2)
     clients = [client("c1", FOUR, 0, capacity=5), *(client(name, FOUR, capacity=5) for name in ("c2", "c3"))]
     assignment = assign(clients, TaskSet(FOUR), config)
@@ -98,7 +93,7 @@ def test_09_balance_over_threads_needs_both_newcomers() -> None:
 
 
 def test_10_warm_newcomers_take_over_at_once() -> None:
-    """The same group with the newcomers warm on what is meant for them is balanced and at rest."""
+    """The group of test 09, with the newcomers warm on what is meant for them."""
     config = Kip441Config(acceptable_recovery_lag=0, max_warmup_replicas=2)
     clients = [
         client("c1", FOUR, 0, capacity=5),
@@ -113,7 +108,6 @@ def test_10_warm_newcomers_take_over_at_once() -> None:
 
 
 def test_11_unequal_clients_are_balanced_by_threads() -> None:
-    """Nine tasks over six and three threads are six and three tasks."""
     clients = [client("c1", NINE, 10, capacity=6), client("c2", NINE, 10, capacity=3)]
     assignment = assign(clients, TaskSet(NINE), STRICT)
     assert actives(assignment) == [6, 3]
@@ -121,7 +115,6 @@ def test_11_unequal_clients_are_balanced_by_threads() -> None:
 
 
 def test_12_an_active_that_nobody_had_is_placed() -> None:
-    """A lone client gets the warm stateful and the new stateless task, and no standby."""
     tasks = TaskSet(((0, 0),), ((0, 1),))
     assignment = assign([caught_up("c1", tasks.stateful, (0, 0))], tasks, WITH)
     assert assignment.clients == {"c1": ClientTasks(((0, 0), (0, 1)), (), ())}
@@ -129,7 +122,6 @@ def test_12_an_active_that_nobody_had_is_placed() -> None:
 
 
 def test_13_a_standby_that_nobody_had_is_placed() -> None:
-    """The client that does not run the task stands by."""
     tasks = TaskSet(((0, 0),))
     assignment = assign([client("c1", tasks.stateful, 0), client("c2", tasks.stateful, 0)], tasks, WITH)
     assert assignment.clients["c2"].standby == ((0, 0),)
@@ -137,7 +129,7 @@ def test_13_a_standby_that_nobody_had_is_placed() -> None:
 
 
 def test_14_an_active_goes_to_the_caught_up_client_and_its_ideal_owner_warms_up() -> None:
-    """The ideal owner is 500 behind: the caught-up one gets the active for now, though it could simply keep it."""
+    """The ideal owner is 500 behind; the active goes elsewhere for now, though the owner could simply keep it."""
     tasks = TaskSet(((0, 0),), ((0, 1),))
     clients = [client("c1", tasks.stateful, 500), client("c2", tasks.stateful, 0)]
     assignment = assign(clients, tasks, WITHOUT)
@@ -149,7 +141,6 @@ def test_14_an_active_goes_to_the_caught_up_client_and_its_ideal_owner_warms_up(
 
 
 def test_15_where_nobody_is_caught_up_the_furthest_gets_the_active() -> None:
-    """Of three clients that are behind, the one 500 behind runs, the one 1000 behind stands by, the last warms up."""
     task = (0, 0)
     clients = [client("c1", [task]), client("c2", [task], 1000), client("c3", [task], 500)]
     assignment = assign(clients, TaskSet((task,)), WITH)
@@ -160,7 +151,7 @@ def test_15_where_nobody_is_caught_up_the_furthest_gets_the_active() -> None:
 
 
 def test_16_stateful_tasks_get_standbys() -> None:
-    """Two clients, each warm on its own task, stand by for each other; a cold standby alone does not ask for a look."""
+    """A cold standby alone does not ask for a look."""
     clients = [caught_up("c1", PAIR, (0, 0)), caught_up("c2", PAIR, (0, 1))]
     assignment = assign(clients, TaskSet(PAIR), WITH)
     assert assignment.clients == {
@@ -172,7 +163,6 @@ def test_16_stateful_tasks_get_standbys() -> None:
 
 @pytest.mark.parametrize("tasks", [grid(1, 2), grid(1, 4)], ids=["17", "27"])
 def test_stateless_tasks_get_no_standbys(tasks: tuple[tuple[int, int], ...]) -> None:
-    """Stateless tasks are spread evenly, have no copies, and never ask for a further look."""
     assignment = assign([client("c1", ()), client("c2", ())], TaskSet((), tasks), WITH)
     assert actives(assignment) == totals(assignment) == [len(tasks) // 2] * 2
     assert not assignment.probing_needed
@@ -180,7 +170,6 @@ def test_stateless_tasks_get_no_standbys(tasks: tuple[tuple[int, int], ...]) -> 
 
 @pytest.mark.parametrize("config", [WITHOUT, STRICT], ids=["18", "28"])
 def test_a_warmup_is_made_where_a_task_shall_go(config: Kip441Config) -> None:
-    """One client has both tasks: it keeps both, the other warms up exactly one, and the group looks again."""
     assignment = assign([caught_up("c1", PAIR, *PAIR), caught_up("c2", PAIR)], TaskSet(PAIR), config)
     assert assignment.clients["c1"].active == PAIR
     assert assignment.clients["c2"] == ClientTasks((), (), ((0, 1),))
@@ -188,7 +177,7 @@ def test_a_warmup_is_made_where_a_task_shall_go(config: Kip441Config) -> None:
 
 
 def test_19_no_more_warmups_than_allowed() -> None:
-    """Two of four tasks shall go, one warm-up is allowed: one is made, and both movements count."""
+    """Two of four tasks shall go: one warm-up is made, and both movements count."""
     config = Kip441Config(acceptable_recovery_lag=100, max_warmup_replicas=1)
     assignment = assign([caught_up("c1", FOUR, *FOUR), caught_up("c2", FOUR)], TaskSet(FOUR), config)
     assert actives(assignment) == [4, 0]
@@ -198,7 +187,6 @@ def test_19_no_more_warmups_than_allowed() -> None:
 
 
 def test_20_a_warmup_and_a_standby_of_one_task_are_never_on_one_client() -> None:
-    """The newcomer gets one copy of each task, though some are standbys and one is wanted as a warm-up."""
     config = Kip441Config(acceptable_recovery_lag=100, max_warmup_replicas=1, num_standby_replicas=1)
     assignment = assign([caught_up("c1", FOUR, *FOUR), caught_up("c2", FOUR)], TaskSet(FOUR), config)
     assert actives(assignment) == [4, 0]
@@ -208,14 +196,13 @@ def test_20_a_warmup_and_a_standby_of_one_task_are_never_on_one_client() -> None
 
 @pytest.mark.parametrize("lag", [0, COLD], ids=["21 caught up", "22 nobody caught up"])
 def test_one_client_runs_everything_without_standbys(lag: int) -> None:
-    """A lone client runs both tasks, warm or cold; the standby has no place, and no look would find one."""
+    """The standby has no place, and no look would find one."""
     assignment = assign([client("c1", PAIR, lag)], TaskSet(PAIR), WITH)
     assert assignment.clients == {"c1": ClientTasks(PAIR, (), ())}
     assert not assignment.probing_needed
 
 
 def test_23_standbys_and_warmups_share_the_bound() -> None:
-    """Four tasks on one client, two cold newcomers, a standby each: at most two copies too many."""
     clients = [caught_up("c1", FOUR, *FOUR), caught_up("c2", FOUR), caught_up("c3", FOUR)]
     assignment = assign(clients, TaskSet(FOUR), WITH)
     assert faults(assignment, TaskSet(FOUR), WITH) == []
@@ -224,7 +211,7 @@ def test_23_standbys_and_warmups_share_the_bound() -> None:
 
 
 def test_24_stateless_tasks_fill_the_gaps() -> None:
-    """The client without warm state gets all stateless tasks, so that actives are balanced meanwhile."""
+    """So actives are balanced meanwhile."""
     tasks = TaskSet(FOUR, grid(3, 3)[6:])
     clients = [caught_up("c1", FOUR, *FOUR), caught_up("c2", FOUR)]
     assignment = assign(clients, tasks, WITH)
@@ -236,7 +223,6 @@ def test_24_stateless_tasks_fill_the_gaps() -> None:
 
 
 def test_25_every_client_gets_stateful_tasks() -> None:
-    """Even beside clients of fifty and a hundred threads, one of a single thread gets a task."""
     clients = [client(name, NINE, 0, capacity=threads) for name, threads in (("c1", 100), ("c2", 50), ("c3", 1))]
     assignment = assign(clients, TaskSet(NINE), WITHOUT)
     assert actives(assignment) == [6, 2, 1]
@@ -244,7 +230,7 @@ def test_25_every_client_gets_stateful_tasks() -> None:
 
 
 def test_26_the_previous_assignment_is_kept_where_it_is_the_ideal() -> None:
-    """Tasks dealt out by turns stay; the same tasks in two blocks, as evenly spread, would be dealt out anew."""
+    """The same tasks in two blocks, as evenly spread, would be dealt out anew."""
     tasks = grid(1, 4)
     kept = [caught_up("c1", tasks, (0, 0), (0, 2)), caught_up("c2", tasks, (0, 1), (0, 3))]
     assignment = assign(kept, TaskSet(tasks), WITHOUT)
@@ -261,7 +247,6 @@ def test_26_the_previous_assignment_is_kept_where_it_is_the_ideal() -> None:
     ids=["29 threads enough", "30 threads short", "31 threads uneven", "32 one had all"],
 )
 def test_stateless_tasks_are_balanced_over_threads(capacities: tuple[int, ...]) -> None:
-    """Seven stateless tasks are spread so that actives per thread differ by one at most; who had them is not asked."""
     clients = [client(f"c{place}", (), capacity=threads) for place, threads in enumerate(capacities)]
     tasks = TaskSet((), grid(1, 7))
     assignment = assign(clients, tasks, WITHOUT)
@@ -272,7 +257,6 @@ def test_stateless_tasks_are_balanced_over_threads(capacities: tuple[int, ...]) 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_33_large_random_groups_are_valid_and_balanced(seed: int) -> None:
-    """Sixty topics of three partitions over fifty clients of one to three threads are balanced when all are cold."""
     source = random.Random(seed)
     tasks = TaskSet(grid(60, 3))
     config = Kip441Config(num_standby_replicas=source.randrange(3))

@@ -30,7 +30,6 @@ def owners(assignment: Assignment) -> list[str]:
 
 @pytest.mark.parametrize("lag", [0, 10_000], ids=["all caught up", "nobody caught up"])
 def test_nothing_is_postponed_where_nobody_is_further(lag: int) -> None:
-    """Clients that are all equally far get their ideal tasks at once."""
     assignment = assign([client(name, THREE, lag) for name in NAMES], TaskSet(THREE), UNLIMITED)
     assert (assignment.active_movements, assignment.standby_movements) == (0, 0)
     assert owners(assignment) == ["c1", "c2", "c3"]
@@ -38,7 +37,6 @@ def test_nothing_is_postponed_where_nobody_is_further(lag: int) -> None:
 
 @pytest.mark.parametrize("lag", [0, 10_000], ids=["caught up elsewhere", "only further elsewhere"])
 def test_actives_run_where_their_state_is_and_warm_up_where_they_belong(lag: int) -> None:
-    """Two tasks whose state is on one another's ideal owner stay there, and both owners warm up."""
     places = {"c1": (0, 0), "c2": (0, 2), "c3": (0, 1)}
     clients = [client(name, THREE, {task: lag}) for name, task in places.items()]
     assignment = assign(clients, TaskSet(THREE), UNLIMITED)
@@ -49,7 +47,6 @@ def test_actives_run_where_their_state_is_and_warm_up_where_they_belong(lag: int
 
 
 def test_the_furthest_client_wins_and_not_the_first() -> None:
-    """Of clients 10,000, 20,000 and 30,000 behind, none of them caught up, each task runs on the furthest."""
     lags = {"c1": (20_000, 30_000, 10_000), "c2": (10_000, 20_000, 30_000), "c3": (30_000, 10_000, 20_000)}
     clients = [client(name, THREE, dict(zip(THREE, given, strict=True))) for name, given in lags.items()]
     assignment = assign(clients, TaskSet(THREE), UNLIMITED)
@@ -58,7 +55,6 @@ def test_the_furthest_client_wins_and_not_the_first() -> None:
 
 
 def test_the_first_in_the_queue_gets_the_only_warmup() -> None:
-    """Both movements count, and the lower task gets the warm-up."""
     clients = [caught_up(name, THREE, task) for name, task in (("c1", (0, 0)), ("c2", (0, 2)), ("c3", (0, 1)))]
     assignment = assign(clients, TaskSet(THREE), Kip441Config(max_warmup_replicas=1))
     assert assignment.active_movements == 2
@@ -76,7 +72,6 @@ def test_the_rarest_state_comes_first_in_the_queue() -> None:
 
 
 def test_loads_are_read_anew_after_every_movement() -> None:
-    """A client that a movement took its task from has less than its neighbour when the next task is given out."""
     tasks = grid(1, 4)
     clients = [
         client("c1", tasks),
@@ -89,7 +84,7 @@ def test_loads_are_read_anew_after_every_movement() -> None:
 
 
 def test_a_caught_up_standby_changes_places_without_a_warmup() -> None:
-    """The ideal owner and a caught-up standby swap roles; that is a movement, and costs nothing of the budget."""
+    """A swap of roles is a movement, and costs nothing of the budget."""
     task = (0, 0)
     config = Kip441Config(max_warmup_replicas=0, num_standby_replicas=1)
     assignment = assign([client("c1", [task]), caught_up("c2", [task], task)], TaskSet((task,)), config)
@@ -100,7 +95,6 @@ def test_a_caught_up_standby_changes_places_without_a_warmup() -> None:
 
 
 def test_an_active_without_a_warmup_left_leaves_its_ideal_owner_empty() -> None:
-    """Without a warm-up in the budget the caught-up client gets the active, and the ideal owner gets nothing."""
     task = (0, 0)
     clients = [client("c1", [task]), caught_up("c2", [task], task)]
     assignment = assign(clients, TaskSet((task,)), Kip441Config(max_warmup_replicas=0))
@@ -110,7 +104,6 @@ def test_an_active_without_a_warmup_left_leaves_its_ideal_owner_empty() -> None:
 
 
 def test_a_standby_stays_where_its_state_is_and_warms_up_where_it_belongs() -> None:
-    """A caught-up copy in the wrong place stays on as the standby; its ideal place warms up from the same pool."""
     task = (0, 0)
     clients = [client("c1", [task], LATEST), client("c2", [task]), client("c3", [task], 5)]
     funded = assign(clients, TaskSet((task,)), Kip441Config(num_standby_replicas=1))
@@ -125,7 +118,7 @@ def test_a_standby_stays_where_its_state_is_and_warms_up_where_it_belongs() -> N
 
 
 def test_actives_and_standbys_draw_on_one_pool() -> None:
-    """With one warm-up allowed, one that an active took is not there for a standby, whose movement still counts."""
+    """With one warm-up allowed an active takes it; the standby's movement still counts."""
     tasks = grid(1, 2)
     clients = [client("c1", tasks), client("c2", tasks, {(0, 1): LATEST}), caught_up("c3", tasks, *tasks)]
     config = Kip441Config(max_warmup_replicas=1, num_standby_replicas=1)
@@ -135,7 +128,7 @@ def test_actives_and_standbys_draw_on_one_pool() -> None:
 
 
 def test_unknown_state_sorts_before_every_real_lag() -> None:
-    """An ideal owner of unknown state keeps the active over a caught-up client: nobody sorts strictly before it."""
+    """An ideal owner of unknown state keeps the active over a caught-up client."""
     task = (0, 0)
     clients = [client("c1", [task], UNKNOWN), client("c2", [task], 0)]
     assignment = assign(clients, TaskSet((task,)), Kip441Config())
@@ -144,33 +137,30 @@ def test_unknown_state_sorts_before_every_real_lag() -> None:
 
 
 def test_unknown_state_beats_state_that_is_behind() -> None:
-    """Where nobody is caught up, a client that knows nothing of its state is taken for the furthest."""
+    """A client that knows nothing of its state is taken for the furthest."""
     task = (0, 0)
     clients = [client("c1", [task]), client("c2", [task], UNKNOWN), client("c3", [task], 20_000)]
     assert assign(clients, TaskSet((task,)), Kip441Config()).owners == {task: "c2"}
 
 
 def test_reported_offsets_become_lags() -> None:
-    """What was not reported lags by everything, a sum beyond the end too, and the sentinels stay what they are."""
+    """What was not reported lags by everything, a sum beyond the end too; the sentinels stay what they are."""
     ends = {(0, partition): 100 for partition in range(6)}
     reported = {(0, 1): LATEST, (0, 2): UNKNOWN, (0, 3): 101, (0, 4): 100, (0, 5): 30}
     assert list(lags_of(ends, reported).values()) == [100, LATEST, UNKNOWN, 100, 0, 70]
 
 
 def test_a_missing_lag_is_an_illegal_state() -> None:
-    """A client without a lag for a stateful task is refused."""
     with pytest.raises(KeyError):
         assign([ClientState("c1", {})], TaskSet(((0, 0),)), Kip441Config())
 
 
 def test_nobody_to_assign_to() -> None:
-    """Without a client the answer is empty and at rest."""
     assert assign([], TaskSet(((0, 0),), ((0, 1),)), Kip441Config()) == Assignment({}, probing_needed=False)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_order_of_the_input_does_not_matter(seed: int) -> None:
-    """Clients and tasks in any order get the same answer."""
     source = random.Random(seed)
     tasks = grid(4, 5)
     clients = [

@@ -35,7 +35,6 @@ def wide(*, count: int = 9) -> dict[str, dict[str, str]]:
 
 
 def test_copies_are_apart_in_every_listed_tag() -> None:
-    """Nine clients, two tasks on each of one zone: both standbys of a task are on other zones and other clusters."""
     tags = wide()
     tasks = grid(1, 6)
     actives = {"ax": tasks[:2], "ay": tasks[2:4], "az": tasks[4:]}
@@ -62,7 +61,6 @@ def test_a_tag_without_a_value_left_stops_to_count() -> None:
 
 
 def test_a_key_that_stopped_to_count_leaves_the_others_in_force() -> None:
-    """With both clusters used up the second standby still goes to the third zone, though others have less to do."""
     tags = {f"{zone}{cluster}": {"zone": zone, "cluster": cluster} for zone in ZONES for cluster in ("x", "y")}
     drafts = {name: Draft(ClientState(name, {}, tags=tags[name])) for name in sorted(tags)}
     drafts["ax"].add_active((0, 0))
@@ -74,7 +72,6 @@ def test_a_key_that_stopped_to_count_leaves_the_others_in_force() -> None:
 
 
 def test_standbys_stay_in_other_zones_when_capacity_is_used_up() -> None:
-    """Six clients with a task each get a standby each, none from its own zone."""
     tags = {f"{number}{zone}": {"zone": zone} for zone in ZONES for number in (1, 2)}
     actives = {name: ((0, place),) for place, name in enumerate(sorted(tags))}
     drafts = by_tags(tags, actives, Kip441Config(num_standby_replicas=1, rack_aware_tags=("zone",)))
@@ -84,7 +81,6 @@ def test_standbys_stay_in_other_zones_when_capacity_is_used_up() -> None:
 
 
 def test_tags_that_are_not_listed_do_not_count() -> None:
-    """Where only the cluster is listed, clients of one zone may stand by for each other."""
     tags = {
         "c1": {"zone": "a", "cluster": "x"},
         "c2": {"zone": "a", "cluster": "y"},
@@ -95,7 +91,6 @@ def test_tags_that_are_not_listed_do_not_count() -> None:
 
 
 def test_one_value_under_two_keys_is_two_values() -> None:
-    """A zone and a cluster of one name do not keep two clients apart."""
     tags = {
         "c1": {"zone": "a", "cluster": "b"},
         "c2": {"zone": "b", "cluster": "a"},
@@ -106,7 +101,7 @@ def test_one_value_under_two_keys_is_two_values() -> None:
 
 
 def test_where_all_share_the_dimension_the_least_loaded_stands_by() -> None:
-    """Four clients of one zone get a standby each: the last resort is any client without a copy."""
+    """The last resort is any client without a copy."""
     tags = {f"c{place}": {"zone": "a"} for place in range(4)}
     actives = {name: ((0, place),) for place, name in enumerate(sorted(tags))}
     drafts = by_tags(tags, actives, Kip441Config(num_standby_replicas=1, rack_aware_tags=("zone",)))
@@ -115,7 +110,6 @@ def test_where_all_share_the_dimension_the_least_loaded_stands_by() -> None:
 
 @pytest.mark.parametrize(("count", "placed"), [(1, 0), (3, 2)], ids=["one client", "three clients"])
 def test_copies_that_nobody_can_take_are_left_out(count: int, placed: int) -> None:
-    """With too few clients a task has as many standbys as there are others, and nothing fails."""
     config = Kip441Config(num_standby_replicas=3, rack_aware_tags=("zone",))
     tags = dict(list(wide().items())[:count])
     assert len(holders(by_tags(tags, {"ax": ((0, 0),)}, config), (0, 0))) == placed
@@ -123,7 +117,6 @@ def test_copies_that_nobody_can_take_are_left_out(count: int, placed: int) -> No
 
 @pytest.mark.parametrize(("zone", "standbys"), [("a", [2, 1]), ("b", [3, 0])], ids=["same tags", "different tags"])
 def test_evening_out_moves_a_standby_between_clients_of_the_same_tags_only(zone: str, standbys: list[int]) -> None:
-    """A standby moves to an emptier client whose tags are the same, and stays where they differ."""
     tags = {"c1": {"zone": "a"}, "c2": {"zone": zone}, "c3": {"zone": "b"}}
     drafts = {name: Draft(ClientState(name, {}, tags=tags[name])) for name in tags}
     for partition in range(3):
@@ -134,7 +127,6 @@ def test_evening_out_moves_a_standby_between_clients_of_the_same_tags_only(zone:
 
 
 def test_the_whole_assignor_honours_tags() -> None:
-    """In a whole assignment every standby is in another zone than its active; stateless tasks get none."""
     tasks = TaskSet(grid(2, 6), grid(3, 3)[6:])
     config = Kip441Config(num_standby_replicas=1, rack_aware_tags=("zone",))
     lags = dict.fromkeys(tasks.stateful, 10)

@@ -28,12 +28,10 @@ def settled(clients: int, tasks: TaskSet, config: Kip441Config) -> ClosedLoop:
 
 
 def test_a_constant_group_is_at_rest_at_once() -> None:
-    """One client with a stateful and a stateless task decides once."""
     assert settled(1, TaskSet(((0, 0),), ((1, 0),)), Kip441Config()).clients == ("c0",)
 
 
 def test_adding_a_client_converges_in_half_the_tasks() -> None:
-    """Eleven stateful tasks and two warm-ups at a time: a second client is served within six rebalances."""
     loop = settled(1, TaskSet(grid(1, 11), grid(2, 7)[7:]), Kip441Config())
     loop.join("c1")
     outcome = loop.settle(limit=11 // 2 + 1)
@@ -42,7 +40,6 @@ def test_adding_a_client_converges_in_half_the_tasks() -> None:
 
 
 def test_dropping_clients_one_by_one_converges() -> None:
-    """From seven clients down to one, thirteen stateful tasks settle within eight rebalances each time."""
     loop = settled(7, TaskSet(grid(1, 13), grid(2, 11)[11:]), Kip441Config())
     for name in loop.clients[:-1]:
         loop.leave(name)
@@ -100,7 +97,6 @@ CHANGES = st.builds(Change, kind=st.sampled_from(["join", "leave", "return"]), p
 def test_any_changes_converge_to_a_valid_balance(  # noqa: PLR0917
     clients: int, stateful: int, stateless: int, warmups: int, standbys: int, changes: list[Change]
 ) -> None:
-    """After any change every step is valid, and the group rests, balanced, within twice as many rounds as copies."""
     config = Kip441Config(max_warmup_replicas=min(warmups, stateful), num_standby_replicas=standbys)
     tasks = TaskSet(grid(1, stateful), grid(2, stateless)[stateless:])
     loop = ClosedLoop(tasks, config)
@@ -144,7 +140,7 @@ def test_one_to_two_takes_a_round_for_every_two_tasks(tasks: int, minutes: int) 
 
 
 def test_two_to_three_moves_two_thirds_where_one_third_would_do() -> None:
-    """The ideal is dealt out anew, so that of a hundred tasks 67 move."""
+    """The ideal is dealt out anew."""
     assert mean(join_one(seed, clients=2, tasks=100).moved for seed in range(6)) == pytest.approx(67, abs=1)
 
 
@@ -180,7 +176,7 @@ MEASURED = {
 
 @pytest.mark.parametrize("change", MEASURED, ids=lambda c: f"{c[0]} to {c[0] + 1}, {c[1]} tasks, {c[2]} standbys")
 def test_a_join_costs_what_it_costs_the_real_class(change: tuple[int, int, int, int]) -> None:
-    """Moves, handovers and time to rest are Kafka's, on the mean; no task and no rebalance is far above its worst."""
+    """On the mean; no task and no rebalance is far above the worst that Kafka's class showed."""
     clients, tasks, standbys, sets = change
     measured = MEASURED[change]
     outcomes = [join_one(seed, clients=clients, tasks=tasks, standbys=standbys) for seed in range(sets)]
@@ -195,14 +191,14 @@ def test_a_join_costs_what_it_costs_the_real_class(change: tuple[int, int, int, 
 
 
 def test_with_a_standby_tasks_change_hands_far_more_often_than_they_move() -> None:
-    """The running owner is not protected: some task changes its owner at least ten times on its one way."""
+    """Kafka does not protect the running owner."""
     outcome = join_one(3, clients=10, tasks=100, standbys=1)
     assert outcome.handovers > 6 * outcome.moved
     assert outcome.most_handovers_of_one_task >= 10
 
 
 def test_a_second_join_in_mid_move_moves_most_tasks_that_had_arrived() -> None:
-    """Twenty rounds after a first join a second one sends tasks away again from where they had just come to."""
+    """Twenty rounds after the first join."""
     loop = ClosedLoop(TaskSet(grid(1, 100)), Kip441Config())
     names = process_ids(5, 12)
     for name in names[:10]:
@@ -220,7 +216,6 @@ def test_a_second_join_in_mid_move_moves_most_tasks_that_had_arrived() -> None:
 
 
 def test_a_group_that_does_not_settle_is_an_error() -> None:
-    """A loop that is not at rest at the limit says so."""
     loop = settled(1, TaskSet(grid(1, 10)), Kip441Config())
     loop.join("c1")
     with pytest.raises(RuntimeError, match="not at rest after 2 rebalances of 2 clients"):
@@ -228,7 +223,7 @@ def test_a_group_that_does_not_settle_is_an_error() -> None:
 
 
 def test_a_tally_counts_changes_of_owner_and_keeps_the_last_one() -> None:
-    """A task that comes back has moved nowhere and changed hands twice; one that nobody has keeps its last owner."""
+    """A task that comes back has moved nowhere and changed hands twice."""
     tally = HandoverTally({(0, 0): "a", (0, 1): "a", (0, 2): "b"})
     assert tally.observe({(0, 0): "b", (0, 1): "b"}) == 2
     assert tally.observe({(0, 0): "a", (0, 1): "b", (0, 2): "b"}) == 1

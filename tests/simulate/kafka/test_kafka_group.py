@@ -94,7 +94,7 @@ def test_a_change_goes_as_it_went_with_real_instances(scenario: str) -> None:
     happen(group, change)
     assert group.run_to_rest(limit_ms=DAY)
     outcome = group.outcome()
-    assert (outcome.handovers, outcome.rebalances) == (seen.handovers, seen.rebalances)
+    assert (outcome.handovers, group.rebalances) == (seen.handovers, seen.rebalances)
     assert outcome.moved == seen.moved
     gap = median(gap for task, gap in outcome.longest_gap_ms.items() if task in lost and gap)
     assert gap == pytest.approx(seen.gap_ms, rel=0.2, abs=750)
@@ -103,10 +103,7 @@ def test_a_change_goes_as_it_went_with_real_instances(scenario: str) -> None:
 
 
 def test_a_replaced_process_with_a_standby_costs_as_many_handovers() -> None:
-    """Without a leave its tasks wait for the session although their standbys are ready; eight move, twelve hand over.
-
-    The real group took one probing round more; that hangs on how fast the newcomer's ten copies came.
-    """
+    """Its tasks wait for the session although standbys are ready; the real group took one probing round more."""
     group = lab("ABC", LAB.with_standbys(1))
     lost = [task for task, owner in group.owners.items() if owner == "B"]
     happen(group, "replace")
@@ -117,7 +114,6 @@ def test_a_replaced_process_with_a_standby_costs_as_many_handovers() -> None:
 
 
 def test_a_rolling_restart_with_static_ids_needs_no_rebalance() -> None:
-    """Each task stops for its own process's restart, nothing moves, and nobody decides anything."""
     group = lab("ABC", replace(LAB, static_membership=True))
     for name in "ABC":
         group.close(name)
@@ -126,12 +122,11 @@ def test_a_rolling_restart_with_static_ids_needs_no_rebalance() -> None:
         group.advance(group.now_ms + 3_000)
     assert group.run_to_rest(limit_ms=DAY)
     outcome = group.outcome()
-    assert (outcome.moved, outcome.rebalances, outcome.restored_records) == (0, 0, 0)
+    assert (outcome.moved, group.rebalances, outcome.restored_records) == (0, 0, 0)
     assert set(outcome.downtime_ms.values()) == {10_500}
 
 
 def test_a_rolling_restart_without_static_ids_waits_for_every_old_session() -> None:
-    """The process is back after ten seconds, its old session is not over: its tasks stand still for all of it."""
     group = lab("ABC", LAB)
     for name in "ABC":
         group.close(name)
@@ -140,27 +135,26 @@ def test_a_rolling_restart_without_static_ids_waits_for_every_old_session() -> N
         group.advance(group.now_ms + MINUTE)
     assert group.run_to_rest(limit_ms=DAY)
     outcome = group.outcome()
-    assert (outcome.moved, outcome.rebalances, outcome.restored_records) == (0, 3, 0)
+    assert (outcome.moved, group.rebalances, outcome.restored_records) == (0, 3, 0)
     assert set(outcome.downtime_ms.values()) == {44_000}
     assert outcome.rest_ms == 2 * 70_000 + 44_000
 
 
 def test_a_process_that_is_away_too_long_comes_back_to_state_that_is_behind() -> None:
-    """Its tasks are restored elsewhere; when it returns, what is within the acceptable lag of the end goes back."""
+    """When it returns, what is within the acceptable lag of the end goes back."""
     group = lab("AB", LAB)
     owned = {task for task, owner in group.owners.items() if owner == "B"}
-    group.crash("B", unflushed_records=500)
+    group.crash("B")
     group.advance(group.now_ms + 2 * MINUTE)
     assert set(group.owners.values()) == {"A"}
     group.come_back("B")
     assert group.run_to_rest(limit_ms=DAY)
     assert {task for task, owner in group.owners.items() if owner == "B"} == owned
-    # Six cold restores on A; on B what was not flushed and what was written meanwhile, by a hundred a second.
+    # Six cold restores on A; on B what was written meanwhile, by a hundred a second.
     assert 6 * 205_000 < group.outcome().restored_records < 6 * 230_000
 
 
 def test_state_on_disk_is_deleted_after_its_delay() -> None:
-    """A copy that was assigned elsewhere is found again a minute later, and is gone after ten."""
     for minutes, cold in ((1, False), (11, True)):
         group = lab("AB", LAB)
         group.close("B", leave=True)
@@ -181,7 +175,6 @@ def test_state_on_disk_is_deleted_after_its_delay() -> None:
 
 
 def test_a_task_is_nobodys_between_revocation_and_grant() -> None:
-    """After the first of the two rebalances the tasks that move are owned by nobody, and the others run on."""
     group = lab("AB", COLD)
     group.join("Z")
     group.advance(group.now_ms + 2_999)
@@ -193,7 +186,7 @@ def test_a_task_is_nobodys_between_revocation_and_grant() -> None:
 
 
 def test_who_leaves_during_a_rebalance_is_not_waited_for() -> None:
-    """B would have heard of Z's join after 2.25 s; as it leaves, the group goes on half a second after A heard."""
+    """B would have heard of Z's join after 2.25 s; the group goes on half a second after A heard."""
     group = lab("AB", LAB)
     group.join("Z")
     group.close("B", leave=True)
@@ -205,7 +198,7 @@ def test_who_leaves_during_a_rebalance_is_not_waited_for() -> None:
 
 
 def test_the_group_waits_no_longer_than_the_rebalance_timeout() -> None:
-    """With a session of an hour a dead process is waited for until the rebalance times out, and is out then."""
+    """The dead process has a session of an hour."""
     group = lab("AB", replace(LAB, session_timeout_ms=60 * MINUTE))
     group.crash("B")
     start = group.now_ms
@@ -232,7 +225,6 @@ def test_a_static_member_that_dies_as_it_returns_is_waited_for_again() -> None:
 
 
 def test_a_group_that_lost_everybody_takes_up_again() -> None:
-    """With nobody there nothing runs and nothing is pending; the first to return gets everything."""
     group = lab("AB", LAB)
     group.crash("A")
     group.crash("B")
@@ -246,7 +238,6 @@ def test_a_group_that_lost_everybody_takes_up_again() -> None:
 
 
 def test_a_gap_that_is_still_open_counts_until_now() -> None:
-    """A task that stopped for one second, and is down for three, has been down for four, for three at most at once."""
     cost = ChangeCost([(0, 0), (0, 1)], owners={(0, 0): "a"}, now_ms=1000, restored_records=50.0)
     cost.stopped((0, 0), 2000)
     cost.started((0, 0), 3000)
@@ -259,7 +250,6 @@ def test_a_gap_that_is_still_open_counts_until_now() -> None:
 
 
 def test_an_id_is_new_or_it_comes_back() -> None:
-    """A process that is known does not join, and one that is up does not come back."""
     group = lab("AB", LAB)
     with pytest.raises(ValueError, match="A is not new"):
         group.join("A")
@@ -269,7 +259,6 @@ def test_an_id_is_new_or_it_comes_back() -> None:
 
 @pytest.mark.parametrize("settings", [LAB, COLD])
 def test_a_newcomer_with_state_on_disk_takes_over_without_restoring_it(settings: KafkaSettings) -> None:
-    """A process that finds the state of its tasks within the acceptable lag restores the rest of it only."""
     group = lab("A", settings)
     group.join("Z", disk=dict.fromkeys(TWELVE.stateful, 205_000))
     assert group.run_to_rest(limit_ms=DAY)
@@ -279,7 +268,7 @@ def test_a_newcomer_with_state_on_disk_takes_over_without_restoring_it(settings:
 
 
 def test_the_settings_of_the_two_kafka_arms() -> None:
-    """Kafka as it comes, and Kafka tuned, differ in time and not in moves; restoring fifty copies is 7.5 minutes."""
+    """They differ in time and not in moves; restoring fifty copies is 7.5 minutes."""
     results = []
     for settings in (KAFKA_DEFAULTS, KAFKA_TUNED):
         group = KafkaGroup.at_rest(TaskSet(grid(1, 100)), settings, BROKER, capacities={"a": 1})
@@ -304,11 +293,11 @@ def disturb(group: KafkaGroup, source: random.Random, names: list[str]) -> None:
     kind = source.choice(("join", "close", "leave", "crash", "return"))
     if kind == "join" or not group.members:
         names.append(process_ids(source.randrange(2**32), 1)[0])
-        group.join(names[-1], capacity=source.randint(1, 3))
+        group.join(names[-1])
     elif kind == "return" and down:
         group.come_back(source.choice(down))
     elif kind == "crash":
-        group.crash(source.choice(group.members), unflushed_records=source.choice((0, 50_000)))
+        group.crash(source.choice(group.members))
     else:
         group.close(source.choice(group.members), leave=True if kind == "leave" else None)
     group.advance(group.now_ms + source.choice((0, 700, 5_000, 50_000, 400_000)))
@@ -329,7 +318,7 @@ def stormy(seed: int, settings: KafkaSettings) -> tuple[KafkaGroup, dict[Task, s
     source = random.Random(seed)
     tasks = TaskSet(grid(1, 10), grid(2, 4)[4:])
     names = process_ids(seed, 3)
-    group = KafkaGroup.at_rest(tasks, settings, BROKER, capacities=dict.fromkeys(names, 2))
+    group = KafkaGroup.at_rest(tasks, settings, BROKER, capacities={name: source.randint(1, 3) for name in names})
     for _ in range(12):
         disturb(group, source, names)
         assert broken(group, tasks) == []
@@ -343,7 +332,6 @@ def stormy(seed: int, settings: KafkaSettings) -> tuple[KafkaGroup, dict[Task, s
 @pytest.mark.parametrize("arm", ARMS)
 @pytest.mark.parametrize("seed", range(12))
 def test_any_events_end_at_rest_with_every_task_running_once(arm: str, seed: int) -> None:
-    """Whatever happens, no task is active twice; afterwards all run again, and the same events give the same run."""
     group, owners = stormy(seed, ARMS[arm])
     assert len(owners) == 14
     outcome = group.outcome()

@@ -15,13 +15,13 @@ STATE = 1_000
 """How many records the state of a task has."""
 
 
-class Hand(Callbacks):
+class Worker(Callbacks):
     """Restores a task's state in a few steps, then processes until it is told to stop."""
 
-    def __init__(self, name: str, witness: Witness, fate: random.Random) -> None:
+    def __init__(self, name: str, witness: Witness, chance: random.Random) -> None:
         self.name = name
         self._witness = witness
-        self._fate = fate
+        self._random = chance
         self._position: dict[str, int] = {}
 
     async def on_active(self, task: Task) -> None:
@@ -49,13 +49,13 @@ class Hand(Callbacks):
         """Wait until it has ceased; lose the state now and then, so that some moves are cold."""
         if task.role is Role.ACTIVE and revocation.commit:
             await task.finished()
-        if revocation.becomes is None and self._fate.random() < 0.5:
+        if revocation.becomes is None and self._random.random() < 0.5:
             self._position.pop(task.id, None)
 
     async def _restore(self, task: Task) -> None:
         position = self._position.setdefault(task.id, 0)
         while position < STATE and not task.stopping:
-            position = min(STATE, position + self._fate.choice((100, 300, 1_000)))
+            position = min(STATE, position + self._random.choice((100, 300, 1_000)))
             self._position[task.id] = position
             task.report(position, STATE)
             await asyncio.sleep(0.02)
@@ -63,7 +63,7 @@ class Hand(Callbacks):
         task.report(position, STATE)
 
 
-class Crew:
+class Workers:
     """Members that come and go. ``left`` has the ids of those that went; a goodbye may have been lost on its way."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Crew:
         self._token = token
         self._group = group
         self._witness = witness
-        self._fate = random.Random(seed)
+        self._random = random.Random(seed)
         self._count = 0
         self._leaving: list[asyncio.Task[None]] = []
         self.members: dict[str, Member] = {}
@@ -86,7 +86,7 @@ class Crew:
         member = Member(
             self._url,
             self._group,
-            Hand(name, self._witness, random.Random(self._fate.random())),
+            Worker(name, self._witness, random.Random(self._random.random())),
             instance_id=name if instance else None,
             token=self._token,
             on_exit=Exit.LEAVE,
@@ -111,23 +111,23 @@ class Crew:
         self.left.add(str(member.member_id))
         await member.exit()
 
-    async def vanish(self) -> None:
+    async def crash(self) -> None:
         """Let one that is not needed stop without a word: its lease runs out."""
         if len(self.members) > 4:
-            await self.members.pop(self._fate.choice(sorted(self.members))).close()
+            await self.members.pop(self._random.choice(sorted(self.members))).close()
 
-    async def stir(self) -> None:
+    async def churn(self) -> None:
         """Let one thing happen: a join, a leave, or nothing."""
-        fate = self._fate.random()
-        if fate < 0.3 and len(self.members) < 10:
-            await self.join(instance=self._fate.random() < 0.3)
-        elif fate < 0.5 and len(self.members) > 4:
-            name = self._fate.choice(sorted(self.members))
+        chance = self._random.random()
+        if chance < 0.3 and len(self.members) < 10:
+            await self.join(instance=self._random.random() < 0.3)
+        elif chance < 0.5 and len(self.members) > 4:
+            name = self._random.choice(sorted(self.members))
             leaving = asyncio.create_task(self.leave(name))
             with suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(leaving), 3)
             self._leaving.append(leaving)
 
-    async def go(self) -> None:
+    async def leave_all(self) -> None:
         """Let everybody leave."""
         await asyncio.gather(*self._leaving, *(self.leave(name) for name in sorted(self.members)))

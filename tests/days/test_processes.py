@@ -50,7 +50,6 @@ async def content(url: str) -> dict[str, list[str]]:
 
 
 async def test_a_day_is_the_same_in_however_many_processes(database_url: str, own_url: str) -> None:
-    """Two processes write the rows that one writes, and tell of the same groups."""
     await asyncio.to_thread(upgrade_schema, own_url)
     wish = Wish(date(2026, 11, 20), events=600, groups=3, seed=11, sample_every=30)
     alone = await written(database_url, wish, workers=1)
@@ -60,7 +59,6 @@ async def test_a_day_is_the_same_in_however_many_processes(database_url: str, ow
 
 
 async def test_off_a_terminal_lines_say_how_far_it_is(own_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standard error gets plain lines, days that are still simulated counted by their share; standard output none."""
     monkeypatch.setattr("batonpass.cli.days.LINE_EVERY_S", 0.0)
     monkeypatch.setattr("batonpass.days.generate.TOLD_EVERY_S", 0.0)
     wanted = ("--into-database", own_url, "--events", "300", "--groups", "1", "--sample-every", "0", "--json")
@@ -104,10 +102,7 @@ async def end_of(session: int) -> float:
 
 @pytest.mark.parametrize("kill", [os.killpg, os.kill])
 async def test_ctrl_c_ends_at_once_and_leaves_whole_groups(own_url: str, kill: Callable[[int, int], None]) -> None:
-    """One line, exit code 130, nobody left at work, and of each group all or nothing.
-
-    A terminal sends the signal to every process of the command; a supervisor to the first one alone.
-    """
+    """A terminal sends the signal to every process of the command; a supervisor to the first one alone."""
     await asyncio.to_thread(upgrade_schema, own_url)
     engine = connect(own_url)
     command = started("--into-database", own_url, "--events", "10000", "--groups", "10", "--sample-every", "0")

@@ -1,4 +1,4 @@
-"""A coordinator for tests whose records outlive it: `python -m tests.worker.kept_coordinator PORT FILE`."""
+"""A coordinator for tests whose records outlive it: `python -m tests.worker.durable_coordinator PORT FILE`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from batonpass.runtime.ports import Commit
 from batonpass.worker.testing.__main__ import serve
 
 
-class KeptLog(MemoryRecordLog):
+class FileRecordLog(MemoryRecordLog):
     """A record log in memory that is written to a file with every append, and read from there at the start."""
 
     def __init__(self, path: Path) -> None:
@@ -24,10 +24,10 @@ class KeptLog(MemoryRecordLog):
     async def append(self, commit: Commit) -> None:
         """Append, and keep it before anybody is answered."""
         await super().append(commit)
-        beside = self._path.with_suffix(".new")
-        beside.write_bytes(pickle.dumps((self._stored, self._epochs)))
-        beside.replace(self._path)
+        written = self._path.with_suffix(".new")
+        written.write_bytes(pickle.dumps((self._stored, self._epochs)))
+        written.replace(self._path)
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), log=KeptLog(Path(sys.argv[2]))))
+    asyncio.run(serve(int(sys.argv[1]), log=FileRecordLog(Path(sys.argv[2]))))

@@ -1,4 +1,4 @@
-"""A broker whose doors ask who is there, each in its own way.
+"""A broker whose listeners ask who is there, each in its own way.
 
 One listener is open, as that of any test. The others speak TLS, and let in who knows a password (PLAIN or SCRAM), who
 shows a certificate of the right authority (mutual TLS), or who has a token that a token server signed (OAUTHBEARER),
@@ -29,8 +29,8 @@ SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
 USER, PASSWORD = "batonpass", "secret"
 
 
-class GuardedBroker(LocalBroker):
-    """A broker with four listeners. The addresses of those that are not open stand in ``doors``, by their names."""
+class SecuredBroker(LocalBroker):
+    """A broker with four listeners. The addresses of those that are not open stand in ``secured``, by their names."""
 
     def __init__(self, folder: Path, authority: trustme.CA, server: TokenServer) -> None:
         """Name everything; the token server listens already."""
@@ -42,7 +42,7 @@ class GuardedBroker(LocalBroker):
         store, trusted = folder / "broker.pem", folder / "trusted.pem"
         store.write_bytes(kept + b"".join(pem.bytes() for pem in shown.cert_chain_pems))
         authority.cert_pem.write_to_path(str(trusted))
-        self.doors: dict[str, str] = {}
+        self.secured: dict[str, str] = {}
         self._url = server.url
         named = "listener.name.tokens"
         settings = {
@@ -81,9 +81,9 @@ class GuardedBroker(LocalBroker):
 
     def _write_properties(self, port: int, controller_port: int) -> Path:
         written = super()._write_properties(port, controller_port)
-        self.doors = {name: f"127.0.0.1:{free_port()}" for name in ("passwords", "certificates", "tokens")}
+        self.secured = {name: f"127.0.0.1:{free_port()}" for name in ("passwords", "certificates", "tokens")}
         open_ones = ",".join(
-            f"{name.upper()}://{at}" for name, at in {"plaintext": f"127.0.0.1:{port}", **self.doors}.items()
+            f"{name.upper()}://{at}" for name, at in {"plaintext": f"127.0.0.1:{port}", **self.secured}.items()
         )
         with written.open("a") as file:
             # Of a line that is there twice, the last one counts.
