@@ -1,22 +1,24 @@
 """Run the steps of `make check` or `make test`, every one of them, and close with what came of each.
 
-A step that fails does not hide the next one; the exit code is 1 if any failed. The longest comes last, so that
-pytest's closing line is the last thing before the summary. `BATONPASS_TEST_WITHOUT` (see tests/conftest.py) is
-repeated in the summary, so that a run that left something out never looks like a whole one.
+A step that fails does not hide the next one; the exit code is 1 if any failed. The tests with processes, leases and
+timers wait for a quarter of their time; the other steps run beside them then, with what the cores have left, and say
+what they have to say when they are over. `BATONPASS_TEST_WITHOUT` (see tests/conftest.py) is repeated in the summary,
+so that a run that left something out never looks like a whole one.
 """
 
 import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-# Many tests beside the core's wait: for other processes, for leases, for timers. One process for each core leaves the
-# cores idle at times; with many more, tests that count on an answer in time would wait for one another.
+# With one process for each core the cores would be idle at times; with many more, tests that count on an answer in time
+# would wait for one another.
 PROCESSES = CORES + (CORES + 1) // 2
 
 
@@ -38,19 +40,18 @@ CHECK = (
 )
 # The iteration order of a set of strings depends on the hash seed. Two tests of the core decide the same under several
 # of them; here the core runs under one, and whatever uses it under another.
-TEST = (
-    *CHECK,
-    Step(
-        "core, hash seed 1, 100 % branches",
-        ("pytest", "-qq", "-n", "auto", "--cov", "--cov-report=term", "tests/core"),
-        (("PYTHONHASHSEED", "1"),),
-    ),
-    Step(
-        "all else, hash seed 2",
-        ("pytest", "-n", str(PROCESSES), "--dist", "loadfile", "--durations=20", "--ignore=tests/core"),
-        (("PYTHONHASHSEED", "2"),),
-    ),
+CORE = Step(
+    "core, hash seed 1, 100 % branches",
+    ("pytest", "-qq", "-n", "auto", "--cov", "--cov-report=term", "tests/core"),
+    (("PYTHONHASHSEED", "1"),),
 )
+ALL_ELSE = Step(
+    "all else, hash seed 2",
+    ("pytest", "-n", str(PROCESSES), "--dist", "loadfile", "--durations=20", "--ignore=tests/core"),
+    (("PYTHONHASHSEED", "2"),),
+)
+BESIDE: Final = 10
+"""The niceness of what runs beside the tests that count on answers in time."""
 
 
 def kept_bytecode() -> dict[str, str]:
@@ -63,26 +64,52 @@ def kept_bytecode() -> dict[str, str]:
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "bytecode")}
 
 
-def run(step: Step) -> tuple[bool, float]:
-    """Run one step; return whether it passed, and its seconds."""
+class Outcome(NamedTuple):
+    """What came of a step; ``output`` is what was not shown yet."""
+
+    step: Step
+    passed: bool
+    seconds: float
+    output: str
+
+
+def run(step: Step, *, beside: bool = False) -> Outcome:
+    """Run one step; ``beside`` others it takes what they leave of the cores, and shows nothing meanwhile."""
     name, *arguments = step.command
-    print(f"\n--- {step.name}: {' '.join(step.command)}", flush=True)
+    if not beside:
+        print(f"\n--- {step.name}: {' '.join(step.command)}", flush=True)
     started = time.monotonic()
-    around = os.environ | kept_bytecode() | dict(step.environment)
-    done = subprocess.run([str(BIN / name), *arguments], cwd=ROOT, env=around, check=False)
-    return done.returncode == 0, time.monotonic() - started
+    done = subprocess.run(
+        ["nice", "-n", str(BESIDE), str(BIN / name), *arguments] if beside else [str(BIN / name), *arguments],
+        cwd=ROOT,
+        env=os.environ | kept_bytecode() | dict(step.environment),
+        stdout=subprocess.PIPE if beside else None,
+        stderr=subprocess.STDOUT if beside else None,
+        text=True,
+        check=False,
+    )
+    return Outcome(step, done.returncode == 0, time.monotonic() - started, done.stdout or "")
+
+
+def test() -> list[Outcome]:
+    """Run every test, and what is checked without tests beside them."""
+    with ThreadPoolExecutor(1) as thread:
+        others = thread.submit(lambda: [run(step, beside=True) for step in (*CHECK, CORE)])
+        last = run(ALL_ELSE)
+        for one in others.result():
+            print(f"\n--- {one.step.name}: {' '.join(one.step.command)}\n{one.output}", flush=True)
+        return [*others.result(), last]
 
 
 def main() -> int:
     """Run all steps of what the first argument names and sum them up."""
-    steps = {"check": CHECK, "test": TEST}[sys.argv[1]]
-    results = [(step.name, *run(step)) for step in steps]
+    outcomes = test() if sys.argv[1] == "test" else [run(step) for step in CHECK]
     print(f"\n--- make {sys.argv[1]}")
-    for name, passed, seconds in results:
-        print(f"{'passed' if passed else 'FAILED'}  {seconds:6.1f} s  {name}")
+    for one in outcomes:
+        print(f"{'passed' if one.passed else 'FAILED'}  {one.seconds:6.1f} s  {one.step.name}")
     if sys.argv[1] == "test":
         print(f"left out by BATONPASS_TEST_WITHOUT: {os.environ.get('BATONPASS_TEST_WITHOUT') or 'nothing'}")
-    return 0 if all(passed for _, passed, _ in results) else 1
+    return 0 if all(one.passed for one in outcomes) else 1
 
 
 if __name__ == "__main__":
