@@ -93,12 +93,12 @@ SERVERS = {
 }
 
 
-def pytest_collectstart(collector: pytest.Collector) -> None:
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> None:
     """Register the fixtures of servers before the first folder is collected whose tests use them."""
-    if collector.path.parent == Path(__file__).parent:
+    if path.parent == Path(__file__).parent:
         for fixtures, folders in SERVERS.items():
-            if collector.path.name in folders:
-                collector.config.pluginmanager.import_plugin(fixtures)
+            if path.name in folders:
+                parent.config.pluginmanager.import_plugin(fixtures)
 
 
 def left_out() -> frozenset[str]:
