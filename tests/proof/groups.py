@@ -24,10 +24,9 @@ DECLARATION: dict[str, dict[str, Any]] = {
 }
 
 
-async def declare(coordinator: CoordinatorProcess, **config: int) -> None:
-    """Declare the group, with some settings that are not as above."""
-    body = DECLARATION | {"config": DECLARATION["config"] | config}
-    declared = await coordinator.call("PUT", f"/v1/groups/{GROUP}", body)
+async def declare(coordinator: CoordinatorProcess) -> None:
+    """Declare the group."""
+    declared = await coordinator.call("PUT", f"/v1/groups/{GROUP}", DECLARATION)
     assert declared.status_code == 201, declared.text
 
 
