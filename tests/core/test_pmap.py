@@ -10,7 +10,6 @@ KEYS = st.integers(min_value=0, max_value=60)
 CHANGES = st.lists(st.dictionaries(KEYS, st.none() | st.integers(), max_size=12), max_size=40)
 
 
-@pytest.mark.no_cover
 @given(st.dictionaries(KEYS, st.integers()), CHANGES)
 def test_it_agrees_with_a_dictionary_through_any_history(
     start: dict[int, int], changes: list[dict[int, int | None]]
@@ -71,7 +70,6 @@ def test_two_histories_of_the_same_content_are_equal() -> None:
     assert one != PMap({2: "c"})
 
 
-@pytest.mark.no_cover
 @given(st.dictionaries(KEYS, st.integers()), CHANGES)
 def test_what_changed_since_turns_the_older_into_the_newer(
     start: dict[int, int], changes: list[dict[int, int | None]]

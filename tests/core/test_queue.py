@@ -57,7 +57,6 @@ def _compared(monkeypatch: pytest.MonkeyPatch, *, limited: bool) -> Both:
     return both
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", [0, 1, 5, 6, 7, 21, 64])
 def test_honest_workers_with_bad_luck_are_told_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of inputs in the middle of warmups, handovers and drains."""
@@ -68,7 +67,6 @@ def test_honest_workers_with_bad_luck_are_told_the_same(seed: int, monkeypatch: 
     assert both.queued
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(20))
 def test_whoever_says_whatever_at_any_time_is_told_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Late, lying and lost words, commands, clocks that jump, coordinators that start anew."""
