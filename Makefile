@@ -28,7 +28,7 @@ demo: ## measure on a real broker what handovers cost (batonpass demo)
 	.venv/bin/batonpass demo $(ARGS)
 
 .PHONY: test
-test: ## check, then every test; what CI runs
+test: ## every check and every test; what CI runs
 	$(ENVIRONMENT) test
 	.venv/bin/python .ci/steps.py test
 
