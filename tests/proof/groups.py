@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from tests.proof.coordinators import CoordinatorProcess
 from tests.proof.witness import Witness
 
 GROUP = "orders"
 TASKS = 16
-DECLARATION: dict[str, dict[str, Any]] = {
+DECLARATION = {
     "topology": {"subtopologies": [{"id": "0", "partitions": TASKS, "changelog_topics": ["totals"]}]},
     "config": {
         "acceptable_recovery_lag": 0,
