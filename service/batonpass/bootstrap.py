@@ -65,28 +65,29 @@ KEEP_ALIVE_S: Final = 75
 does not meet a connection that is just being closed."""
 
 LOAD_WAIT_S: Final = 2.0
-"""How long listening waits for the groups to be read. Longer reading goes on behind: /readyz says so meanwhile."""
+"""How long the server waits for the groups to be read before it listens. Then reading goes on, and /readyz says so."""
 
 LOAD_AGAIN_S: Final = 1.0
 
 EVENTS_OWNER: Final = GroupId("batonpass.events")
-"""Whichever coordinator would own a group of this name passes the events on, so that one does."""
+"""The coordinator that would own a group of this name passes the events on, so that exactly one does."""
 
 SWITCH_EVERY_S: Final = 0.001
-"""How long the event loop waits for a thread that decides on a large group to let go of the interpreter. By default it
+"""How long the event loop waits for a thread that decides on a large group to release the interpreter. By default it
 would be 5 ms, each time that the loop has waited for the network (decision 0044)."""
 
 
 COLLECT_AFTER: Final = (10_000, 20, 200)
-"""How many more objects are made than freed before the youngest are looked at, and how often each generation is before
-the next one. By default 700, 10 and 10. A full collection takes 0.4 s beside a group of 100,000 tasks."""
+"""Thresholds of the garbage collector: how many more objects are made than freed before it collects the youngest, and
+how often it collects each generation before the next one. By default 700, 10 and 10. A full collection takes 0.4 s
+beside a group of 100,000 tasks."""
 
 
 class SystemClock:
-    """The coordinator's clock: milliseconds since 1970 that never go back. Nobody else reads the time to decide by it.
+    """The coordinator's clock: milliseconds since 1970 that never go back. Decisions use no other clock.
 
     The wall clock is read once, at the start; from then on the monotonic clock counts. So setting the wall clock
-    expires nobody, and time for which this machine was suspended does not count against the members (L5).
+    expires no member, and time for which this machine was suspended does not count against members (L5).
     """
 
     def __init__(self) -> None:
@@ -152,18 +153,18 @@ class Process:
             await asyncio.to_thread(self.solver.close)
 
     def stop_waits(self) -> None:
-        """Let everything end that waits for news: long-polls, drains, event streams."""
+        """End everything that waits for news: long-polls, drains, event streams."""
         self.health.readiness.is_stopping = True
         self.coordinator.end_waits()
         self.policy.forwarder.end_waits()
 
     async def _load(self) -> None:
-        """Read the groups; while the store is away, try again."""
+        """Read the groups; while the store is unavailable, try again."""
         while True:
             try:
                 await self.coordinator.start()
             except NotOwner:
-                # Whoever had the group has not let it go yet: no failure of the store.
+                # The last owner has not released the group yet: that is no failure of the store.
                 await asyncio.sleep(LOAD_AGAIN_S)
             except ProtocolError as error:
                 self.observer.store_failed(GroupId(""), error.detail)
@@ -282,9 +283,9 @@ class _Kafka(NamedTuple):
 def _kafka(
     settings: Settings, coordinator: Coordinator, store: Store, log: logs.LoggingObserver, counts: Counts
 ) -> _Kafka:
-    """Return what reads ends and partition counts, passes events on and, where that is asked for, carries the protocol.
+    """Return what reads ends and partition counts, passes events on and, if the settings say so, carries the protocol.
 
-    Kafka's libraries are needed from here on, and no sooner.
+    Kafka's libraries are imported here and no sooner.
     """
     from batonpass.kafka.events import EventPublisher  # noqa: PLC0415 - Kafka is optional
     from batonpass.kafka.exchange import Exchange  # noqa: PLC0415 - the same
@@ -324,7 +325,7 @@ def _readiness(coordinator: Coordinator, watch: CommitWatch, store: Store) -> Re
 
 
 def _show(counts: Counts, coordinator: Coordinator, policy: AdmissionPolicy, health: Health, store: Store) -> None:
-    """Have the metrics show what others keep."""
+    """Add gauges for numbers that other objects keep."""
     counts.add_gauge("polls_parked", "Long-polls that wait.", lambda: policy.limits.polls.taken)
     counts.add_gauge("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
     counts.add_gauge("ready", "1 while /readyz says so.", lambda: not health.readiness.reasons())
@@ -369,7 +370,7 @@ def _gate(settings: Settings, store: Store, now_ms: Callable[[], int]) -> Gate:
 
 
 def _peers(settings: Settings) -> ssl.SSLContext:
-    """Return how other coordinators are known, and how this one shows itself to them."""
+    """Return the TLS context for other coordinators: whom to trust, and this one's own certificate."""
     context = ssl.create_default_context(cafile=settings.tls_peer_ca)
     if settings.tls_certfile is not None:
         context.load_cert_chain(settings.tls_certfile, settings.tls_keyfile)
@@ -377,10 +378,10 @@ def _peers(settings: Settings) -> ssl.SSLContext:
 
 
 def spare_the_collector() -> None:
-    """Leave alone what was made by now, and look less often at the rest. To be called once a process has started.
+    """Exempt all present objects from garbage collection, and collect less often. Call it once a process has started.
 
-    A full collection looks at every object there is, those of all modules among them, and nothing is answered until
-    it is done. The values of the core refer to nothing that refers to them, and are freed without it.
+    A full collection looks at every object, those of all modules included, and no request is answered until it is done.
+    The values of the core have no reference cycles, and are freed without it.
     """
     gc.collect()
     gc.freeze()
@@ -391,7 +392,7 @@ class Server(uvicorn.Server):
     """A server that says when it listens, and that ends long-polls when it is told to stop, instead of waiting.
 
     Requests are refused while more than ``connections_max`` connections are open. ``stopping`` is called when it was
-    told to stop, and awaited before it stops to answer.
+    told to stop, and awaited before it stops answering.
     """
 
     def __init__(
@@ -421,7 +422,7 @@ class Server(uvicorn.Server):
             self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say that it is not ready, go on for the delay, then stop listening, end what is under way, and close.
+        """Report not ready, go on serving for the delay, then stop listening, end what is under way, and close.
 
         A second interrupt skips the waits, and still closes the application: other coordinators get its groups at once.
         """
@@ -432,7 +433,7 @@ class Server(uvicorn.Server):
             await asyncio.sleep(self._process.settings.shutdown_delay_s)
         self._process.stop_waits()
         await super().shutdown(sockets)
-        if self.force_exit:  # The server itself leaves the application as it is then.
+        if self.force_exit:  # Uvicorn itself does not shut the application down then.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.lifespan.shutdown(), HURRIED_CLOSE_S)
 
@@ -484,7 +485,7 @@ def server_config(settings: Settings, process: Process) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=round(settings.shutdown_s),
         server_header=False,
-        # Who calls is known by its token; an address that the caller itself may write is not worth a layer.
+        # Callers are known by their tokens; an address that the caller itself may write is not worth a layer.
         proxy_headers=False,
     )
     if settings.tls_certfile is not None:

@@ -1,7 +1,7 @@
 """A server that this process runs for itself: it holds a folder, has a watchdog, and ends with its parent.
 
-What kind of server it is, and when that is ready, a subclass says (`batonpass.postgres.embedded`,
-`batonpass.kafka.broker`); `batonpass.child_watchdog` is the process between the two.
+A subclass says what kind of server it is, and when it is ready (`batonpass.postgres.embedded`,
+`batonpass.kafka.broker`); `batonpass.child_watchdog` is the process between this one and the server.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOK_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ServerCommand:
-    """What the watchdog is to run. ``user`` is keywords of ``Popen`` that make it another user's process."""
+    """What the watchdog is to run. ``user`` has keywords of ``Popen`` that run it as another user."""
 
     command: Sequence[str]
     user: dict[str, Any] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class ChildServer(ABC):
         """Start the server unless it runs, and return where it is reached."""
 
     def stop(self) -> None:
-        """Stop the server in good order, wait until it has ended, and let go of the folder. Nothing if none runs."""
+        """Stop the server in good order, wait until it has ended, and release the folder. Do nothing if none runs."""
         self._end_watchdog()
         if self._lock is not None:
             self._lock.close()
@@ -109,11 +109,11 @@ class ChildServer(ABC):
     def _launch(self, port: int | None, order: Callable[[int], ServerCommand], is_ready: Callable[[int], bool]) -> int:
         """Run the server on a port, any free one if none is named, and return the port once it is ready.
 
-        ``order`` says what to run on a port. ``is_ready`` is asked again and again with the length of the log before
+        ``order`` says what to run on a port. ``is_ready`` is called again and again with the length of the log before
         the start.
 
         Raises:
-            Exception: ``error`` of the subclass, with the server's own words, when it does not start.
+            Exception: ``error`` of the subclass, with the server's own output, when it does not start.
         """
         for _ in range(PORT_ATTEMPTS):
             tried = port or free_port()
@@ -131,7 +131,7 @@ class ChildServer(ABC):
         raise self._error("found no free port.")
 
     def _said_since(self, size: int) -> str:
-        """Return what the server said after its log was so long."""
+        """Return what the server has written to its log after the first ``size`` bytes."""
         with self.log.open("rb") as log:
             log.seek(size)
             return log.read().decode(errors="replace").strip()
@@ -167,6 +167,6 @@ class ChildServer(ABC):
         try:
             process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            # The server is told by the system when its watchdog goes.
+            # The system signals the server when its watchdog dies.
             process.kill()
             process.wait()

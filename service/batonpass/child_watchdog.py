@@ -1,7 +1,7 @@
 """The watchdog of an embedded server: a process that starts it, and that ends it when its own parent is gone.
 
-The parent holds the other end of standard input. When that closes, because the parent asks for the end or because it
-was killed, the watchdog has the server stop and goes too. Should it be killed itself, Linux tells the server.
+The parent holds the other end of standard input. When that closes, because the parent wants to stop the server or was
+killed, the watchdog stops the server and ends too. If the watchdog itself is killed, Linux signals the server.
 
 It runs as a script of its own, outside any environment, so it imports the standard library only. Its one argument is a
 JSON object: ``command``, ``log`` (a file that the server's output is added to) and ``user`` (keywords of ``Popen``). It
@@ -21,8 +21,8 @@ import sys
 from collections.abc import Callable
 
 PATIENCE_S = ((signal.SIGINT, 30.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
-"""How the server is told to stop, and how long it may take. Postgres: rolled back and written out, at once, not asked.
-A Java program: in good order, with its threads' stacks in the log, not asked."""
+"""The signals that stop the server, and how long it may take after each. Postgres: roll back and write out; end at
+once; be killed. A Java program: end in good order; write its threads' stacks to the log; be killed."""
 
 PR_SET_PDEATHSIG = 1
 
@@ -32,12 +32,12 @@ def watch(command: list[str], log: str, user: dict[str, int | list[int]]) -> int
     woken, wake = socket.socketpair()
     wake.setblocking(False)
     signal.set_wakeup_fd(wake.fileno())
-    # Whoever signals all processes at once means the parent, which stops the server when it has no more use for it.
+    # A signal to all processes at once is meant for the parent, which stops the server when it has no more use for it.
     # A function, unlike SIG_IGN, is not inherited by the server.
     for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    # Postgres takes a lock file that names its parent or grandparent for stale, as it must be: process ids come again
-    # soon in containers. To other servers the name means nothing.
+    # Postgres takes a lock file that names its parent or grandparent for stale, which is right: process ids are soon
+    # used again in containers. Other servers ignore this variable.
     environment = {"LC_ALL": "C", "PATH": os.defpath, "PG_GRANDPARENT_PID": str(os.getppid())}
     with open(log, "ab") as output:  # noqa: PTH123 - pathlib would be half of this process's start
         server = subprocess.Popen(  # noqa: S603 - the command is the parent's own
@@ -61,7 +61,7 @@ def watch(command: list[str], log: str, user: dict[str, int | list[int]]) -> int
 
 
 def end_with_parent() -> Callable[[], None]:
-    """Return what a child does first so that it is told to stop when this process dies; nothing but on Linux."""
+    """Return what a child runs first, so that Linux signals it to stop when this process dies."""
     parent = os.getpid()
     control = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 

@@ -1,7 +1,7 @@
-"""The coordinators' REST interface for whoever is no worker: commands, the dashboard, the demonstration.
+"""The coordinators' REST interface for clients other than workers: commands, the dashboard, the demonstration.
 
-Several coordinators are asked in turn: the next one where one is not there. What only looks is asked again for a while
-where none can answer now; what changes something never is, unless nothing of it was sent.
+If a coordinator cannot answer, the next one is asked. If none can answer now, a call that only reads is repeated for a
+while. A call that changes something is never repeated, unless nothing of it was sent.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from httpx_sse import EventSource, ServerSentEvent
 from batonpass import __version__
 
 PATIENCE_S: Final = 10.0
-"""How long a look is repeated where coordinators say that they cannot answer now, and nobody said how long."""
+"""How long a read is repeated while coordinators say that they cannot answer now, unless the caller says how long."""
 
 AGAIN_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 5.0
 ANSWER_TIMEOUT_S: Final = 30.0
 SILENCE_S: Final = 45.0
-"""A stream of events says at least every 15 s that it lives."""
+"""How long a stream of events may be silent; it sends a keep-alive at least every 15 s."""
 
 REOPEN_AFTER_S: Final = (0.5, 1.0, 2.0, 5.0)
 REOPEN_MAX_S: Final = 10.0
-"""When a stream that broke is opened again: after each failure in a row, and at most, where a coordinator says when."""
+"""When a broken stream is opened again: after each failure in a row; and the most if a coordinator says when."""
 
 PAGE: Final = 500
 THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0", "::"})  # noqa: S104 - a name, nothing is bound to it
 NO_ANSWER: Final = (httpx.HTTPError, ssl.SSLError)
-"""What is raised where no answer comes; the library lets through what TLS says after the connection stands."""
+"""What is raised when no answer comes. The library does not wrap TLS errors after the connection was made."""
 
 NOT_NOW: Final = frozenset({429, 502, 503, 504})
-"""What a coordinator, or what stands in front of it, answers while it cannot answer."""
+"""The statuses of a coordinator, or of a proxy in front of it, that cannot answer now."""
 
 
 class ApiError(Exception):
     """A call failed; the message is a sentence.
 
-    ``is_passing``: it may be otherwise in ``again_s``. ``is_absent``: nothing was sent to any coordinator.
-    ``asked_for_s`` is for how long it was asked again.
+    ``is_passing``: the call may succeed after ``again_s``. ``is_absent``: nothing was sent to any coordinator.
+    ``asked_for_s`` is for how long the call was repeated.
     """
 
     def __init__(self, sentence: str, *, is_passing: bool, is_absent: bool = False, again_s: float = AGAIN_S) -> None:
@@ -60,7 +60,7 @@ class ApiError(Exception):
 
 
 class Unreachable(ApiError):
-    """No coordinator answers, or it broke off, or what answers is none."""
+    """No coordinator answers, or it broke off, or what answers is not a coordinator."""
 
 
 class Refused(ApiError):
@@ -88,10 +88,11 @@ class Reply(NamedTuple):
 
 
 class CoordinatorClient:
-    """The coordinators under their base URLs, and the token that is shown to them where a call does not name another.
+    """The coordinators under their base URLs, and the token for calls that do not name another.
 
-    ``patience_s`` is how long a look is repeated where none of them can answer now. None is `PATIENCE_S` where one is
-    there and says so, or breaks off, and not at all where none is there from the first: a wrong URL is told at once.
+    ``patience_s`` is how long a read is repeated while none of them can answer. None means `PATIENCE_S` if a
+    coordinator says that it cannot answer, or breaks off. If none was ever reached, nothing is repeated: a wrong URL
+    fails at once.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class CoordinatorClient:
         agent: str = "batonpass",
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """Connect on first use. Several URLs stand with commas between them.
+        """Connect on first use. Several URLs are separated by commas.
 
         Raises:
             ValueError: when one of them is no URL.
@@ -119,7 +120,7 @@ class CoordinatorClient:
                 headers={"user-agent": f"{agent}/{__version__}", "accept": "application/json"},
                 transport=transport,
                 verify=trusted,
-                # What runs on this very machine is never behind a proxy, whatever the environment says of others.
+                # A coordinator on this machine is never behind a proxy, whatever the environment says.
                 trust_env=httpx.URL(url).host not in THIS_MACHINE,
             )
             for url in self._urls
@@ -131,7 +132,7 @@ class CoordinatorClient:
         return self._urls[self._at]
 
     async def __aenter__(self) -> Self:
-        """Nothing is asked before the first call."""
+        """Send nothing before the first call."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -155,13 +156,13 @@ class CoordinatorClient:
         lasting_s: float = 0.0,
         is_repeatable: bool | None = None,
     ) -> Reply:
-        """Ask for something below ``/v1`` and return the answer, which may take ``lasting_s`` longer than usual.
+        """Make a call below ``/v1`` and return the answer, which may take ``lasting_s`` longer than usual.
 
-        ``is_repeatable``: it does no harm when it is done twice; left out, a GET is, and nothing else.
+        ``is_repeatable``: doing it twice does no harm; left out, only a GET is repeatable.
 
         Raises:
-            Unreachable: when nobody answers.
-            Refused: when what is asked is refused.
+            Unreachable: when no coordinator answers.
+            Refused: when the call is refused.
         """
         may_repeat = method == "GET" if is_repeatable is None else is_repeatable
 
@@ -191,7 +192,7 @@ class CoordinatorClient:
                 await asyncio.sleep(error.again_s)
 
     async def get(self, path: str, *, token: str | None = None, **query: Any) -> Any:
-        """Return the body of what stands under a path."""
+        """Return the body of the answer to a GET."""
         return (await self.call("GET", path, query=query, token=token)).body
 
     async def pages(self, path: str, name: str) -> list[Any]:
@@ -207,7 +208,7 @@ class CoordinatorClient:
     async def declare(
         self, group: str, body: Any, *, query: Mapping[str, Any] | None = None, is_repeatable: bool = False
     ) -> Reply:
-        """Declare a group, or change the one that is there to what is declared."""
+        """Declare a group, or change the existing one to what is declared."""
         place = path("groups", group)
         try:
             return await self.call("PUT", place, query=query, body=body, is_repeatable=is_repeatable)
@@ -219,19 +220,19 @@ class CoordinatorClient:
         return await self.call("PUT", place, query=query, body=body, headers=headers, is_repeatable=is_repeatable)
 
     def follow(self, path: str, *, token: str | None = None) -> EventFeed:
-        """Return the events that happen from now on, as far as a path has them."""
+        """Return the events of a path that happen from now on."""
         return EventFeed(self, path, token)
 
     @asynccontextmanager
     async def stream(
         self, path: str, *, after: str, token: str | None = None
     ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
-        """Lend a stream of events, from ``after`` on where that is not empty.
+        """Lend a stream of events, from ``after`` on if that is not empty.
 
-        It is asked for once; after a break, the next coordinator is asked.
+        It is asked for once; after a break, the next call asks the next coordinator.
 
         Raises:
-            Unreachable: when nobody answers, when nothing comes for `SILENCE_S`, or when it breaks.
+            Unreachable: when no coordinator answers, when nothing comes for `SILENCE_S`, or when it breaks.
             Refused: when it is refused.
         """
         resumed = {"last-event-id": after} if after else {}
@@ -257,7 +258,7 @@ class CoordinatorClient:
         return {"authorization": f"Bearer {shown}"} if shown else {}
 
     async def _ask_around(self, ask: Callable[[httpx.AsyncClient], Awaitable[Reply]], *, may_repeat: bool) -> Reply:
-        """Ask one coordinator, and where that cannot answer the next one, each once."""
+        """Ask one coordinator, and if that cannot answer the next one, each once."""
         left = len(self._urls)
         while True:
             left -= 1
@@ -298,10 +299,10 @@ class CoordinatorClient:
 
 
 class EventFeed:
-    """Events as they happen, each once: a stream that is resumed where it broke off, without end.
+    """Events as they happen, each once: an endless stream that is resumed where it broke off.
 
-    ``position`` is that of the last event. What it yields is an event; None when the stream was opened, or says that it
-    lives; or why it broke, after which it is opened again unless whoever iterates has had enough.
+    ``position`` is that of the last event. It yields an event; None when the stream was opened or has sent a
+    keep-alive; or the error that broke the stream, which is opened again if the caller goes on iterating.
     """
 
     def __init__(self, client: CoordinatorClient, path: str, token: str | None) -> None:
@@ -333,7 +334,7 @@ class EventFeed:
 
 
 def _event_of(frame: ServerSentEvent) -> dict[str, Any] | None:
-    """Return the event of a frame; that events are missing has a type in the frame, and is an event here."""
+    """Return the event of a frame. A frame with a type (events are missing) becomes an event of that type."""
     if not frame.data:
         return None
     body: dict[str, Any] = json.loads(frame.data)
@@ -342,10 +343,10 @@ def _event_of(frame: ServerSentEvent) -> dict[str, Any] | None:
 
 
 def trusted_by_environment() -> ssl.SSLContext | bool:
-    """Return whose certificates are believed, and the one that is shown, as BATONPASS_CA_FILE and its like say.
+    """Return the trusted authorities and the own certificate, by BATONPASS_CA_FILE, ..._CERT_FILE and ..._KEY_FILE.
 
     Raises:
-        ValueError: when a file of these cannot be used.
+        ValueError: when one of these files cannot be used.
     """
     authorities, own, key = (os.environ.get(f"BATONPASS_{name}_FILE") or None for name in ("CA", "CERT", "KEY"))
     if authorities is None and own is None:
@@ -364,7 +365,7 @@ def urls_in(text: str) -> list[str]:
     """Return the base URLs that a text names, with commas between them.
 
     Raises:
-        ValueError: when one of them is no URL of something that may be a coordinator, or there is none.
+        ValueError: when one of them cannot be the URL of a coordinator, or there is none.
     """
     urls = [url for part in text.split(",") if (url := part.strip().rstrip("/"))] or [text]
     for url in urls:
@@ -398,10 +399,10 @@ def _unreachable(url: str, error: httpx.HTTPError | ssl.SSLError) -> Unreachable
 
 
 def _root_of(error: BaseException) -> str:
-    """Return what the system said: of a connection that failed, the libraries in between say no more than that."""
+    """Return the system's own error for a connection that failed; the libraries in between only pass it on."""
     name = type(error).__name__
     while (before := error.__cause__ or error.__context__) is not None:
-        # An address that stands for several: what was wrong with the first.
+        # The name stands for several addresses: take the error of the first.
         error = before.exceptions[0] if isinstance(before, BaseExceptionGroup) else before
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno and error.errno > 0:
         return os.strerror(error.errno)
@@ -411,12 +412,12 @@ def _root_of(error: BaseException) -> str:
 
 def path(*names: str) -> str:
     """Return a path below ``/v1`` whose parts are names, quoted as paths need it."""
-    # A name of nothing but dots is taken for a step in the path where it is not quoted as well.
+    # A name of dots alone would be taken for a step in the path, so its dots are quoted as well.
     return "".join(f"/{quote(name, safe='') if name.strip('.') else name.replace('.', '%2E')}" for name in names)
 
 
 def instant(text: str | None) -> datetime | None:
-    """Return the time that an answer names (RFC 3339); None where it names none."""
+    """Return the time that an answer names (RFC 3339); None if it names none."""
     return datetime.fromisoformat(text) if text else None
 
 

@@ -49,7 +49,7 @@ class ConnectionLimits:
 class BoundedConnection(HttpToolsProtocol):
     """Uvicorn's connection within limits, which ``bounded`` gives it. One that exceeds them is closed.
 
-    Before it is closed it is told why (408, 431), unless an answer is under way on it.
+    Before that the client is sent the reason (408, 431), unless an answer is under way on the connection.
     """
 
     limits = ConnectionLimits()
@@ -71,7 +71,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell every request that is not answered yet; uvicorn tells only the last one."""
+        """Mark every unanswered request as disconnected; uvicorn does that only for the last one."""
         self._stop_timer()
         self.pipeline.clear()
         for cycle in self._unanswered:
@@ -104,7 +104,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._start_timer()
 
     def on_message_begin(self) -> None:
-        """Begin to count."""
+        """Note that a request is arriving."""
         self._is_arriving = True
         super().on_message_begin()
 
@@ -115,7 +115,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._unanswered.append(self.cycle)
 
     def on_body(self, body: bytes) -> None:
-        """Count from here on: a body has a limit of its own, behind which the application refuses it."""
+        """Count from here on: a body has a limit of its own, which the application checks."""
         self._head_bytes = 0
         super().on_body(body)
 
@@ -150,7 +150,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._end(_TOO_LATE)
 
     def _end(self, refusal: bytes) -> None:
-        """Close the connection, with a word unless another answer is under way or owed on it."""
+        """Close the connection, after the refusal unless another answer is under way or owed on it."""
         last = self._unanswered[-1] if self._unanswered and self._unanswered[-1].more_body else None
         owed = self._unanswered[:-1] if last is not None else self._unanswered
         if not owed and (last is None or not last.response_started):

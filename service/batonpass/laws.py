@@ -1,6 +1,6 @@
 """What a finding of the audit may be, in a line each: a law that was broken, or a notice.
 
-The report, the dashboard and docs/audit.md say the same names; a finding that has none of them cannot be made.
+The report, the dashboard and docs/audit.md use the same names; a finding with any other name cannot be made.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ NOTICES: Final[Mapping[str, str]] = {
     "unknown-beginning": "it is not known how the day began",
     "unreadable-snapshot": "it is not known how the day began",
 }
-"""What is lawful and worth a look, by the name of the finding."""
+"""What breaks no law and is worth a look, by the name of the finding."""
 
 
 def require_known(name: str) -> None:
-    """Refuse a finding that nobody could be told the meaning of.
+    """Refuse a finding whose name has no meaning here.
 
     Raises:
         ValueError: when the name is neither a law nor a notice.

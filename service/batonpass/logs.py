@@ -30,8 +30,8 @@ REFUSALS_EVERY_S: Final = 10.0
 there were since the last one."""
 
 PASSING: Final = ("NotLeaderForPartition", "LeaderNotAvailable", "GroupCoordinatorNotAvailable")
-"""What Kafka's client meets while a partition gets a leader, or a group its coordinator. It tries again by itself; if
-that does not help it fails in another way, which is told."""
+"""Errors that Kafka's client meets while a partition gets a leader, or a group its coordinator. It tries again by
+itself; if that does not help it fails with another error, which is logged."""
 
 CLASSES_MAX: Final = 1_000
 REPR_MAX: Final = 2_000
@@ -44,7 +44,7 @@ def configure(
     stream: TextIO | None = None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Have everything written to standard error (or ``stream``), that of other libraries included, in one form.
+    """Have all logs written to standard error (or ``stream``), those of other libraries included, in one form.
 
     ``form`` is ``json``, ``console``, or ``auto``: for people where the stream is a terminal.
     """
@@ -68,7 +68,7 @@ def configure(
         cache_logger_on_first_use=False,
     )
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        # The server sets up a form of its own where it is started in another way.
+        # If it is started in another way, the server sets up a form of its own.
         library = logging.getLogger(name)
         library.handlers.clear()
         library.propagate = True
@@ -80,7 +80,7 @@ def configure(
 
 
 def _show(_logger: Any, _method: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Have what callers wrote steer no terminal; JSON has it escaped, and what is no text is shown by its `repr`."""
+    """Make callers' text safe for a terminal. JSON has it escaped, and values other than text are shown by `repr`."""
     return {
         name: value if not isinstance(value, str) else (printable_lines if name == "exception" else printable)(value)
         for name, value in said.items()
@@ -88,7 +88,7 @@ def _show(_logger: Any, _method: str, said: Mapping[str, Any]) -> dict[str, Any]
 
 
 class _Unfailing:
-    """A stream that nobody may read any more: what cannot be written is lost, and whoever writes goes on."""
+    """A stream whose reader may be gone: what cannot be written is lost, and the writer goes on."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -107,7 +107,7 @@ class _Unfailing:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Say whether a library's line is more than a word about what passes by itself."""
+    """Return whether a library's line is worth logging: it is not if it is about an error of ``PASSING``."""
     is_passing = record.name.startswith("aiokafka") and record.levelno <= logging.ERROR
     return not (is_passing and any(name in record.getMessage() for name in PASSING))
 
@@ -135,7 +135,7 @@ class _Seldom:
 class _ToStructlog(logging.Handler):
     """Passes on what libraries write by the standard library's logging.
 
-    Anybody who reaches the port can have the server warn of a request that is none, so a warning that comes again and
+    Any client that reaches the port can make the server warn of an invalid request, so a warning that comes again and
     again is written once in a while.
     """
 
@@ -162,7 +162,7 @@ class LoggingObserver(Observer):
         self._refusals = _Seldom(monotonic)
 
     def committed(self, commit: Commit, append_ms: float) -> None:
-        """Write down a new generation: what led to it, and what it moves beside the least possible."""
+        """Write down a new generation: what led to it, and its moves beside the lower bound."""
         made, asked = commit.history.generation, commit.history.asked
         if made is None:
             return
@@ -238,5 +238,5 @@ class LoggingObserver(Observer):
         self._log.info("connections-are-fewer", connections_max=wanted, fit=fit, detail=detail)
 
     def access_is_off(self) -> None:
-        """Write down that everybody may do everything."""
+        """Write down that every caller may do everything."""
         self._log.warning("access-is-off", detail="BATONPASS_AUTH=off: whoever is on this machine may do everything")

@@ -7,5 +7,5 @@ Value = TypeVar("Value")
 
 
 def nearest_rank(ordered: Sequence[Value], percent: int) -> Value:
-    """Return the least of some ordered values that ``percent`` in a hundred of them do not exceed."""
+    """Return the smallest of the ordered values that at least ``percent`` % of them do not exceed."""
     return ordered[max(-(-len(ordered) * percent // 100) - 1, 0)]

@@ -11,6 +11,6 @@ def write_private(path: Path, text: str) -> None:
         OSError: when that is not possible.
     """
     path.unlink(missing_ok=True)
-    # A file that somebody else makes in between is not written to.
+    # A file that another process makes in between is not written to.
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)

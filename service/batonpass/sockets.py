@@ -1,4 +1,4 @@
-"""Sockets to listen on: bound as a server of ours wants them, and the URL that they are reached under."""
+"""Sockets to listen on: bound as our servers need them, and the URL that they are reached under."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def room_for(connections: int) -> int:
-    """Return how many of so many connections fit in what the system lets this process open, at least one.
+    """Return how many of these connections fit in the system's limit on this process's open files, at least one.
 
     The soft limit on open files is raised for them, as far as the hard one allows. A server that accepts more than fit
     cannot even say that it is full.
@@ -49,7 +49,7 @@ def room_for(connections: int) -> int:
     wanted = connections + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        # Some systems have a lower bound than the one that they tell.
+        # Some systems have a lower limit than the one that they report.
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
             soft = most
@@ -57,9 +57,9 @@ def room_for(connections: int) -> int:
 
 
 def end_unread(listener: socket.socket, after_s: float) -> None:
-    """Have the connections of a listening socket end on which the other side takes nothing of an answer for so long.
+    """Have connections of a listening socket end if the client reads nothing of an answer for ``after_s`` seconds.
 
-    The kernel does it (TCP_USER_TIMEOUT): where it knows no such thing, as on macOS, it does not happen.
+    The kernel does it (TCP_USER_TIMEOUT). Where there is no such option, as on macOS, it does not happen.
     """
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(after_s * 1_000))
@@ -74,8 +74,8 @@ def url_of(listener: socket.socket, *, is_tls: bool) -> str:
 def advertised_url_of(listener: socket.socket, *, is_tls: bool) -> str:
     """Return the base URL that other machines most likely reach a bound socket under.
 
-    A socket that listens on every address (0.0.0.0, ::) is reached under one of them: that which the name of this
-    machine stands for, as in a container, or by the name itself where that stands for a loopback address or nothing.
+    For a socket that listens on every address (0.0.0.0, ::), that is the address of this machine's name, as in a
+    container, or the name itself if its address is a loopback address or unknown.
     """
     host, port = listener.getsockname()[:2]
     if ip_address(host).is_unspecified:
@@ -94,14 +94,14 @@ def _url(host: str, port: int, *, is_tls: bool) -> str:
 
 
 def free_port(wanted: int = 0) -> int:
-    """Return a port of this machine that nobody listens on now: the wanted one if it is free, else any.
+    """Return a port of this machine that no process listens on now: the wanted one if it is free, else any.
 
-    It is none that an outgoing connection would be given: a client that looks for a server while that is away could get
-    the server's own port, connect to itself, and keep the server from coming back.
+    It is not among the ports of outgoing connections: a client that connects while the server is down could get the
+    server's own port, connect to itself, and keep the server from coming back.
     """
     for port in filter(None, (wanted, *random.SystemRandom().sample(SERVER_PORTS, 20))):
         with socket.socket() as probe:
-            # As servers do: connections of the last one on a port that have not quite ended do not matter.
+            # As servers do: connections to the last server on the port that have not quite ended do not matter.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))

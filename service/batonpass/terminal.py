@@ -1,7 +1,7 @@
-"""The one way to a terminal. What others wrote is shown there, and steers nothing: it sets no colour and adds no line.
+"""The only way to a terminal. Text from others is shown, but controls nothing: it sets no colour and adds no line.
 
-Whatever prints goes through here, so that nobody has to remember which text comes from a worker: ruff refuses any other
-way (``banned-api`` in pyproject.toml). JSON passes as it is, but for DEL: it has control characters escaped already.
+All output goes through here, so no code has to know which text comes from a worker: ruff refuses any other way
+(``banned-api`` in pyproject.toml). JSON passes as it is, except DEL: it has control characters escaped already.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.text import Text
 PLAIN_WIDTH: Final = 200
 """Columns where there is no terminal: wide enough that nothing which a script may look for is cut."""
 
-# Each becomes exactly one sign, so that the places of a styled text stay where they are.
+# Each becomes exactly one character, so that the style positions of a text stay right.
 _SHOWN: Final = (
     {code: 0x2400 + code for code in range(0x20)}
     | {0x7F: 0x2421}
@@ -27,10 +27,10 @@ _SHOWN: Final = (
 
 
 def printable(text: str) -> str:
-    """Return a text of others as a terminal may have it, of the same length.
+    """Return a text from others, made safe for a terminal, of the same length.
 
-    Control characters (Unicode's Cc), line separators and what changes the direction of writing are replaced by signs
-    that are seen: a worker cannot steer the terminal of whoever looks at it, nor add a line to what they read.
+    Control characters (Unicode's Cc), line separators and what changes the direction of writing are replaced by visible
+    characters: a worker can neither control a reader's terminal nor add a line to what is shown.
     """
     return text.translate(_SHOWN)
 
@@ -47,7 +47,7 @@ def say(*lines: str) -> None:
 
 
 def say_on_stderr(*lines: str) -> None:
-    """Print lines on standard error: what is no part of the answer."""
+    """Print lines on standard error: what is not part of the answer."""
     sys.stderr.write("".join(f"{printable(line)}\n" for line in lines))
     sys.stderr.flush()
 
@@ -62,10 +62,10 @@ def shown(said: str | Text, *, style: str = "") -> Text:
 
 
 class Screen(Console):
-    """A console for tables, styles and what moves. Text is printed as it stands: brackets are no markup."""
+    """A console for tables, styles and live displays. Text is printed as it stands: brackets are no markup."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render with all text printable, but for the ends of lines, which may be rich's own."""
+        """Render with all text printable, except the ends of lines, which may be rich's own."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
 

@@ -1,8 +1,8 @@
-"""Run a module as a program that ends with the process which started it, however that one ends.
+"""Run a module as a program that ends with the process that started it, however that process ends.
 
 A script of its own, which ``tethered_command`` starts. The parent holds the other end of its standard input, a pipe. On
 Linux the system kills it with its parent; elsewhere it ends when the pipe does. Use it for modules of Python that may
-be killed at any time, as workers. A server that has to stop in good order needs `batonpass.child_watchdog`.
+be killed at any time, such as workers. A server that has to stop in good order needs `batonpass.child_watchdog`.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
-"""Who calls, and whether it may: bearer tokens, remembered for some seconds, against the roles of each call.
+"""Finds out who calls, by bearer token, and whether the caller's role may make the call.
 
-A heartbeat pays for one digest and one look into a table. A token that was revoked is refused once what is remembered
-of it is older than ``cache_s``; while the store cannot be asked, what was known goes on (L5).
+Tokens are remembered for some seconds, so a heartbeat costs one digest and one lookup in a table. A revoked token is
+refused once its entry is older than ``cache_s``. While the store cannot be asked, entries stay valid (L5).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TOKENS_MAX: Final = 20_000
-"""How many good tokens are remembered at most, and how many bad ones."""
+"""How many valid tokens are remembered at most, and how many invalid ones."""
 
 LOOKUPS_MAX: Final = 8
-"""How many tokens are looked up at once; a flood of made-up ones waits behind these and cannot fill the store."""
+"""How many tokens are looked up at once; a flood of made-up tokens waits, and cannot overload the store."""
 
 LOOKUPS_WAITING_MAX: Final = 500
 LOOKUPS_EACH_ADDRESS_MAX: Final = 32
-"""How many of them one address may wait for, unless a setting says otherwise."""
+"""How many lookups one address may wait for, unless a setting says otherwise."""
 
 PATIENCE_S: Final = 3.0
 """How long a caller waits for its token to be looked up."""
@@ -47,13 +47,13 @@ STORE_REST_S: Final = 1.0
 RETRY_AFTER_MS: Final = 1_000
 
 _OF_NO_GROUP: Final = frozenset({"/livez", "/readyz", "/openapi.json", "/docs", "/docs/{file}"})
-"""What tells nothing of any group. Metrics name all of them."""
+"""Calls that reveal nothing about any group. Metrics are not among them: they name all groups."""
 
 _BEARER: Final = b"bearer "
 
 
 class Unauthenticated(ProtocolError):
-    """The call carries no token, or one that is worth nothing."""
+    """The call carries no token, or an invalid one."""
 
     type = "unauthenticated"
     status = 401
@@ -66,7 +66,7 @@ class _Known(NamedTuple):
 
 
 class Gate:
-    """Finds out who calls, and lets pass who may."""
+    """Finds out by its token who calls, and remembers that for some seconds."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Gate:
         self._open = frozenset(open_paths)
         self._monotonic = monotonic
         self._known: dict[bytes, _Known] = {}
-        # Apart from the good ones, which made-up tokens could push out otherwise.
+        # Apart from the valid ones, which made-up tokens could push out otherwise.
         self._unknown_until: dict[bytes, float] = {}
         self._lookups_each_address = lookups_each_address
         self._waiting: Counter[str] = Counter()
@@ -93,11 +93,11 @@ class Gate:
         self._rest_until = 0.0
 
     def is_open(self, call: Call) -> bool:
-        """Whether the call is answered to anybody, without a token."""
+        """Whether the call is answered without a token."""
         return call.path in self._open
 
     def remembered(self, authorization: bytes | None) -> Principal | None:
-        """Return the caller, if its token was good within the last seconds; None: it has to be looked up."""
+        """Return the caller, if its token was valid within the last seconds; None: it has to be looked up."""
         if authorization is None or authorization[: len(_BEARER)].lower() != _BEARER:
             return None
         known = self._known.get(digest_of(_after_scheme(authorization)))
@@ -110,7 +110,7 @@ class Gate:
 
         Raises:
             Unauthenticated: when it names none (401).
-            LimitExceeded: when too many tokens that ``address`` came with are being looked up (429).
+            LimitExceeded: when too many tokens from ``address`` are being looked up (429).
             StoreUnavailable: when the token is not known yet and the store cannot be asked.
         """
         secret = _secret(authorization)
@@ -129,7 +129,7 @@ class Gate:
         return found
 
     async def still_admits(self, authorization: bytes | None, address: str) -> bool:
-        """Say whether the token that something long was begun with is still good; while nobody can say, it is."""
+        """Return whether the token of a long call is still valid; True while that cannot be found out."""
         if self.remembered(authorization) is not None:
             return True
         try:
@@ -144,7 +144,7 @@ class Gate:
         return principal.expires_ms is None or self._now_ms() < principal.expires_ms
 
     async def _ask(self, secret: str, digest: bytes, address: str) -> Principal | None:
-        """Ask the store; while it is away, or takes too long, what was known of the token stands."""
+        """Ask the store. If it is unavailable or takes too long, a token that was valid before stays valid."""
         error: ProtocolError
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -159,11 +159,11 @@ class Gate:
         return known.principal
 
     def _asked(self, secret: str, digest: bytes, address: str) -> asyncio.Task[Principal | None]:
-        """Return the one question to the store for all who wait for the same token."""
+        """Return the one lookup that all callers with the same token wait for."""
         asking = self._asking.get(digest)
         if asking is not None:
             return asking
-        # One that was good once is not kept from its lookup by made-up ones: whether it still is would stay unknown.
+        # A token that was valid before has no such limits: made-up tokens could keep its revocation from being seen.
         is_known = digest in self._known
         if not is_known and self._waiting[address] >= self._lookups_each_address:
             detail = f"{self._lookups_each_address} tokens from {address or 'this address'} are being looked up already"
@@ -173,7 +173,7 @@ class Gate:
             raise StoreUnavailable("tokens cannot be looked up now", retry_after_ms=RETRY_AFTER_MS)
         self._waiting[address] += 1
         asking = self._asking[digest] = asyncio.create_task(self._look_up(secret, digest, address))
-        # Whoever asked may be gone when it fails, and an error that nobody takes is reported as lost.
+        # The callers may be gone when the lookup fails, and asyncio reports an exception that is never retrieved.
         asking.add_done_callback(lambda done: done.cancelled() or done.exception())
         return asking
 
@@ -208,10 +208,10 @@ def _add(table: dict[bytes, T], digest: bytes, value: T) -> None:
 
 
 def check(principal: Principal, call: Call, group: str | None) -> None:
-    """Let pass whose role includes the call; what nobody serves is for the app to refuse.
+    """Let a caller pass whose role may make the call. A call that is not served passes too: it is refused later.
 
     Raises:
-        Forbidden: when it does not, or not on this group (403).
+        Forbidden: when the caller may not make the call, or not on this group (403).
     """
     if call.roles is None:
         return
@@ -223,7 +223,7 @@ def check(principal: Principal, call: Call, group: str | None) -> None:
 
 
 def check_local(headers: Mapping[bytes, bytes], peer: str) -> None:
-    """Admit a request from this machine, where no tokens are asked for; ``peer`` is the other end of its connection.
+    """Admit a request from this machine, when tokens are off; ``peer`` is the other end of its connection.
 
     Any web page can make a visitor's browser send requests here. Such a request carries the page's site as Origin, or,
     with DNS rebinding, as Host.
@@ -259,7 +259,7 @@ def _is_local_address(text: str) -> bool:
 
 
 class WithAdmin:
-    """Tokens of a store, and one of role admin that is in no store: from a setting, or from the folder of `up`."""
+    """The tokens of a store, and one admin token that is in no store: from a setting, or from the folder of `up`."""
 
     def __init__(self, secret: str, behind: Tokens, *, name: str = "admin") -> None:
         self._digest = digest_of(secret)
@@ -267,7 +267,7 @@ class WithAdmin:
         self._behind = behind
 
     async def find(self, secret: str) -> Principal | None:
-        """Return the admin for its secret, and for any other whom the store knows it as."""
+        """Return the admin for its secret, and for any other secret the caller that the store knows."""
         if hmac.compare_digest(digest_of(secret), self._digest):
             return self._admin
         return await self._behind.find(secret)

@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from batonpass.runtime.ports import Ownership
 
 EVERYBODY: Final = Principal("", AccessRole.ADMIN)
-"""Whoever calls where no tokens are asked for."""
+"""The caller of every request when tokens are off."""
 
 _UNCOUNTED: Final = frozenset(chain.from_iterable(OPEN[name] for name in ("livez", "readyz")))
-"""Calls without a limit: a probe that is refused ends a process that is well."""
+"""Calls without a rate limit: if a probe is refused, the platform ends a healthy process."""
 
 _ALWAYS: Final = _UNCOUNTED.union(OPEN["metrics"])
-"""Calls that are answered however many connections there are: a scrape is how anybody learns of it."""
+"""Calls that are answered however many connections there are: operators learn of too many by a scrape."""
 
 _NOT_ADMITTED: Final = (Unauthenticated, Forbidden, LimitExceeded)
 RETRY_AFTER_MS: Final = 500
 
 
 class Meter(Protocol):
-    """Who counts the calls; it must not raise."""
+    """Counts the calls; it must not raise."""
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
         """Called when a call was answered; ``path`` is the one in the OpenAPI document."""
@@ -55,7 +55,7 @@ class Meter(Protocol):
 
 
 class Journal(Protocol):
-    """Who writes down what happens to calls; it must not raise."""
+    """Writes down what happens to calls; it must not raise."""
 
     def refused(self, error: ProtocolError, call: str, who: str, cause: str) -> None:
         """Called when a call was not admitted: without a token, without the right, too often."""
@@ -91,7 +91,7 @@ class Admission:
         *,
         body_bytes_max: int,
     ) -> None:
-        """Hand the calls of ``routes`` to what serves them there, and all others to ``app``."""
+        """Serve the calls of ``routes`` by the functions given there, and all others by ``app``."""
         self._app = app
         self._routes = routes
         self._policy = policy
@@ -133,7 +133,7 @@ class Admission:
             self._policy.limits.connections.check()
         group = context.parts[GROUP_PART] if call.on_group else None
         await self._admit(context, group)
-        if call is not HEARTBEAT:  # It may have news, which its route can tell.
+        if call is not HEARTBEAT:  # It may have news, so its own route limits it.
             self._limit(context)
         if not calls:
             raise UnknownPath(f"nothing is served at {scope['path']}; /docs lists what is")
@@ -153,10 +153,10 @@ class Admission:
         try:
             await self._app(served, context.receive, context.send)
         finally:
-            del served[CONTEXT]  # Each holds the other, and would be left to the garbage collector.
+            del served[CONTEXT]  # Scope and context refer to each other; else only the garbage collector frees them.
 
     async def _admit(self, context: RequestContext, group: str | None) -> None:
-        """Find out who calls, and refuse who may not."""
+        """Find out who calls, and refuse a caller that may not make the call."""
         gate = self._policy.gate
         if gate is None:
             check_local(context.headers, context.peer)
@@ -172,7 +172,7 @@ class Admission:
         check(found, context.call, group)
 
     def _limit(self, context: RequestContext) -> None:
-        """Refuse who calls too often: a member by its path, everybody else by the token, or the address."""
+        """Refuse a call that comes too early. Members are counted by path, other callers by token or address."""
         call, limits = context.call, self._policy.limits
         if call.path in _UNCOUNTED:
             return
@@ -184,7 +184,7 @@ class Admission:
             raise too_early(early, whose)
 
     async def _forward(self, context: RequestContext, group: str, owner: str) -> None:
-        """Have the owner of the group answer, which is another coordinator."""
+        """Have the other coordinator that owns the group answer."""
         if FORWARDED in context.headers:
             detail = f"the coordinators do not agree yet on who owns group {group}; try again"
             raise NotOwner(detail, retry_after_ms=RETRY_AFTER_MS)
@@ -193,7 +193,7 @@ class Admission:
         except StoreUnavailable:
             if context.call is not LONG_POLL or context.started:
                 raise
-            # As every long-poll is answered that still waits when a coordinator stops.
+            # The same answer that every long-poll gets that still waits when a coordinator stops.
             await context.answer(204, b"", [])
 
     async def _refuse(self, context: RequestContext, error: ProtocolError) -> None:
@@ -206,7 +206,7 @@ class Admission:
 
 
 async def others_answers(policy: AdmissionPolicy, context: RequestContext) -> list[Any]:
-    """Return what the other coordinators answer to this request; nothing, where one of them has passed it on.
+    """Return the other coordinators' answers to this request; none if one of them forwarded it here.
 
     Raises:
         NotOwner: when one of them does not answer (503).

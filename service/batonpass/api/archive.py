@@ -162,7 +162,7 @@ def _present(group: Group, task_id: TaskId) -> TaskId:
 
 
 async def _explained(request: Request, *, limit: int) -> tuple[dict[str, object], Sequence[Change]]:
-    """Return the explanation of the task of the path, with its last changes, newest first."""
+    """Return the explanation of the task that the path names, with its last changes, newest first."""
     group, soft, now_ms, policy = await state_of(request)
     task_id = _present(group, task_of(request))
 
@@ -180,7 +180,7 @@ async def _explained(request: Request, *, limit: int) -> tuple[dict[str, object]
 async def _last_placement(
     archive: Archive, group: Group, task: Task, changes: Sequence[Change]
 ) -> dict[str, object] | None:
-    """Return the generation that gave a task its target; None where it is none of those that are looked at.
+    """Return the generation that gave a task its target; None if it is not among those that are looked at.
 
     The target's first copy was granted under that generation, or not long after it.
     """
@@ -238,7 +238,7 @@ def diff_body(moved: tuple[Moved, ...]) -> list[dict[str, Any]]:
 
 
 def placement_body(generation: Generation, line: Moved) -> dict[str, Any]:
-    """Return which generation gave a task its target, for what, and why the task."""
+    """Return which generation gave a task its target, with its triggers, and why it chose this task."""
     return {
         "generation": generation.number,
         "at": rfc3339(generation.at_ms),
@@ -267,7 +267,7 @@ def change_body(change: Change) -> dict[str, Any]:
 
 
 def run_body(run: Run) -> dict[str, Any]:
-    """Return one member's time with a task."""
+    """Return one run of a task."""
     return {
         "member": run.member,
         "fencing_token": run.token,

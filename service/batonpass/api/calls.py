@@ -1,4 +1,4 @@
-"""Every call that is served, and which roles may make it. Whatever is not listed here is for admins alone.
+"""Every call that is served, and which roles may make it. A call that is not listed here is for admins alone.
 
 docs/security.md shows the same table; a test holds the two, and the OpenAPI document, equal.
 """
@@ -69,7 +69,7 @@ ROLES: Final[Mapping[tuple[str, str], frozenset[AccessRole]]] = {
     ("GET", "/docs"): ANYBODY,
     ("GET", "/docs/{file}"): ANYBODY,
 }
-"""The roles of each call. A token that is bound to a group makes calls on that group, and those that tell of none."""
+"""The roles of each call. A token that is bound to a group may make calls on it, and calls that reveal no group."""
 
 OPEN: Final[Mapping[str, tuple[str, ...]]] = {
     "livez": ("/livez",),
@@ -78,7 +78,7 @@ OPEN: Final[Mapping[str, tuple[str, ...]]] = {
     "openapi": ("/openapi.json",),
     "docs": ("/docs", "/docs/{file}"),
 }
-"""What may be left open, by the name that the setting has for it."""
+"""The calls that a setting may open to callers without a token, by their names in that setting."""
 
 EVERYWHERE: Final = frozenset(
     {
@@ -91,17 +91,17 @@ EVERYWHERE: Final = frozenset(
 """Calls on a group that every coordinator answers, from the store alone."""
 
 WAITS: Final = frozenset({("GET", _MEMBER + "/assignment"), ("POST", _MEMBER + "/drain")})
-"""Calls on a member that may be answered only when there is news of it."""
+"""Calls on a member that may wait for news of it before they are answered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """One call: its method and its path as the document writes it.
 
-    ``roles`` are those that may make it; None where nothing is served so. ``on_group``: it is about the group that the
-    path names. ``on_member``: it is one that a worker makes for its own member, and counts against that member alone.
-    ``is_everywhere``: any coordinator answers it, whoever owns the group. ``waits``: it may be answered only when there
-    is news.
+    ``roles`` are those that may make it; None if it is not served. ``on_group``: it is about the group that the path
+    names. ``on_member``: a worker makes it for its own member, and it counts against that member's rate alone.
+    ``is_everywhere``: any coordinator answers it, not only the owner of the group. ``waits``: it may wait for news
+    before it is answered.
     """
 
     method: str
@@ -116,7 +116,7 @@ class Call:
 UNKNOWN: Final = Call("", "other", None)
 GROUP_PART: Final = 3
 MEMBER_PART: Final = 5
-"""Where a path that was split at its slashes names its group, and its member."""
+"""The indexes of the group and the member in a path that was split at its slashes."""
 
 
 def _call(method: str, path: str, roles: frozenset[AccessRole]) -> Call:
@@ -137,13 +137,13 @@ LONG_POLL: Final = CALLS["GET", _MEMBER + "/assignment"]
 
 
 class Calls:
-    """Finds what a request asks for."""
+    """Finds the calls that are served at a path."""
 
     def __init__(self, served: Iterable[tuple[str, str]] = ()) -> None:
-        """Know the calls above, and of ``served`` those that were forgotten there, which are then for admins only."""
+        """Take the calls above, and those of ``served`` that are missing there, which are then for admins only."""
         forgotten = {named: _call(*named, ADMIN) for named in served if named not in CALLS}
-        # By the number of parts, then by which of them are literal: what these say is looked up. The form with more
-        # literal parts comes first, so that no name can hide what is served.
+        # By the number of parts, then by which of them are literal, then by the text of these. The form with more
+        # literal parts comes first, so that no name in a path can hide a call.
         self._forms: dict[int, dict[tuple[int, ...], dict[tuple[str, ...], dict[str, Call]]]] = {}
         for call in (CALLS | forgotten).values():
             parts = call.path.split("/")
@@ -155,7 +155,7 @@ class Calls:
             self._forms[length] = dict(sorted(forms.items(), key=lambda form: -len(form[0])))
 
     def at(self, parts: list[str]) -> Mapping[str, Call]:
-        """Return the calls by method of a path that was split at its slashes; none where nothing is served."""
+        """Return the calls by method of a path that was split at its slashes; none if nothing is served there."""
         for literal, paths in self._forms.get(len(parts), {}).items():
             calls = paths.get(tuple([parts[place] for place in literal]))
             if calls is not None and all(parts[1:]):

@@ -30,23 +30,23 @@ JSON: Final = (b"content-type", b"application/json")
 _PROBLEM: Final = (b"content-type", PROBLEM_JSON.encode())
 HEADER: Final = b"x-request-id"
 FORWARDED: Final = b"batonpass-forwarded-for"
-"""The header of a request that another coordinator passed on: who made it, by address. Such a one goes no further."""
+"""The header of a request that another coordinator forwarded: its caller's address. It is not forwarded again."""
 
 GONE_STATUS: Final = 499
-"""What a call counts as whose caller went away before it was answered; nobody reads it as an answer."""
+"""The status in metrics of a call whose caller disconnected before the answer. It is never sent."""
 
 _VERSIONS: Final = ("1.0", "1.1")
 
 CONTEXT: Final = "batonpass.context"
-"""Where the scope of a request keeps its context."""
+"""The key of a request's context in its scope."""
 
 
 class Disconnected(Exception):
-    """The caller went away before it was answered."""
+    """The caller disconnected before it was answered."""
 
 
 class RequestContext:
-    """One request, from its arrival to its answer. For the framework it is in the scope, under ``CONTEXT``."""
+    """One request, from its arrival to its answer. Routes of the framework find it in the scope, under ``CONTEXT``."""
 
     __slots__ = (
         "_send",
@@ -83,7 +83,7 @@ class RequestContext:
 
     @property
     def peer(self) -> str:
-        """The address of whoever is at the other end of the connection; no header says it."""
+        """The address at the other end of the connection, not from any header."""
         client = self.scope.get("client")
         return client[0] if client else ""
 
@@ -98,7 +98,7 @@ class RequestContext:
         return Asked(who=self.who, cause=self.request_id)
 
     def check_head(self) -> None:
-        """Refuse a head that two readers may understand in two ways (RFC 9112, 3.2), or that asks for what nobody does.
+        """Refuse a head that is ambiguous (RFC 9112, 3.2), or that asks for something that is not supported.
 
         Raises:
             BadHead: naming what is wrong (400).
@@ -115,15 +115,15 @@ class RequestContext:
             raise BadHead("of Expect nothing but 100-continue is known")
 
     def query(self) -> dict[str, str]:
-        """Return the parameters of the query by name; of one that stands there twice, the last."""
+        """Return the parameters of the query by name; if a name occurs twice, the last one counts."""
         return dict(parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True))
 
     async def body(self, bytes_max: int) -> bytes:
         """Return the whole body.
 
         Raises:
-            TooLarge: when it is announced to be larger than ``bytes_max``, else as soon as it is (413).
-            Disconnected: when the caller goes away meanwhile.
+            TooLarge: when its Content-Length, or what has arrived of it, is larger than ``bytes_max`` (413).
+            Disconnected: when the caller disconnects meanwhile.
         """
         if int(self.headers.get(b"content-length", 0)) > bytes_max:
             raise _too_large(bytes_max)
@@ -142,10 +142,10 @@ class RequestContext:
             parts.append(part)
 
     async def unless_gone(self, work: Awaitable[T]) -> T:
-        """Return what ``work`` returns; it is cancelled when the caller goes away. To be used once the body was read.
+        """Return what ``work`` returns; cancel it when the caller disconnects. To be used once the body was read.
 
         Raises:
-            Disconnected: when the caller went away first.
+            Disconnected: when the caller disconnected first.
         """
 
         def break_off(gone: asyncio.Task[None]) -> None:
@@ -166,7 +166,7 @@ class RequestContext:
             watching.cancel()
 
     async def answer(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-        """Answer; whatever is not 204 states its length."""
+        """Send a whole answer; every status but 204 states the length."""
         if status != 204:
             headers = [*headers, (b"content-length", b"%d" % len(body))]
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
@@ -187,7 +187,7 @@ class RequestContext:
 
 
 async def until_gone(receive: Receive) -> None:
-    """Return when the caller has gone away; what it sends until then is dropped."""
+    """Return when the caller has disconnected; what it sends until then is dropped."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -209,9 +209,9 @@ _NO_TRACE: Final = b"0" * 32
 
 
 class RequestIds:
-    """Gives a request the id under which it, its log lines and its records are found again.
+    """Gives a request the id that it, its log lines and its records share.
 
-    It takes the one that the caller has given, or makes one that no other process makes.
+    It takes the id that the caller has given, or makes one that no other process makes.
     """
 
     def __init__(self) -> None:
@@ -221,7 +221,7 @@ class RequestIds:
     def of(self, request_id: bytes | None, traceparent: bytes | None) -> str:
         """Return ``X-Request-Id``, else the trace id of ``traceparent``, else an id of our own.
 
-        An id that is too long, or holds a blank or anything unprintable, counts as none.
+        An id that is too long, or has a blank or anything unprintable in it, is ignored.
         """
         if request_id is not None and _GIVEN.fullmatch(request_id):
             return request_id.decode()

@@ -43,14 +43,14 @@ KEEP_ALIVE_S: Final = 15.0
 """How long a stream is silent at most: shorter than proxies let an idle connection live."""
 
 RECONNECT_MS: Final = 2_000
-"""When a client whose stream broke comes back (``retry:``)."""
+"""After how long a client whose stream broke connects again (``retry:``)."""
 
 STORE_AGAIN_S: Final = 1.0
 
 _HEADERS: Final = [
     (b"content-type", EVENT_STREAM.encode()),
     (b"cache-control", b"no-store"),
-    # nginx would collect the events otherwise.
+    # Otherwise nginx would buffer the events.
     (b"x-accel-buffering", b"no"),
 ]
 
@@ -119,7 +119,7 @@ async def _is_admitted(request: Request) -> bool:
 
 
 def _wants_stream(request: Request) -> bool:
-    """Say whether the caller asked for a stream (RFC 9110, 12.5.1): by its name, not by a wildcard."""
+    """Return whether the caller asked for a stream (RFC 9110, 12.5.1): by its name, not by a wildcard."""
     for entry in request.headers.get("accept", "").split(","):
         kind, _, parameters = entry.partition(";")
         if kind.strip().lower() == EVENT_STREAM and not re.search(r"q=0(\.0*)?\s*$", parameters):
@@ -142,7 +142,7 @@ def _last_event_id(request: Request, after: int | None) -> int | None:
 
 
 class EventStream(Response):
-    """Sends what a follower is told, as it comes, until the caller goes away or the coordinator stops."""
+    """Sends a follower's events as they come, until the caller disconnects or the coordinator stops."""
 
     def __init__(
         self,
@@ -153,9 +153,9 @@ class EventStream(Response):
         is_head: bool = False,
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
-        """Take the follower over: its place is given back when the stream ends.
+        """Take the follower over: it leaves the feed when the stream ends.
 
-        ``is_admitted`` says whether the caller may still follow; it is asked before anything is sent.
+        ``is_admitted`` says whether the caller may still follow; it is called before anything is sent.
         An answer to HEAD ends at once.
         """
         super().__init__(media_type=EVENT_STREAM)
@@ -168,7 +168,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI has it so
         """Serve the stream."""
         gone = asyncio.ensure_future(until_gone(receive))
-        # One wait for both, events and a caller that goes away: a task less for each stream that is parked.
+        # One wait for both, events and a disconnect, saves a task for each stream that is idle.
         gone.add_done_callback(lambda _: self._follower.woken.set())
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
@@ -184,12 +184,12 @@ class EventStream(Response):
             self._follower.leave()
 
     async def _next(self, gone: asyncio.Future[None]) -> bytes:
-        """Return what there is to send: events, or after a while without any, that the stream lives."""
+        """Return what to send: events, or a keep-alive after a while without events."""
         follower = self._follower
         try:
             found = await follower.next()
         except StoreUnavailable:
-            # It can be asked again: nothing is lost, and the caller need not come back for it.
+            # The follower can be asked again: nothing is lost, and the caller need not connect again.
             await asyncio.wait((gone,), timeout=STORE_AGAIN_S)
             return b""
         if found:

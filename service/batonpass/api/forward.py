@@ -1,7 +1,7 @@
-"""Pass a request on to the coordinator that owns its group, and its answer back, as it comes (protocol 1.6).
+"""Forwards a request to the coordinator that owns its group, and its answer back, as it comes (protocol 1.6).
 
-One hop at most: what was passed on once is answered where it arrived. The caller's token goes along, so the owner
-checks it again. A caller that goes away takes the call to the owner with it: a long-poll that breaks here breaks there.
+There is one hop at most: a forwarded request is not forwarded again. The caller's token goes along, so the owner checks
+it again. If the caller disconnects, the call to the owner ends too: a long-poll that breaks here breaks there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S: Final = 2.0
 WRITE_TIMEOUT_S: Final = 10.0
 IDLE_S: Final = 30.0
-"""How long an idle connection to another coordinator is kept: well below the time after which that one closes it."""
+"""How long an idle connection to another coordinator is kept: well below the time after which the other closes it."""
 
 IDLE_MAX: Final = 200
 ASK_TIMEOUT_S: Final = 5.0
@@ -48,7 +48,7 @@ class Forwarder:
 
     def __init__(self, *, verify: ssl.SSLContext | bool = True) -> None:
         """Connect on first use. ``verify`` is how the others' certificates are checked."""
-        # A long-poll holds its connection for as long as it waits, so their number has no bound of its own here.
+        # A long-poll holds its connection for as long as it waits, so connections have no limit of their own here.
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=IDLE_MAX, keepalive_expiry=IDLE_S),
@@ -68,7 +68,7 @@ class Forwarder:
             NotOwner: when it cannot be reached, or breaks off before it answers (503).
             StoreUnavailable: when this coordinator stops while the call waits for news there (503).
             TooLarge: when the body is larger than this coordinator takes (413).
-            Disconnected: when the caller goes away.
+            Disconnected: when the caller disconnects.
         """
         work = self._pass(context, owner, await context.body(body_bytes_max))
         await context.unless_gone(self._until_stopping(work) if context.call.waits else work)
@@ -80,21 +80,21 @@ class Forwarder:
             await passing
         except asyncio.CancelledError:
             if passing in self._waiting:
-                raise  # By the caller, and not by ``end_waits``.
+                raise  # Cancelled by the caller, and not by ``end_waits``.
             raise StoreUnavailable("the coordinator is stopping; try again", retry_after_ms=RETRY_AFTER_MS) from None
         finally:
             self._waiting.discard(passing)
 
     def end_waits(self) -> None:
-        """Let every call end now that waits at another coordinator for news."""
+        """End every call now that waits at another coordinator for news."""
         while self._waiting:
             self._waiting.pop().cancel()
 
     async def ask_all(self, context: RequestContext, others: Sequence[str]) -> list[Any]:
-        """Have every one of the others answer the same request, and return what they say.
+        """Send the same request to all other coordinators, and return their answers.
 
         Raises:
-            NotOwner: when one of them does not (503): what the rest said would be taken for all there is.
+            NotOwner: when one of them does not answer (503), because the other answers would look complete.
         """
         return list(await asyncio.gather(*(self._ask(context, other) for other in others)))
 
@@ -131,7 +131,7 @@ class Forwarder:
                 await context.send({"type": "http.response.body", "body": chunk, "more_body": True})
             await context.send({"type": "http.response.body", "body": b""})
         except httpx.TransportError as error:
-            # The beginning has gone out already: all that is left is to break off here too.
+            # The beginning was sent already, so this answer can only break off too.
             raise Disconnected from error
         finally:
             await answer.aclose()

@@ -78,7 +78,7 @@ async def list_groups(request: Request) -> Response:
         found.append(await offload_of(request).do(size_of(group), summary))
     pages = await others_answers(request.app.state.policy, context_of(request))
     found += [group for page in pages for group in page["groups"]]
-    # A group that changes hands just now may be on two pages, or on none.
+    # A group whose owner changes just now may be on two pages, or on none.
     named = {group["group"]: group for group in found}
     names = sorted(named)[: asked.limit]
     more = len(named) > len(names) or any(page["next"] is not None for page in pages)
@@ -152,7 +152,7 @@ async def plan_change(request: Request) -> Response:
         balance = {"before": asdict(balance_now(present)), "after": asdict(balance_then(imagined, plan))}
         return answer | {"balance": balance}
 
-    # How long it takes follows from what is imagined, not from how large the group is now.
+    # How long it takes depends on the imagined group, not on the size of the present one.
     return await show(request, None, work)
 
 
@@ -161,7 +161,7 @@ def _summary(group: Group, soft: Soft, now_ms: int, policy: Policy) -> dict[str,
 
 
 async def _show(request: Request, *, status: int = 200) -> Response:
-    """Answer with the group of the path; its ETag is the one to change it with."""
+    """Answer with the group of the path, and with the ETag that a change needs."""
     group, soft, now_ms, policy = await state_of(request)
 
     def work() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Whether this process lives, whether it is ready to serve, and what it counts."""
+"""Whether this process lives, whether it is ready to serve, and its metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Readiness:
         self.is_stopping = False
 
     def reasons(self) -> list[str]:
-        """Return why requests should go elsewhere; nothing when they are welcome."""
+        """Return why requests should go elsewhere; nothing if this process is ready."""
         found = [reason for check in self._checks if (reason := check())]
         return ["the coordinator is stopping", *found] if self.is_stopping else found
 

@@ -1,7 +1,7 @@
 """Heartbeats (protocol 4.1) and long-polls (protocol 6.1), the two calls that members make all the time.
 
-``Admission`` hands them their requests as it finds them: the framework's way through middleware, routing and response
-classes costs several times what these calls do (decision 0055 has the figures).
+``Admission`` hands their requests to these classes directly: the framework's middleware, routing and response classes
+cost several times as much as these calls do (decision 0055 has the figures).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _POLL = Shape(PollQuery)
 
 
 class Heartbeats:
-    """Takes heartbeats. Unlike other calls, one of a member that is over its rate passes if it has news."""
+    """Serves heartbeats. Unlike other calls, a heartbeat above the member's rate passes if it has news."""
 
     def __init__(self, service: Service, limits: Limits) -> None:
         self._service = service
@@ -66,8 +66,8 @@ class Heartbeats:
 class LongPolls:
     """Answers with a member's assignment as soon as there is another one than the caller has.
 
-    A caller that goes away while it waits says something about the member (``Coordinator.poll``). One whose token was
-    revoked meanwhile is told that, and nothing else.
+    If the caller disconnects while it waits, the poll counts as broken (``Coordinator.poll``). A caller whose token was
+    revoked meanwhile gets 401 and nothing else.
     """
 
     def __init__(self, service: Service, limits: Limits, gate: Gate | None) -> None:
@@ -97,7 +97,7 @@ class LongPolls:
 def routes(
     service: Service, limits: Limits, gate: Gate | None
 ) -> Mapping[Call, Callable[[RequestContext], Awaitable[None]]]:
-    """Return what serves each of the two calls."""
+    """Return the function that serves each of the two calls."""
     return {HEARTBEAT: Heartbeats(service, limits), LONG_POLL: LongPolls(service, limits, gate)}
 
 

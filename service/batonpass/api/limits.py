@@ -1,7 +1,7 @@
-"""How often one member, or one token, may call: a few at once, and so many a second on average.
+"""How often one member, or one token, may call: a burst at once, and a rate per second on average.
 
-A heartbeat with news is worth more than the limit: it passes all the same, below a rate of its own, so that a handover
-does not wait for a member that has talked too much.
+A heartbeat with news may exceed the limit, up to a rate of its own, so that a handover does not wait because a member
+has called too often.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 FULL_RETRY_MS: Final = 2_000
 SWEEP_AT_LEAST: Final = 1_000
-"""How many callers are remembered before those that have been quiet are looked for."""
+"""How many callers are remembered before quiet ones are removed."""
 
 
 class Rate:
-    """So many a second for each caller on average, ``burst`` of them at once (the generic cell rate algorithm).
+    """Allows each caller ``per_s`` calls a second on average, ``burst`` at once (the generic cell rate algorithm).
 
-    One number a caller: the instant until which what it has sent would last if it had come evenly.
+    It keeps one number for each caller: the instant until which its calls would last if they had come evenly.
     """
 
     def __init__(self, per_s: float, burst: float, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -64,7 +64,7 @@ class Rate:
 
 
 class Places:
-    """A number of places, for what waits long: never more than ``most`` at once."""
+    """A number of places, for calls that wait long: never more than ``most`` at once."""
 
     def __init__(self, most: int, what: str) -> None:
         self.taken = 0
@@ -73,7 +73,7 @@ class Places:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Have a place within the block.
+        """Take a place within the block.
 
         Raises:
             LimitExceeded: when none is free (429).
@@ -90,7 +90,7 @@ class Places:
 
 @dataclass(slots=True)
 class Connections:
-    """The connections of a process: how many are open, and how many may be. The server says so once it is made."""
+    """The connections of a process: how many are open, and how many may be. The server sets both once it is made."""
 
     most: float = math.inf
     open: Callable[[], int] = lambda: 0
@@ -125,9 +125,9 @@ def too_early(seconds: float, whose: str) -> LimitExceeded:
 
 
 def has_news(group: Group, soft: Soft, said: Heartbeat) -> bool:
-    """Say whether others wait for what a heartbeat says.
+    """Return whether others wait for what a heartbeat says.
 
-    It answers an assignment that it has not echoed before, confirms a revocation, or reports that a warmup caught up.
+    It echoes an assignment for the first time, confirms a revocation, or reports that a warmup caught up.
     """
     member, known = group.members.get(said.member_id), soft.members.get(said.member_id)
     if member is None or known is None or said.seq <= known.seq:
@@ -148,19 +148,19 @@ def has_news(group: Group, soft: Soft, said: Heartbeat) -> bool:
 
 
 def _has_just_caught_up(report: TaskReport, before: MeasuredReport | None, config: GroupConfig) -> bool:
-    """Say whether a copy is caught up, at the rate at which it was read before, and was not."""
+    """Return whether a copy is caught up, by the rate known before, and was not before."""
     rate = before.rate if before is not None else None
     was_caught_up = before is not None and is_acceptable_lag(before.lag, rate, config)
     return is_acceptable_lag(_lag(report, config), rate, config) and not was_caught_up
 
 
 def _gives_up(report: TaskReport | None, *, active: bool) -> bool:
-    """Say whether this is how a member says that it no longer has what was revoked."""
+    """Return whether a report confirms that the member no longer has what was revoked."""
     return report is None or report.role == "none" or (active and report.role != Role.ACTIVE)
 
 
 def _lag(report: TaskReport, config: GroupConfig) -> int | None:
-    """Return the lag that a report states; where the coordinator has to work it out, it may well be caught up."""
+    """Return the lag by a report. Positions without end offsets count as caught up: the coordinator may find that."""
     if report.lag is not None:
         return report.lag
     ends = dict(report.end_offsets)

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AT_ONCE_MAX: Final = 500
-"""How many tasks and members may be looked at on the loop itself: some milliseconds' work."""
+"""How many tasks and members may be looked at on the event loop itself: work of some milliseconds."""
 
 
 class Offload:
-    """Does one long read after the other in a thread."""
+    """Runs one long read after the other in a thread."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
     async def do(self, size: int | None, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, which looks at about ``size`` tasks and members; None: nobody can say."""
+        """Return what ``work`` returns, which looks at about ``size`` tasks and members (None: unknown)."""
         if size is not None and size <= AT_ONCE_MAX:
             return work()
         async with self._turn:
@@ -40,7 +40,7 @@ class Offload:
 
 
 def offload_of(request: Request) -> Offload:
-    """Return who does the long reads of the app."""
+    """Return what runs the long reads of the app."""
     offload: Offload = request.app.state.offload
     return offload
 
@@ -63,5 +63,5 @@ async def show(
 
 
 def size_of(group: Group) -> int:
-    """Return how much has to be looked at to say where a group stands, or to show it whole: its tasks and members."""
+    """Return how many tasks and members a read of the whole group looks at."""
     return len(group.table.ids) + len(group.members)

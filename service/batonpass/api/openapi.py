@@ -76,7 +76,7 @@ class Described:
         schema: str | None = None,
         texts: Iterable[str] = (),
     ) -> dict[str, Any]:
-        """Return what the document says of one operation beside its summary."""
+        """Return what the document says of one operation, except its summary."""
         parameters = [
             {"name": name, "in": "path", "required": True, "schema": _schema(_PATH_NAMES[name])}
             for name in re.findall(r"{(\w+)}", path)
@@ -126,8 +126,8 @@ def route(  # noqa: PLR0913 - all that the document says of a call
     ``schema`` names the JSON Schema of the package (``batonpass.schemas``) that its answers fit, ``texts`` the other
     types of content that it answers with.
 
-    A call of the API that knows no query refuses one, so that a typo is seen; any other reads its own. What the
-    platform asks (/livez and its like) may come with parameters of the platform's own.
+    A call of the API without ``query`` refuses any query, so that a typo is seen. A call of the platform (/livez and
+    the like) accepts any parameters.
     """
     operation = DESCRIBED.operation(
         router.prefix + path, body=body, query=query, answers=answers, schema=schema, texts=texts
@@ -161,7 +161,7 @@ def _without_query(endpoint: Endpoint) -> Endpoint:
 
 
 def document(routes: Sequence[BaseRoute]) -> dict[str, Any]:
-    """Return the OpenAPI document of these routes, and of those that are served before the framework."""
+    """Return the OpenAPI document of these routes, and of the calls that are served without the framework."""
     found = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=routes)
     for call, operation in _plain_routes():
         found["paths"].setdefault(call.path, {})[call.method.lower()] = operation
@@ -240,7 +240,7 @@ def _schema(wanted: Any) -> dict[str, Any]:
 
 
 def _answer_schemas(names: Iterable[str]) -> dict[str, Any]:
-    """Return these JSON Schemas of the package, and all that they refer to, as the document refers to them."""
+    """Return these JSON Schemas of the package and all that they refer to, with the document's references."""
     found: dict[str, Any] = {}
     wanted = sorted(names)
     while wanted:
@@ -259,7 +259,7 @@ def _source(name: str) -> Any:
 
 
 def _translated(value: Any) -> Any:
-    """Return a schema whose references lead to where the document has what they name."""
+    """Return a schema with its references changed to those of the document."""
     if isinstance(value, dict):
         return {key: _reference(item) if key == "$ref" else _translated(item) for key, item in value.items()}
     return [_translated(item) for item in value] if isinstance(value, list) else value

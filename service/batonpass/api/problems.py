@@ -19,7 +19,7 @@ PROBLEM_JSON = "application/problem+json"
 
 
 class BadHead(ProtocolError):
-    """The request line, or a header, is not what HTTP allows, or what can be served."""
+    """The request line or a header is invalid HTTP, or asks for something that is not supported."""
 
     type = "invalid-request"
     status = 400
@@ -35,7 +35,7 @@ class UnknownPath(ProtocolError):
 
 
 class TooManyConnections(ProtocolError):
-    """More connections are open than may be. The caller's ends; another coordinator may have room."""
+    """More connections are open than allowed. The caller's connection ends; another coordinator may have room."""
 
     type = "coordinator-loading"
     status = 503
@@ -44,7 +44,7 @@ class TooManyConnections(ProtocolError):
 
 
 class MethodNotAllowed(ProtocolError):
-    """The path exists, and does not know this method."""
+    """The path exists, but not with this method."""
 
     type = "method-not-allowed"
     status = 405
@@ -62,7 +62,7 @@ def not_allowed(method: str, path: str, allowed: Sequence[str]) -> MethodNotAllo
 def problem_headers(error: ProtocolError) -> dict[str, str]:
     """Return the headers that an error adds (RFC 9110).
 
-    Whole seconds to wait, rounded up; the methods allowed; how to say who calls; and that the connection ends.
+    Whole seconds to wait, rounded up; the methods allowed; how to authenticate; and that the connection ends.
     """
     headers = {}
     if error.retry_after_ms is not None:
@@ -77,7 +77,7 @@ def problem_headers(error: ProtocolError) -> dict[str, str]:
 
 
 def install(app: FastAPI) -> None:
-    """Have every error come out of the framework, what it refuses itself included: ``Admission`` answers them all."""
+    """Let every error leave the framework, also the framework's own refusals: ``Admission`` answers them all."""
 
     async def unserved(request: Request, _error: Exception) -> Response:
         raise UnknownPath(f"nothing is served at {request.url.path}; /docs lists what is")

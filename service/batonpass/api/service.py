@@ -53,7 +53,7 @@ class Service:
     solver: Solver = minimum_flow
 
     async def ask(self, group_id: GroupId, item: Input, kind: type[R], asked: Asked = NOBODY_ASKED) -> R:
-        """Have an input carried out and return its reply, which is of the ``kind`` that this input has.
+        """Carry out an input and return its reply, which is of the type ``kind``.
 
         Raises:
             ProtocolError: when it is refused.
@@ -68,12 +68,12 @@ class Service:
 
         Raises:
             TooLarge: as soon as it is larger than this service takes (413).
-            Disconnected: when the caller goes away meanwhile.
+            Disconnected: when the caller disconnects meanwhile.
         """
         return await context_of(request).body(self.body_bytes_max)
 
     async def command(self, request: Request, item: Input, kind: type[R], *, reason: str = "") -> R:
-        """Have a command on the group of the path carried out, which leaves a row in the audit trail.
+        """Carry out a command on the group of the path; it leaves a row in the audit trail.
 
         Raises:
             ProtocolError: when it is refused.
@@ -89,12 +89,12 @@ class Service:
 
         Raises:
             InvalidRequest: when the body holds anything else.
-            Disconnected: when the caller goes away before the body is whole.
+            Disconnected: when the caller disconnects before the body is whole.
         """
         return (await self.read_body(request, ReasonBody)).reason or in_query
 
     async def read_body(self, request: Request, kind: type[T]) -> T:
-        """Return what the body of a request says, as its kind has it.
+        """Return the body of a request as a ``kind``.
 
         Raises:
             InvalidRequest: naming every fault, unknown fields included.
@@ -105,7 +105,7 @@ class Service:
 
 
 def read_query(request: Request, kind: type[T]) -> T:
-    """Return what the query says, as its kind has it.
+    """Return the query of a request as a ``kind``.
 
     Raises:
         InvalidRequest: naming every fault, unknown parameters included.
@@ -115,9 +115,9 @@ def read_query(request: Request, kind: type[T]) -> T:
 
 
 async def command_without_answer(request: Request, item: Input, in_query: str | None = None) -> Response:
-    """Carry out a command that has nothing to answer, and whose body holds nothing but the reason.
+    """Carry out a command that has no answer, and whose body holds only the reason.
 
-    ``in_query`` is the reason of a query that holds more than a reason.
+    ``in_query`` is the reason of a query that holds more than a reason, which the caller has read.
 
     Raises:
         ProtocolError: when it is refused.
@@ -131,7 +131,7 @@ async def command_without_answer(request: Request, item: Input, in_query: str | 
 def page(
     name: str, found: Sequence[S], limit: int, body: Callable[[S], object], key: Callable[[S], object]
 ) -> Response:
-    """Return the first ``limit`` of what was found, and the key of the last where the next page goes on, or null."""
+    """Return the first ``limit`` items; ``next`` is the key of the last if there are more, else null."""
     shown = found[:limit]
     upto = key(shown[-1]) if len(found) > limit else None
     return json_response({name: [body(one) for one in shown], "next": upto})
@@ -157,7 +157,7 @@ async def known_group_of(request: Request) -> GroupId:
     """Return the group that the path names, which exists or existed.
 
     Raises:
-        UnknownGroup: when there never was such a group.
+        UnknownGroup: when no such group ever existed.
     """
     group_id = group_of(request)
     if not await service_of(request).coordinator.knows(group_id):
@@ -166,7 +166,7 @@ async def known_group_of(request: Request) -> GroupId:
 
 
 async def state_of(request: Request) -> tuple[Group, Soft, int, Policy]:
-    """Return the group that the path names, what is softly known of it, the time, and the policy.
+    """Return the group that the path names, its soft state, the time, and the policy.
 
     Raises:
         UnknownGroup: when it is not declared.

@@ -1,9 +1,9 @@
 """The laws that the log shows by itself, each a query over one part of the day.
 
-First those of the log: nothing is missing, nobody else wrote, numbers only grow (L2, L4). Then those of tasks: one
-owner at a time (L1), ready copies take over (L7), moves and copies within bounds (L8). Last the ends of logs, which the
-plan of the day knows. Whether generations and histories are what the log says is seen where decisions are made again
-(``replay``).
+First those of the log: nothing is missing, no other coordinator wrote, numbers only grow (L2, L4). Then those of tasks:
+one owner at a time (L1), ready copies take over (L7), moves and copies within bounds (L8). Last the ends of logs, which
+the plan of the day knows. Whether generations and histories agree with the log is checked where decisions are made
+again (``replay``).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ BREAKS: Final = columns(
     "group_id varchar, seq bigint, at_ms bigint, coordinator_epoch bigint, after bigint, after_seq bigint,"
     " after_at bigint, highest bigint, next_at bigint, is_astray boolean"
 )
-"""Records of the day that do not go on where the log was. ``after`` is the record before, or where reading began;
-``after_seq`` and ``after_at`` are of the record before, as far as it is known; ``highest`` is the highest coordinator
-epoch before, that of the record with which the snapshot ends among them, if it is still there. ``is_astray``: its date
-does not lie between that of the record before and ``next_at``, that of the one behind."""
+"""Records of the day that do not follow the record before. ``after`` is the number of that one, or where reading began;
+``after_seq`` and ``after_at`` belong to that one, if it is known. ``highest`` is the highest coordinator epoch before;
+the last record of the snapshot counts, too, if it is still there. ``is_astray``: the record's date does not lie between
+the dates of the record before and of the record behind (``next_at``)."""
 
 
 ASTRAY_MS: Final = 60_000
-"""So far the dates of records that follow each other may lie apart the wrong way round: another server's clock."""
+"""By how much a record may be dated before its predecessor, as servers' clocks differ."""
 
 
 def log_laws(part: Part) -> None:
-    """Find records that are missing, there twice or dated wrongly (L2), or of a coordinator that was deposed (L4)."""
+    """Find records that are missing, exist twice or are dated wrongly (L2), or are of a deposed coordinator (L4)."""
     _breaks(part)
     part.make(
         "leaps",
@@ -96,8 +96,8 @@ def log_laws(part: Part) -> None:
 def _breaks(part: Part) -> None:
     """Make ``breaks``.
 
-    Whether each record goes on from the one before is seen first, for a third of what the rest costs: the highest epoch
-    of all before is looked for only where something is off.
+    Whether each record follows the one before is checked first, for a third of what the rest costs. The highest epoch
+    before is looked for only in groups in which something is wrong.
     """
     part.make(
         "breaks",
@@ -167,8 +167,8 @@ def unreadable(part: Part) -> None:
 def member_epochs(part: Part) -> None:
     """Find members whose epoch fell, or grew by more than one an assignment (L2: an assignment was lost or undone).
 
-    It is followed from the record of its joining on, or from the snapshot that the reading begins with. Where a record
-    is missing or cannot be read, and where somebody lost what another adopted, it may have grown by more.
+    The epoch is followed from the record of the member's join on, or from the snapshot that reading begins with. It may
+    have grown by more where a record is missing or cannot be read, and where a member lost what another one adopted.
     """
     part.find(
         "L2",
@@ -221,25 +221,25 @@ DOUBTFUL: Final = columns(
     "group_id varchar, task varchar, member varchar, seq bigint, at_ms bigint, ms bigint, token bigint, may_run int,"
     " held_token bigint, held_seq bigint, held_at bigint, held_by varchar"
 )
-"""Grants that something speaks against: ``may_run`` members might run the task then, or ``held_token``, the highest one
-granted before, is not below its own. ``held_seq`` and what follows is the grant before it."""
+"""Doubtful grants: ``may_run`` members might run the task then, or ``held_token``, the highest token granted before, is
+not below that of the grant. ``held_seq`` and the columns behind it describe the grant before."""
 
 HANDOVERS: Final = columns(
     "group_id varchar, task varchar, runner varchar, revoked_seq bigint, revoked_ms bigint, revoked_at_ms bigint,"
     " revoked_epoch bigint, revoked_nth bigint, taker varchar, taken_seq bigint, taken_at_ms bigint, taken_ready boolean,"
     " taken_role varchar, taken_epoch bigint, next_owner varchar"
 )
-"""Runs that ended because the running owner was told to give the task up to somebody else, for nobody's failure."""
+"""Runs that ended because the running owner was told to give the task up to another member, without a failure."""
 
 WARMING: Final = columns(
     "group_id varchar, task varchar, member varchar, seq bigint, at_ms bigint, of_group bigint, of_member bigint"
 )
-"""Where warmups began or ended. ``of_group`` and ``of_member`` are how many the group and the member had after a
-decision that began one with a member that had had nothing of its task; they stand at its last row alone."""
+"""Where warmups began or ended. If a decision began a warmup on a member that had no copy of the task before,
+``of_group`` and ``of_member`` are how many the group and the member had then; only the last row of it has them."""
 
 
 def excused(part: Part) -> None:
-    """Make ``excused``: suspects, and drains with a deadline, at some time of the day."""
+    """Make ``excused``: members that were suspected, or drained with a deadline, at some time of the day."""
     part.make(
         "excused",
         EXCUSED,
@@ -265,7 +265,7 @@ def stateless(part: Part) -> None:
 
 
 def budgets(part: Part) -> None:
-    """Make ``budgets``. A budget that is a share counts of the tasks with state that there are by then."""
+    """Make ``budgets``. A budget that is a share is one of the stateful tasks that there are by then."""
     part.make(
         "budgets",
         BUDGETS,
@@ -305,7 +305,7 @@ def budgets(part: Part) -> None:
 
 
 def draining(part: Part) -> None:
-    """Make ``draining``, for groups in which anybody ever drains."""
+    """Make ``draining``, for groups in which any member ever drains."""
     part.make(
         "draining",
         DRAINING,
@@ -370,7 +370,7 @@ def doubtful(part: Part) -> None:
 
 
 def one_owner(part: Part) -> None:
-    """Find grants made while somebody else might still run the task, or under a token that did not grow (L1)."""
+    """Find grants made while another member might still run the task, or under a token that did not grow (L1)."""
     part.find(
         "L1",
         FATAL,
@@ -414,9 +414,9 @@ def handovers(part: Part) -> None:
 def cold_promotions(part: Part) -> None:
     """Find handovers from a running, willing owner to a member whose copy was not caught up (L7).
 
-    A member that was not chosen when the owner was told to stop took over because the chosen one fell away: excused. So
-    is one of which a coordinator that has just started knew nothing, and, in a Kafka Streams application, one that has
-    a copy: between the two rebalances of a move nothing says how far behind it is.
+    A member that was not chosen when the owner was told to stop is excused: it took over because the chosen one fell
+    away. So is a member whose copy was not known to a coordinator that had just started. In a Kafka Streams application
+    so is a member that has a copy: between the two rebalances of a move nothing says how far behind it is.
     """
     part.find(
         "L7",
@@ -449,11 +449,11 @@ BEHIND: Final = "that was not caught up"
 
 
 def superseded(found: Iterable[tuple[Finding, int]], lawful: Container[str]) -> list[tuple[Finding, int]]:
-    """Return findings, each with how many there are of its group and law, without those that the replay knows better.
+    """Return findings, each with how many there are of its group and law, without those that the replay refutes.
 
-    A copy that is chosen while it is caught up may have fallen a little behind when its owner has stopped; the log says
-    only how it was in the end. Where every decision of a group (``lawful``) was made again, with what had been heard
-    then, and held to the laws, that has been judged by who knew.
+    A copy that is caught up when it is chosen may have fallen a little behind when its owner has stopped; the log has
+    only that later state. In the groups of ``lawful`` every decision was made again, with the soft state of then, and
+    checked by the laws. So the replay has judged it with full knowledge.
     """
     whole = list(found)
     gone = Counter(one.group for one, _ in whole if _is_superseded(one, lawful))
@@ -508,9 +508,9 @@ def handovers_per_target(part: Part) -> None:
 def warmup_budgets(part: Part) -> None:
     """Find decisions that began a warmup beyond the budget of the group or of its member (L8).
 
-    What is counted stays below what the law counts, so that nothing is said that is not so: a warmup that was chosen as
-    the next owner is not counted, nor is a standby on its way. The budget is the one of the settings by then; that of
-    drains comes on top while anybody drains.
+    To avoid false findings, fewer copies are counted than the law counts: not a warmup that was chosen as the next
+    owner, and not a standby on its way. The budget is that of the settings by then; the one for drains is added while
+    any member drains.
     """
     _warming(part)
     part.find(
@@ -589,9 +589,9 @@ def _warming(part: Part) -> None:
 
 
 def unproven(part: Part) -> None:
-    """Take back what is not proven: a record that is missing, or cannot be read, may be the confirmation that lacks.
+    """Drop findings that are not proven: a record that is missing or unreadable may be the confirmation that lacks.
 
-    It is what lies between the records that prove a finding. How many warmups there are hangs on every record before.
+    Only a record between the ones that prove the finding matters; for a number of warmups, every record before.
     """
     part.drop(
         """
@@ -612,7 +612,7 @@ STEPS: Final[tuple[Callable[[Part], None], ...]] = (
 
 
 def log_ends(plan: DayPlan) -> Iterator[Finding]:
-    """Yield what is missing at either end of a log, and where it does not fit its head (L2, L4)."""
+    """Yield what is missing at either end of a log, and where the log disagrees with its head (L2, L4)."""
     for one in plan.groups:
         last = (one.last,) if one.last >= 1 else ()
         if one.missing:
@@ -651,8 +651,8 @@ _BEYOND_HEADS: Final = """
 def beyond_heads(ask: Ask, plan: DayPlan) -> Iterator[Finding]:
     """Yield the groups whose traces, generations or task histories go beyond what their heads count (L2).
 
-    What is written with a decision names how many records there were before it: there is at least one more. Heads are
-    read anew with what is held against them, since a day under way goes on.
+    A row that is written with a decision has the number of records before it, so there is at least one more. Heads are
+    read again together with these rows, since a day under way goes on.
     """
     for some in batched([one for one in plan.groups if one.ends and not one.missing and one.beyond is None]):
         values = ", ".join(f"({quoted(one.group)})" for one in some)

@@ -21,7 +21,7 @@ _KINDS: Final = {record_type: kind for kind, record_type in RECORD_TYPES.items()
 SHOWN, LOGGED = "as shown", "by the log"
 
 RECORDS_MOST, KINDS_MOST, FIELDS_MOST, LETTERS_MOST = 2, 5, 3, 60
-"""So many records, kinds of records, fields, and letters of a value are put into words; of the others, how many."""
+"""So many records, kinds of records, fields, and letters of a value are written out; the rest is counted or cut."""
 NOTHING: Final = "nothing"
 
 
@@ -40,7 +40,7 @@ class GenerationRow(NamedTuple):
 
 
 class Mismatch(NamedTuple):
-    """A row that is not as the log has it. ``place``: of the logged row, among those of its decision."""
+    """A row that is not as the log has it. ``place``: that of the logged row, among those of its decision."""
 
     detail: str
     task: str | None = None
@@ -69,8 +69,8 @@ def records_in_words(then: Sequence[Record], now: Sequence[Record]) -> tuple[str
 def wrong_history(shown: Sequence[ChangeRow], logged: Sequence[ChangeRow], *, exactly: bool) -> Iterator[Mismatch]:
     """Yield what is wrong with the task history that is shown of one decision.
 
-    The order of its rows is no matter: of a member that goes it is that in which its tasks are found. ``exactly``: why
-    and when are compared too.
+    The order of its rows does not matter: when a member goes, it is the order in which its tasks are found.
+    ``exactly``: reasons and times are compared, too.
     """
     ours, theirs = ([_comparable_change(one, exactly=exactly) for one in rows] for rows in (logged, shown))
     lacking, odd = (
@@ -100,14 +100,14 @@ _LIKENESSES: Final[tuple[Callable[[Change, Change], bool], ...]] = (
     lambda a, b: (a.task, a.kind) == (b.task, b.kind),
     lambda a, b: (a.member, a.kind) == (b.member, b.kind),
 )
-"""Which of two rows that differ are taken for the same one: first those that have most in common."""
+"""By what two rows that differ are taken for the same one: first those that have most in common."""
 
 
 def _comparable_change(row: ChangeRow, *, exactly: bool) -> ChangeRow:
     """Return what is compared of a change: unless ``exactly``, what follows from the records alone."""
     if exactly:
         return row
-    # Who goes has a cause of its own, which the record says.
+    # The cause for which a member goes is in the record.
     why = row.change.why if row.change.kind == "gone" else ""
     return row._replace(change=row.change._replace(why=why, at_ms=0))
 
@@ -119,7 +119,7 @@ def _change_in_words(change: Change) -> str:
 
 
 def wrong_generation(shown: GenerationRow | None, logged: GenerationRow, *, exactly: bool) -> Mismatch | None:
-    """Return what is wrong with a generation that the log has. ``exactly``: why and when are compared too."""
+    """Return what is wrong with a generation that the log has. ``exactly``: reasons and times are compared, too."""
     number = logged.generation.number
     if shown is None:
         return Mismatch(f"generation {number} is in the log, and not among the generations")
@@ -151,7 +151,7 @@ def _flat(version: int, row: Change | Generation) -> dict[str, object]:
 
 
 class Difference(NamedTuple):
-    """One field, by its path, that is one thing here and another there."""
+    """One field, by its path, with its different values here and there."""
 
     path: str
     here: object

@@ -24,7 +24,7 @@ def libpq_url(url: str) -> str:
 
 
 def fetch(url: str, queries: Iterable[str]) -> Iterator[pa.RecordBatchReader]:
-    """Yield what each query brings, one after another in one read-only transaction."""
+    """Yield the result of each query, one after another in one read-only transaction."""
     with postgres.connect(libpq_url(url)) as database, AdbcConnection(database) as connection:
         connection.set_autocommit(False)
         with AdbcStatement(connection) as statement:
@@ -58,7 +58,7 @@ TEXT, DATE, INT, LONG = pa.string(), pa.date32(), pa.int32(), pa.int64()
 
 
 def bind(cursor: adbc.Cursor, statement: str, rows: Sequence[tuple[Any, ...]], kinds: Sequence[pa.DataType]) -> None:
-    """Run a statement once for each row; each parameter is of the kind that stands at its place, nulls too."""
+    """Run a statement once for each row; each parameter has the type at its place in ``kinds``, nulls too."""
     if not rows:
         return
     columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]

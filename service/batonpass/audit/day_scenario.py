@@ -18,24 +18,24 @@ from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act, Scenario,
 from batonpass.simulate.scenario.tally import Counted, Tally
 
 TAKEN_OVER_AFTER_MS: Final = 10_000
-"""A run that another one took over from is assumed to have ended so long before; the records do not say when."""
+"""A run that was taken over or replaced is assumed to have ended so long before; the records do not say when."""
 
 RESTARTS_WITHIN_MS: Final = 900_000
-"""Without a grace a restart is written as a leave: whoever is back by its instance id so soon was restarting."""
+"""Without a rejoin grace a restart is logged as a leave: an instance id that is back so soon was restarting."""
 
 RECORDS_UNKNOWN: Final = 100_000
-"""So much state has a task of which nothing is known, in a group in which nothing is known of any."""
+"""The state that every task is assumed to have if nothing is known of the state of any task of the group."""
 
 LOST_SHARE: Final = 0.9
 LOST_LEAST: Final = 1_000
-"""A copy of state that was there before and lacks this share of it, and so many records, began from nothing."""
+"""A copy that a member had before and that lacks this share of its state, and so many records, began from nothing."""
 
 _SLOPE_LEAST_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What the samples of a day tell of one group.
+    """What the samples of a day show of one group.
 
     ``lags`` has the largest lag of each member's copy of each task, and when that was; ``speeds`` how fast each
     member restored, in records a second.
@@ -47,7 +47,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class DayScenario:
-    """A day as it can be played again, and its results when it was lived; ``so_far``: it is under way still.
+    """A day as it can be played again, and what it cost as it was (``lived``); ``so_far``: it is still under way.
 
     ``left_out`` says, in words for a person, what is not known or not simulated.
     """
@@ -65,9 +65,9 @@ class NoDayScenario(Exception):
 def day_scenario(
     base: Group, records: Sequence[tuple[int, int, r.Record]], sampled: Sampled, *, begin_ms: int, end_ms: int
 ) -> DayScenario:
-    """Return the day from ``begin_ms`` to ``end_ms``, told from the group as it was before the first record.
+    """Return the day from ``begin_ms`` to ``end_ms``; ``base`` is the group as it was before the first record.
 
-    The day of a group that was declared in it begins then, with nobody there: whoever joins restores what there is.
+    The day of a group that was declared in it begins then, without members: those that join restore what there is.
 
     ``records`` have the coordinator epoch and the instant with which each of them was appended.
 
@@ -115,7 +115,7 @@ def day_scenario(
 
 
 class _DayBuilder:
-    """Follows one day: who is there, and what befalls them."""
+    """Follows one day: which workers are there, and what happens to them."""
 
     def __init__(self, start: Group, begin_ms: int) -> None:
         self._begin_ms = begin_ms
@@ -126,9 +126,9 @@ class _DayBuilder:
         self._seen: set[str] = set()
         self._suspected_ms: dict[MemberId, int] = {}
         self._had: dict[str, set[TaskId]] = {}
-        # Which step brought a run back, and what it had had before.
+        # The step with which each run came back, and the tasks that its worker had had before.
         self._returns: dict[MemberId, tuple[int, frozenset[TaskId]]] = {}
-        # Which step has it leave who may have been restarting.
+        # The step with which each worker left that may have been restarting.
         self._left: dict[str, int] = {}
         self.restores = Restores()
         self._epoch: int | None = None
@@ -136,7 +136,7 @@ class _DayBuilder:
         self.workers: dict[str, Member] = {}
         self.present: list[str] = []
         self.steps: list[Step] = []
-        # Where each changelog ended, and when that was said.
+        # Where each changelog ended, and when that was reported.
         self.ends: dict[TaskId, list[tuple[int, int]]] = {}
         for member_id, member in sorted(start.members.items()):
             name = self._name(member)
@@ -150,7 +150,7 @@ class _DayBuilder:
                     self._draining.add(name)
                     self._step(begin_ms, Act.DRAIN, name)
             else:
-                # It restarts over midnight: it is there, and goes at once.
+                # It restarts over midnight: it is present, and stops at once.
                 self.present.append(name)
                 self._step(begin_ms, Act.RESTART, name)
 
@@ -189,7 +189,7 @@ class _DayBuilder:
                 pass
 
     def left_out(self) -> tuple[str, ...]:
-        """Say what happened that is not played again."""
+        """Return what happened and is not played again."""
         left_out = sorted(self._unusual.items())
         return tuple(
             f"{what} are left out ({'once' if count == 1 else f'{count:,} times'})" for what, count in left_out
@@ -245,7 +245,7 @@ class _DayBuilder:
             case Cause.LEFT:
                 self._ended(record.member_id, Act.LEAVE, record.at_ms)
             case Cause.RESTARTED | Cause.GRACE_OVER:
-                # It has stopped before, which has been told.
+                # It stopped earlier, for which there was a record.
                 pass
 
     def _ended(self, member_id: MemberId, act: Act, at_ms: int) -> None:
@@ -276,7 +276,7 @@ class _DayBuilder:
             had.difference_update(record.revoked)
 
     def look_at_disks(self, sampled: Sampled, size_at: Callable[[str, int], float]) -> None:
-        """Have those come back without their disks who had to restore from the beginning what they had before."""
+        """Mark a return as one without disk if the member had to restore from the beginning what it had before."""
         for (member_id, task), (lag, at_ms) in sorted(sampled.lags.items()):
             place, had = self._returns.get(MemberId(member_id), (None, frozenset()))
             if place is not None and task in had and lag >= max(LOST_LEAST, LOST_SHARE * size_at(task, at_ms)):
@@ -298,8 +298,7 @@ def _sizes(
 ) -> tuple[dict[str, float], dict[str, int]]:
     """Return by how much the changelog of each task grew a second, and where it ended when the day began.
 
-    A changelog's end is known where a member said where it stopped writing, else from the lag of a copy that had it
-    all before it.
+    A changelog's end is known from a final position, else from the lag of a copy that had all of it to restore.
     """
     growth: dict[str, float] = {task: slope for task, said in ends.items() if (slope := _slope(said)) is not None}
     median_growth = median(growth.values()) if growth else 0.0
@@ -347,7 +346,7 @@ def _subtopologies(
 
 
 def _slope(said: Sequence[tuple[int, int]]) -> float | None:
-    """Return by how many records a second a changelog grew, from where it was said to end."""
+    """Return by how many records a second a changelog grew, from the ends that were reported."""
     (first_ms, first), (last_ms, last) = said[0], said[-1]
     if last_ms - first_ms < _SLOPE_LEAST_MS or last < first:
         return None
@@ -355,7 +354,7 @@ def _slope(said: Sequence[tuple[int, int]]) -> float | None:
 
 
 def _with_speed(sampled: Sampled, found: RestoreSpeed | None) -> tuple[Sampled, list[str]]:
-    """Return what was sampled, with how fast members restore, and what to say of it where samples do not tell."""
+    """Return what was sampled, with how fast members restore, and a note if that is not from samples."""
     if sampled.speeds:
         return sampled, []
     if found is None:

@@ -1,4 +1,4 @@
-"""How long nobody ran a task, and why: gaps between runs, their causes, and their sums."""
+"""How long no member ran a task, and why: gaps between runs, their causes, and their sums."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Final
 from batonpass.audit.part import Part, columns
 
 STUCK_MS: Final = 600_000
-"""A task that is granted to nobody for so long is stuck: twice what the place of a restarting member is kept."""
+"""A task that no member is granted for so long is stuck: twice as long as a restarting member's place is kept."""
 
 DEATHS: Final = ("expired", "fenced", "evicted", "replaced", "taken-over")
-"""The causes by which a member goes that was given up, rather than goes by itself."""
+"""The causes of members that were given up, rather than went by themselves."""
 
 IDENTITIES: Final = columns("group_id varchar, member varchar, identity varchar")
-"""By which name each member is known again after a restart."""
+"""The name by which each member is recognised after a restart."""
 
 SESSIONS: Final = columns("group_id varchar, session_ms bigint, suspect_ms bigint")
-"""The longest session timeout of each group, and the longest patience with the silent."""
+"""The longest session timeout of each group, and the longest ``suspect_timeout_ms``."""
 
 GAPS: Final = columns(
     "group_id varchar, task varchar, cause varchar, from_ms bigint, to_ms bigint, gap_ms bigint, unowned_ms bigint,"
     " runner varchar, next_runner varchar, why varchar, down_seq bigint, next_up_seq bigint"
 )
-"""One row for each stretch of the day in which nobody ran a task that had been granted before; ``to_ms`` of an open one
-is the end of the day, and ``next_up_seq`` null."""
+"""One row for each stretch of the day in which no member ran a task that had been granted before; an open one has the
+end of the day as ``to_ms``, and no ``next_up_seq``."""
 
 CAUSES: Final = columns(
     "group_id varchar, cause varchar, count bigint, p50_ms bigint, p99_ms bigint, max_ms bigint, total_ms bigint"
 )
-"""The distribution of downtime of each group and cause; a percentile is a gap that there was."""
+"""The distribution of downtime of each group and cause; a percentile is the length of an actual gap."""
 
 LIFETIMES: Final = columns("group_id varchar, tasks_seen bigint, task_ms bigint")
-"""How many tasks each group had, and for how long they were to be run, all together."""
+"""How many tasks each group had, and for how long they should have run, all together."""
 
 
 def identities(part: Part) -> None:
-    """Make ``identities``: of a member its instance id, else its own."""
+    """Make ``identities``: a member's instance id, else its member id."""
     part.make(
         "identities",
         IDENTITIES,
@@ -65,9 +65,9 @@ def sessions(part: Part) -> None:
 def gaps(part: Part) -> None:
     """Make ``gaps`` from ``runs``: the stretches without a runner.
 
-    A gap begins when it is known that nobody runs the task any more: a confirmation, the end of a lease, a report. Of a
-    member that expired nothing had been heard for a session timeout before, of a suspect for ``suspect_timeout_ms``: it
-    counts as down since then, at the earliest since it ran.
+    A gap begins when it is known that no member runs the task any more: by a confirmation, the end of a lease, or a
+    report. If the member expired, it begins when the member was last heard, one session timeout earlier; if it was
+    suspected, ``suspect_timeout_ms`` earlier; but not before the run.
     """
     part.make(
         "gaps",

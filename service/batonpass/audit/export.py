@@ -1,7 +1,7 @@
 """Takes a day's rows out of Postgres into Parquet, before retention drops them.
 
 Every table's day is one file, streamed batch by batch: it takes the memory of one batch, however large the day is. All
-of them show the database at one instant. A file is written beside its place and renamed when it is whole, so a day may
+files show the database at one instant. A file is written beside its place and renamed when it is whole, so a day may
 be exported again at any time. Only when every file is in its place is the day marked as exported, which is what
 retention waits for (``BATONPASS_KEEP_UNEXPORTED_DAYS``).
 """
@@ -101,7 +101,7 @@ def selects(cursor: adbc.Cursor, day: date) -> dict[str, str]:
 
 
 def _records(cursor: adbc.Cursor, day: date) -> str:
-    """Return the query of a day's records, which only their numbers have an index for."""
+    """Return the query of a day's records, by their numbers: there is no index on their dates."""
 
     def rows(sql: str) -> list[tuple[Any, ...]]:
         cursor.execute(sql)
@@ -135,7 +135,7 @@ def located(out: str) -> tuple[Any, str]:
     if "://" not in out:
         return arrow_fs.LocalFileSystem(), str(Path(out).absolute())
     try:
-        # Spark knows a bucket by another name than everybody else.
+        # Spark has a scheme of its own for buckets.
         files, path = arrow_fs.FileSystem.from_uri(out.rstrip("/").replace("s3a://", "s3://", 1))
     except pa.ArrowException as error:
         raise OSError(f"{out} is no place to export to: {error}") from error
@@ -149,7 +149,7 @@ def write(files: Any, folder: str, batches: pa.RecordBatchReader) -> int:
         OSError: when it cannot be written; what was there stays.
     """
     files.create_dir(folder, recursive=True)
-    # Readers pass over names that begin so.
+    # Readers skip names that begin with a dot.
     aside, count = f"{folder}/.rows.{uuid4().hex}", 0
     try:
         with files.open_output_stream(aside) as sink, pq.ParquetWriter(sink, batches.schema, compression="zstd") as out:

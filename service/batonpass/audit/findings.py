@@ -33,7 +33,7 @@ class Severity(StrEnum):
 
 
 class DowntimeCause(StrEnum):
-    """Why a task was run by nobody for a while."""
+    """Why no member ran a task for a while."""
 
     WARM_HANDOVER = "warm-handover"
     FAILOVER = "failover"
@@ -63,7 +63,7 @@ class Finding:
     at: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a finding that nobody could be told the meaning of."""
+        """Refuse a finding whose law or notice ``laws`` does not explain."""
         require_known(self.law)
 
 
@@ -85,7 +85,7 @@ class GroupDay:
 class Outcome:
     """What a day costs under some settings. ``settings`` are by Kafka's names, as a group's config has them.
 
-    ``waiting_ms`` is how long tasks ran elsewhere than where they belong, summed over all; None where nobody counted.
+    ``waiting_ms`` is how long tasks ran on a member other than their target, summed over all; None: not counted.
     """
 
     settings: Mapping[str, int | float | str | bool | None]
@@ -140,7 +140,7 @@ class WarmupPoint(NamedTuple):
 
 
 class GenerationPoint(NamedTuple):
-    """One committed target assignment: the moves it asked for, and the fewest that would have done."""
+    """One committed target assignment: the moves it asked for, and the fewest that would have sufficed."""
 
     group: str
     number: int
@@ -158,7 +158,7 @@ class Pictures:
         ownership: the intervals that touch a group's worst hour, at most ``INTERVALS_PER_GROUP`` for each group.
         warmups: at most ``POINTS_PER_PICTURE`` of all groups.
         generations: at most ``POINTS_PER_PICTURE`` of all groups.
-        names: by group and member: what people call it, of those in these samples and in findings; see ``names_of``.
+        names: by group and member: what people call each member in these samples and in findings; see ``names_of``.
     """
 
     worst_hour_ms: Mapping[str, int] = field(default_factory=dict)
@@ -218,16 +218,16 @@ def finding_of(row: Mapping[str, Any]) -> Finding:
 
 
 END_MISSING: Final = "the end of the log is missing: "
-"""How each finding begins that says so."""
+"""How each finding begins that reports this."""
 
 STUCK: Final = frozenset({"stuck-task", "stuck-warmup"})
-"""The findings about what did not end."""
+"""The findings about something that did not end."""
 
 
 def without_consequences(
     kept: Iterable[tuple[Finding, int]], others: Iterable[Finding]
 ) -> tuple[list[tuple[Finding, int]], list[Finding]]:
-    """Return findings without what follows from that the end of a group's log is missing, which is told once.
+    """Return findings without the consequences of a missing end of a group's log, which is reported once.
 
     ``kept`` are as ``cut`` takes them.
     """
@@ -262,8 +262,8 @@ def cut(
 ) -> tuple[tuple[Finding, ...], int]:
     """Return the first findings of each group and law, in the order of the log, and how many were left out.
 
-    ``kept`` are the first ones of those that parts of the day found, each with how many its part found of its group and
-    law; ``others`` are whole.
+    ``kept`` has the first findings of each part of the day, each with how many its part found of that group and law;
+    ``others`` has all of its kind.
     """
     of_law: defaultdict[tuple[str, str], list[Finding]] = defaultdict(list)
     counts: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -318,7 +318,7 @@ def summary(result: AuditResult) -> str:
 
 
 def untraced(result: AuditResult) -> list[str]:
-    """Return a sentence on the records that the replay could say nothing of, if there are any."""
+    """Return a sentence on the records without a trace, which the replay could not judge, if there are any."""
     if not result.records_untraced:
         return []
     return [f"What made {amount(result.records_untraced, 'record')} was not decided again: no trace tells of it."]
@@ -335,13 +335,13 @@ def in_order(laws: Counter[str]) -> list[str]:
 
 
 GIVEN_ID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
-"""An id that a coordinator, or the SDK, drew for a member; one that somebody chose is read as it is."""
+"""An id that a coordinator, or the SDK, drew for a member; one that a person chose is readable as it is."""
 
 
 def readable(result: AuditResult) -> AuditResult:
     """Return the same with names in place of ids, where ``result.pictures.names`` has one.
 
-    Two members of a group never have one name, so that whoever looks for two owners of a task still sees two.
+    Two members of a group never have the same name, so that two owners of a task are still seen as two.
     """
     names = result.pictures.names
     if not names:

@@ -1,7 +1,7 @@
-"""Records and snapshots as flat rows, one for each thing that became so: what windows and joins can work on.
+"""Records and snapshots as flat rows, one for each thing that changed, for windows and joins to work on.
 
 The codec decodes, so that what old programs wrote is read as well; nothing here folds or decides. Damage of any kind
-ends as an error of the one record that has it: a coordinator may refuse a group of which it cannot read something, the
+becomes an error of the one record that has it: a coordinator may refuse a group that it cannot read completely, but the
 audit looks at all groups. Runs on the executors.
 """
 
@@ -52,11 +52,11 @@ CHANGES: Final = pa.schema(
         ("word", pa.string()),
     ]
 )
-"""One row for each thing that became so. ``seq`` is the record, ``place`` orders the rows of one record; each has one
-of place 0. ``at_ms`` is when it was appended, ``ms`` what the record itself says (else ``at_ms``). Of the snapshot that
-the reading starts from the rows have its version as ``seq``, and places below 0.
+"""One row for each thing that changed. ``seq`` is the record, ``place`` orders the rows of one record; each record has
+a row of place 0. ``at_ms`` is when it was appended, ``ms`` the time in the record itself (else ``at_ms``). Rows of the
+snapshot that the reading starts from have its version as ``seq``, and places below 0.
 
-``what`` became so says what the other columns are. Not named here: ``task`` and ``member``, where a row has one.
+``what`` changed decides what the other columns mean. Not listed: ``task`` and ``member``, which some rows have.
 
 | ``what`` | |
 |---|---|
@@ -65,7 +65,7 @@ the reading starts from the rows have its version as ``seq``, and places below 0
 | adopted, dropped | after lost commits; of an adopted one ``token`` |
 | reported, stopped | ``word``: the state of the active; how the last run ended |
 | released, waived | the member confirmed; the group no longer waits for it |
-| unreleased | at the snapshot it was still waited for; ``until_ms``: for how long |
+| unreleased | at the snapshot the group still waited for the member; ``until_ms``: until when |
 | next-owner, parked | |
 | stalled | ``until_ms``: until then no warmup is tried there |
 | placed | ``number``: generation, ``token``: changed targets, ``until_ms``: moves, ``word``: lower bound |
@@ -94,7 +94,7 @@ UNREADABLE: Final = "unreadable"
 _PLACE, _AT_MS, _WHAT = 2, 3, 5
 
 NUMBER_MOST: Final = 2**62
-"""No token, epoch or generation gets there; 64 bits hold one more, and the difference of two."""
+"""No token, epoch or generation gets so high; 64 bits hold one more, and the difference of two."""
 INSTANT_MOST: Final = 253_402_300_800_000
 """The end of the year 9999, in milliseconds since 1970."""
 MOST: Final = {
@@ -109,10 +109,10 @@ DAMAGE: Final = (
     *(UnreadableRecord, UnreadableGroup, UnreadableTrace, InvalidConfig, zlib.error),
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
 )
-"""What comes of reading what is damaged, and of working with what was read and cannot be."""
+"""The errors of reading damaged data, and of working with impossible values in it."""
 
 SETTING_MOST: Final = 2**40
-"""Settings that are reckoned with stay far below."""
+"""Settings that are used in calculations stay far below."""
 
 
 def read_record(stored: StoredRecord) -> Record:
@@ -139,7 +139,7 @@ def read_group(form: int, payload: bytes) -> Group:
 
 
 def _check_settings(config: GroupConfig) -> None:
-    """The codec takes any text where a number or a share may stand, and whole numbers of any size."""
+    """Check settings: the codec takes any text for a number or a share, and whole numbers of any size."""
     parse_config({name: getattr(config, name) for name in ("max_warmup_replicas", "max_drain_warmups")})
     for name in ("max_warmups_per_member", "session_timeout_ms", "suspect_timeout_ms"):
         if not -SETTING_MOST < getattr(config, name) < SETTING_MOST:
@@ -148,7 +148,7 @@ def _check_settings(config: GroupConfig) -> None:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Look for no cycles meanwhile: rows have none, and to look through all of them took 23 to 43 % of the time."""
+    """Collect no cyclic garbage meanwhile: rows have no cycles, and the search took 23 to 43 % of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -161,7 +161,7 @@ def _uncollected() -> Iterator[None]:
 def flatten_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of CHANGES that follow from records (``RECORD_COLUMNS``).
 
-    Until the last of them was taken the interpreter looks for no cycles of objects.
+    Until the last of them was taken the interpreter collects no cyclic garbage.
     """
     with _uncollected():
         yield from _flat_records(batches)
@@ -181,7 +181,7 @@ def _flat_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def flatten_snapshots(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of CHANGES that say what was so at a snapshot (``SNAPSHOT_COLUMNS``)."""
+    """Yield the rows of CHANGES that give the state at a snapshot (``SNAPSHOT_COLUMNS``)."""
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in SNAPSHOT_COLUMNS)
         for group_id, version, at_ms, form, payload in zip(*columns, strict=True):
@@ -233,7 +233,7 @@ def bounds_rows(groups: Iterable[GroupPlan]) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(rows: Rows) -> pa.RecordBatch:
-    """Return rows of whole records as one batch; of a record with a number that cannot be it says that and no more."""
+    """Return rows of whole records as one batch; a record with an impossible number has one row that says so."""
     try:
         batch = _arrow(rows)
     except OverflowError:
@@ -252,7 +252,7 @@ def _arrow(rows: Rows) -> pa.RecordBatch:
 
 
 def check_numbers(record: Record, at_ms: int) -> None:
-    """Look at the numbers of a record.
+    """Check the numbers of a record.
 
     Raises:
         ValueError: when one is out of range, so that the record is not among the rows.
@@ -266,13 +266,13 @@ def check_numbers(record: Record, at_ms: int) -> None:
 
 
 def _without_damage(rows: Rows) -> Rows:
-    """Return rows, where those of a record with a number that is out of range are one that says so."""
+    """Return rows; those of a record with a number out of range are replaced by one row that says so."""
     found: dict[tuple[str, int, bool], Row] = {}
     for row in rows:
         for index, most in {**_PLACES, _AT_MS: INSTANT_MOST}.items():
             value = row[index]
             if value is not None and not -most < value < most:
-                # What is no record's stands behind the first place of one.
+                # A row that is not of a record has a place behind the first one of a record.
                 place = 1 if row[_WHAT] in (GENERATION, LAG) else min(0, row[_PLACE])
                 at_ms = row[_AT_MS] if -INSTANT_MOST < row[_AT_MS] < INSTANT_MOST else 0
                 said = f"{row[_WHAT]}: {CHANGES.names[index]} {value} is out of range"
@@ -402,7 +402,7 @@ _LINES: Final[Mapping[type[Any], Callable[[Any, int], Rows]]] = {
 
 
 def _standing(group: Group, at_ms: int) -> Iterator[Row]:
-    """Yield what is so at a snapshot, in the words of the records that would have made it so."""
+    """Yield the state at a snapshot, in the words of the records that would have led to it."""
     yield _line("config", at_ms, word=config_word(group.config))
     yield _line("topology", at_ms, word=topology_word(group.topology))
     if group.next_probe_ms is not None:

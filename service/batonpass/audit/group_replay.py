@@ -13,8 +13,8 @@ What cannot be read or followed is the notice replay-incomplete.
 
 A trace says what had changed in soft state since the trace before. So a chain of traces begins with one that was
 started from empty soft state, and ends where a trace is missing. A decision without a trace is not made again: its
-records are followed. It is known to begin where a task history or a generation stands, and compared in what follows
-from records alone: not in why, and when, something was done.
+records are followed. A task history or a generation shows where it begins. Only what follows from the records alone is
+compared: not reasons and times.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from batonpass.core.records import Record
 from batonpass.core.soft import Soft
 
 UNSURE_MS: Final = 60_000
-"""Retention takes task histories by the day of the coordinator's clock: those of so soon after midnight may be gone."""
+"""Retention deletes task histories by the day of the coordinator's clock: those so soon after midnight may be gone."""
 
 _changes_decoder: Final = msgspec.json.Decoder(tuple[Change, ...])
 _generation_decoder: Final = msgspec.json.Decoder(Generation)
@@ -81,16 +81,16 @@ class _LoggedDecision:
         return self.version + 1, self.version + len(self.records)
 
     def between(self, start: int, stop: int) -> _LoggedDecision:
-        """Return what stands from one version to another, as a decision of its own."""
+        """Return the part from one version to another, as a decision of its own."""
         records = self.records[start - self.version : stop - self.version]
         history = [one for one in self.history if start <= one.version < stop]
         return replace(self, version=start, records=records, history=history)
 
 
 class _LoggedGeneration(NamedTuple):
-    """A generation that follows from records, and the decision that it is of.
+    """A generation that follows from records, and its decision.
 
-    Where a decision ends is not known without its trace: what is shown is right if it is one of ``rows``.
+    Without a trace it is not known where a decision ends: the generation shown is right if it is one of ``rows``.
     """
 
     rows: Sequence[GenerationRow]
@@ -103,9 +103,9 @@ class GroupReplay:
 
     Attributes:
         replayed: how many decisions were made again.
-        differing: how many of them came out otherwise, for another reason than that an earlier one did.
-        untraced: how many records of the day no trace tells of: what made them was not decided again.
-        findings: what is wrong, in the order in which it was found; of each law and severity ``FINDINGS_PER_LAW``.
+        differing: how many of them came out differently, and not only because an earlier one did.
+        untraced: how many records of the day have no trace: their decisions were not made again.
+        findings: what is wrong, in the order in which it was found; at most ``FINDINGS_PER_LAW`` per law and severity.
         left_out: how many findings there were beyond these.
     """
 
@@ -119,7 +119,7 @@ class GroupReplay:
         self._code = code
         self._has_histories = has_histories
         self._group: Group | None = None
-        # The group if each decision had come out as it does now; None while that is the group above.
+        # The group if each decision had come out as it does now; None while that is the same as the group above.
         self._group_made_again: Group | None = None
         # The soft state that the last traced decision was made on; None where the chain of traces is broken.
         self._soft: Soft | None = None
@@ -161,7 +161,7 @@ class GroupReplay:
         if self._soft is None and not trace.soft.from_empty:
             self._begin(None, at_ms)
         elif self._group is None or self._group.version != version:
-            # The chain of traces goes on, also where the group is not known, or begins later.
+            # The chain of traces goes on even if the group is not known, or begins later.
             self._soft = soft_after(self._soft or Soft(), trace.soft)
             self._begin(None, at_ms)
         else:
@@ -187,7 +187,7 @@ class GroupReplay:
             self._l2_broken(f"a generation at version {version} cannot be read: {error}", (version + 1,), at_ms)
             self._unread.add(version)
         else:
-            # Programs before this one named no trigger for what a probe had found.
+            # Older programs named no trigger for what a probe had found.
             generation = generation._replace(triggers=generation.triggers or (PROBE,))
             self._shown[generation.number] = GenerationRow(version, generation)
 
@@ -240,7 +240,7 @@ class GroupReplay:
             self._decision = _LoggedDecision(self._group.version, trace, at_ms)
 
     def _decision_at(self, version: int, at_ms: int) -> _LoggedDecision | None:
-        """Return the decision that what stands at a version belongs to. Without a trace, a decision begins there."""
+        """Return the decision to which a row at a version belongs. Without a trace, a decision begins there."""
         decision = self._decision
         if decision is not None and decision.trace is None and self._version == version and decision.records:
             self._finish()
@@ -248,7 +248,7 @@ class GroupReplay:
         return self._decision
 
     def _finish(self, *, is_last: bool = False) -> bool:
-        """Judge the decision whose records are all there now. False: its end is missing."""
+        """Judge the decision whose records have all been read. False: its end is missing."""
         decision, self._decision = self._decision, None
         if decision is None or self._group is None or not decision.records:
             return True
@@ -260,13 +260,13 @@ class GroupReplay:
             return True
 
     def _lose_records(self, version: int, at_ms: int) -> None:
-        """Go no further where records up to a version are missing or cannot be read."""
+        """Go no further: records up to a version are missing or cannot be read."""
         first = (self._version or 0) + 1
         which = f"record {first}" if first == version else f"records {first} to {version}"
         self._give_up(f"without {which} nothing that follows can be decided again", (), at_ms)
 
     def _give_up(self, detail: str, sequences: tuple[int, ...], at_ms: int) -> None:
-        """Go no further: what the group is from here on is not known."""
+        """Go no further: from here on the group is not known."""
         self._decision, self._group, self._group_made_again = None, None, None
         self._has_lost_records = True
         self._incomplete(detail, sequences, at_ms)
@@ -324,7 +324,7 @@ class GroupReplay:
     def _judge_otherwise(
         self, logged: _LoggedDecision, trace: Trace, before: Group, traced: Soft, decision: Decision
     ) -> None:
-        """Judge a decision that comes out otherwise: wrong, unless that follows from one that did before."""
+        """Judge a decision that comes out differently: wrong, unless that follows from an earlier one that did."""
         written = tuple(logged.records)
         if self._group_made_again is not None:
             again, _ = replay(replace(self._group_made_again, version=before.version), traced, trace)
@@ -342,7 +342,7 @@ class GroupReplay:
         self._find("L10", Severity.FATAL if is_same_code else Severity.NOTICE, detail, sequences, logged.at_ms)
 
     def _judge_apart(self, logged: _LoggedDecision, before: Group, made: int, *, is_last: bool) -> bool:
-        """Judge the ``made`` records of a traced decision, then those behind them, which no trace tells of."""
+        """Judge the ``made`` records of a traced decision, then the records behind them, which have no trace."""
         version, end = logged.version + made, logged.version + len(logged.records)
         self._judge(logged.between(logged.version, version), before, is_last=False)
         # The soft state of the next trace is not known without the one that is missing.
@@ -371,7 +371,7 @@ class GroupReplay:
 
         ``reasons`` are those of the decision that was made again, to the same records; None where it was not.
         """
-        # Another version of the program may say the same in other words.
+        # Another version of the program may word the same differently.
         exactly = reasons is not None and logged.trace is not None and logged.trace.code == self._code
         now_ms = logged.trace.now_ms if logged.trace is not None and exactly else 0
         records = tuple(logged.records)
@@ -395,7 +395,7 @@ class GroupReplay:
         return True
 
     def _is_without_its_end(self, logged: _LoggedDecision, rows: Sequence[ChangeRow]) -> bool:
-        """Say whether the last decision of a log has a task history that begins with what was logged, and goes on."""
+        """Return whether the task history of the log's last decision begins as logged, and then goes on."""
         if logged.trace is not None or not self._ends_as_counted or len(logged.history) <= len(rows):
             return False
         return not list(wrong_history(logged.history[: len(rows)], rows, exactly=False))
@@ -453,7 +453,7 @@ class GroupReplay:
 def _possible_generations(
     before: Group, records: Sequence[Record], after: Group, reasons: Sequence[Reason] | None, now_ms: int
 ) -> list[Generation]:
-    """Return the generation that records began, if any. Without ``reasons``, also as it would be with fewer of them."""
+    """Return the generation that records began, if any. Without ``reasons``, also as fewer of the records make it."""
     whole = generation_of(before, records, after, reasons or (), at=(now_ms, 0.0))
     if whole is None or reasons is not None:
         return [whole] if whole is not None else []
@@ -469,7 +469,7 @@ def _possible_generations(
 def _made_by(before: Group, records: Sequence[Record], after: Group, place: int) -> int:
     """Return how many of the records it took to make the change at a place.
 
-    What each record changes is the same however many are read at once.
+    What each record changes does not depend on how many are read at once.
     """
     counts = range(1, len(records) + 1)
     return counts[

@@ -52,20 +52,20 @@ if TYPE_CHECKING:
 __all__ = ["Audit", "MissingDay", "run"]
 
 Tell = Callable[[str], None]
-"""Hears what the audit does next."""
+"""Called with what the audit does next."""
 
 Row = dict[str, Any]
 
 
 class Replayed(NamedTuple):
-    """What came of the replay: how many decisions were made again, how many came out otherwise, what that means."""
+    """Results of the replay: how many decisions were made again, how many came out differently, and findings."""
 
     decisions: int = 0
     differing: int = 0
     findings: tuple[Finding, ...] = ()
     left_out: int = 0
     untraced: int = 0
-    """How many records no trace tells of."""
+    """How many records have no trace."""
     lawful: frozenset[str] = frozenset()
     """The groups of which every decision was made again, without a finding."""
 
@@ -80,9 +80,9 @@ class Audit:
         group: only this one; None: all.
         out: the folder for the report and Parquet, or a URI that Spark can write to (Parquet only); None: neither.
         objective: the availability below which a group is worth a look; None: none.
-        keep: whether what was found is written to the database; of one ``group`` it never is.
+        keep: whether what was found is written to the database; for a single ``group`` it never is.
         export: whether the day's rows are written to ``out`` too, when the day is over and everything else is done.
-        unless_done: whether to leave a day alone that another run has audited since it was over, or is at.
+        unless_done: whether to leave a day alone that another run has audited since it was over, or is auditing.
         spark: settings of Spark's own, ``spark.master`` among them.
     """
 
@@ -112,11 +112,11 @@ class Audit:
 def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult], None] = lambda _: None) -> AuditResult:
     """Audit a day, write what was found where it is to be written, and return it.
 
-    ``hear`` is given the same as soon as everything is written: the end of Spark takes longer.
+    ``hear`` is called with the result as soon as everything is written: ending Spark takes longer.
 
     Raises:
         MissingDay: when there is nothing to audit; nothing was written.
-        batonpass.audit.runs.DayTaken: when somebody else does it, for one that is ``unless_done``.
+        batonpass.audit.runs.DayTaken: with ``unless_done``, when another run has audited the day or is auditing it.
     """
     log_lines: list[str] = []
 
@@ -136,7 +136,7 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
             group=audit.group,
             unless_done=audit.unless_done,
         )
-        # From here on a signal ends the run in its row; before, there is none. Spark has set its own ways already.
+        # From here on the run has a row, in which a signal to stop is noted. Spark has set its own handlers before.
         with run_of_day as noted, runs.stoppable():
             for lost in noted.lost_days:
                 note(f"an audit of {lost} ended without a word; it is marked as broken")
@@ -156,7 +156,7 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
 
 
 def _export(audit: Audit, out: str, note: Tell) -> None:
-    """Take the day's rows out of the database, so that retention may drop them; of a day under way nothing is taken."""
+    """Export the day's rows, so that retention may drop them; a day under way is not exported."""
     note("exporting the day's rows")
     try:
         export_day(audit.database_url, audit.day, out)
@@ -220,8 +220,8 @@ class _Auditor:
         small = [name for name, kind in spread.KINDS.items() if not kind.is_frame]
         with followed(self._session, self._note):
             if has_frames:
-                # Kept as it comes out once, in memory or on the executors' disks, without the way it was made. An
-                # executor that is lost takes its part along: the audit then fails and is run again. PySpark's plain
+                # Results are computed once and kept, in memory or on the executors' disks, without their lineage. If
+                # an executor is lost, so is its part: the audit then fails and is run again. PySpark's plain
                 # MEMORY_AND_DISK serializes every row, twice the work of keeping it.
                 results = results.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
             found = spread.of_kinds(results, small).toArrow().to_pylist()
@@ -283,7 +283,7 @@ class _Auditor:
 def main(arguments: Sequence[str]) -> int:
     """Audit a day as ``spark-submit`` asks for it; print the verdict, and return the exit code of `batonpass audit`.
 
-    Whatever breaks is shown as it is, for the log of the cluster.
+    Any error is printed with its traceback, for the log of the cluster.
     """
     parser = argparse.ArgumentParser(prog="job.py", description="Audit one day; docs/audit.md says what these do.")
     yesterday = datetime.now(UTC).date() - timedelta(days=1)

@@ -1,4 +1,4 @@
-"""What the day cost each group, and what is worth a look without being against a law."""
+"""What the day cost each group, and what is worth a look although it breaks no law."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ NOTICE = Severity.NOTICE
 STUCK_WARMUP_MS: Final = 3_600_000
 """A warmup whose lag does not fall for so long is stuck.
 
-Batonpass itself gives up one that reads nothing for ``warmup_stall_timeout_ms``.
+Batonpass itself gives up a warmup that reads nothing for ``warmup_stall_timeout_ms``.
 """
 FLAPS: Final = 4
-"""A member that goes without saying so, or restarts, so often within an hour is flapping."""
+"""A member that goes without leaving, or restarts, so often within an hour is flapping."""
 FLAPPING_WITHIN_MS: Final = 3_600_000
 WASTED_SHARE: Final = 0.5
 WASTED_LEAST: Final = 8
 FUTILE_SHARE: Final = 0.9
 FUTILE_LEAST: Final = 120
-"""A group that never rests is looked at so often in a day, by default."""
+"""A group that never rests is probed about so often in a day, by default."""
 UNBALANCED_SCORE: Final = 2.0
 """A mean difference of load (weight per capacity, most to least) above this is worth a look."""
 
 PROBES: Final = columns("group_id varchar, seq bigint, at_ms bigint, futile boolean")
-"""One row for each look of the timer on that day, and whether nothing came of it."""
+"""One row for each probe of that day; ``futile``: it changed nothing."""
 
 DEPARTURES: Final = columns("group_id varchar, member varchar, seq bigint, at_ms bigint, identity varchar")
 """One row for each time that a member went by itself: expired, fenced, restarted, or suspected and back."""
@@ -36,8 +36,8 @@ DEPARTURES: Final = columns("group_id varchar, member varchar, seq bigint, at_ms
 FLAPPING: Final = columns(
     "group_id varchar, member varchar, times bigint, until_ms bigint, sequences bigint[], moments bigint[]"
 )
-"""The worst hour of each member that came and went again and again; ``member`` is what it is known by. The lists have
-the first twenty times."""
+"""The worst hour of each member that came and went again and again; ``member`` is its identity. The lists have the
+first twenty departures."""
 
 BALANCE: Final = columns("group_id varchar, balance_mean double, balance_worst double, members_max int, tasks_max int")
 """How uneven the load of each group was."""
@@ -54,8 +54,8 @@ DAY: Final = columns(
 def probes(part: Part) -> None:
     """Make ``probes``.
 
-    A look is a probe that was set for an instant and set anew, or given up, at that instant or later. Nothing came of
-    it when that is all that its decision wrote.
+    A probe took place if it was set for an instant and was set anew, or given up, at that instant or later. It was
+    futile if its decision wrote nothing else.
     """
     part.make(
         "probes",
@@ -205,7 +205,7 @@ def stalled_warmups(part: Part) -> None:
 
 
 def stuck_tasks(part: Part) -> None:
-    """Find tasks that were granted to nobody for long (stuck-task)."""
+    """Find tasks that no member was granted for long (stuck-task)."""
     part.find(
         "stuck-task",
         NOTICE,
@@ -221,7 +221,7 @@ def stuck_tasks(part: Part) -> None:
 
 
 def balance(part: Part) -> None:
-    """Make ``balance`` from ``generations``: by the target of each, for as long as it stood."""
+    """Make ``balance`` from ``generations``: by the target of each, for as long as it was in force."""
     part.make(
         "balance",
         BALANCE,
@@ -296,7 +296,7 @@ def group_days(days: Iterable[Mapping[str, Any]], causes: Iterable[Mapping[str, 
     for row in causes:
         values = {name: float(row[name]) for name in ("count", "p50_ms", "p99_ms", "max_ms", "total_ms")}
         of_group.setdefault(row["group_id"], {})[row["cause"]] = values
-    # What is left of a deleted group has no tasks and no day.
+    # The remains of a deleted group have no tasks and no day.
     lived = [row for row in days if row["records"] or row["tasks_seen"]]
     return {row["group_id"]: _group_day(row, of_group.get(row["group_id"], {})) for row in lived}
 

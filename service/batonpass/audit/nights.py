@@ -1,7 +1,7 @@
-"""Every night the day before: which days are to be audited, and the loop that has them audited one after another.
+"""The audit of the day before, every night: which days are to be audited, and the loop that audits one after another.
 
-Nothing is kept here that another process would have to know: which days lack an audit is seen from ``audit_runs`` and
-from the log. Only what was tried is remembered, so that a day without a verdict is not tried without an end.
+Nothing is kept here that another process would have to know: ``audit_runs`` and the log show which days lack an audit.
+Only tries are remembered, so that a day without a verdict is not tried without an end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from batonpass.audit.plan import MissingDay, plan_day
 from batonpass.audit.runs import TAKEN, reason_of
 
 LOOK_EVERY_S: Final = 30.0
-"""How often it is looked whether a day is to be audited."""
+"""How often the loop checks whether a day is to be audited."""
 
 VERDICTS: Final = (0, 1)
 """The exit codes of an audit that reached a verdict, or that another process has done."""
@@ -37,7 +37,7 @@ class Schedule:
 
     Attributes:
         after: how long after its end a day is audited; coordinators write the time of their own clocks.
-        days: of how many days, up to yesterday, an audit that is missing is made up.
+        days: for how many days, up to yesterday, a missing audit is made up.
         tries: how often a day is tried a night.
         pause: how long after a failure it is tried again.
     """
@@ -60,7 +60,7 @@ class Nights:
         self._url = url
         self.schedule = schedule
         self._tries: dict[date, list[datetime]] = {}
-        # Over and without a record: that does not change.
+        # Days that are over and have no record: that does not change.
         self._empty: set[date] = set()
 
     def due(self, now: datetime) -> date | None:
@@ -72,12 +72,12 @@ class Nights:
         return next((day for day in self._open(now) if self._may_be_tried(day, now) and self._has_records(day)), None)
 
     def tried(self, day: date, now: datetime) -> datetime | None:
-        """Called when a day was tried; return when it is tried again without a verdict, None: with the next night."""
+        """Called when a day was tried; return when it is tried again without a verdict. None: with the next night."""
         self._tries.setdefault(day, []).append(now)
         return now + self.schedule.pause if len(self._of_this_night(day, now)) < self.schedule.tries else None
 
     def _open(self, now: datetime) -> Sequence[date]:
-        """Return the days that nobody has audited since they were over and nobody is at, the newest first."""
+        """Return the days that no process has audited since they ended, or is auditing; the newest first."""
         last = self.schedule.night(now)
         first = last - timedelta(days=self.schedule.days - 1)
         found = rows(self._url, _OPEN.format(first=first, last=last))

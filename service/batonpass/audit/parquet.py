@@ -1,9 +1,9 @@
-"""Parquet files of an audit, partitioned by day and group. A day is replaced whole, and stays whole whatever happens.
+"""Parquet files of an audit, partitioned by day and group. A day is replaced as a whole, never in part.
 
-A day is written beside its place, under a name that readers pass over, and put into its place when every file is there.
-So a day that is audited again leaves nothing of its last audit, not even groups that are gone, and a write that breaks
-off leaves what was there. It goes through Hadoop's file systems, so ``out`` may be a folder or any URI that they know;
-where renaming is copying (object stores), the exchange takes as long as that.
+A day is written beside its place, under a name that readers skip, and put into its place when every file is there.
+So a day that is audited again keeps nothing of its last audit, not even groups that are gone, and a write that fails
+leaves what was there. Files are written by Hadoop's file systems, so ``out`` may be a folder or any URI that they know;
+where renaming is copying (object stores), the exchange takes as long as a copy.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ DOWNTIME: Final = (
 
 
 LEFT_S: Final = 24 * 3_600
-"""What an audit put aside is left behind when nothing has changed in it for so long."""
+"""A folder that an audit put aside is abandoned if nothing has changed in it for so long."""
 
 
 def write_day(frame: DataFrame, out: str, name: str, day: date) -> str:
     """Write the rows of one day to ``out/name/day=…/group=…`` in place of what is there; return the day's folder.
 
-    ``frame`` has a column ``group_id``. A group's folder has its name, or of a long one the beginning and a digest.
+    ``frame`` has a column ``group_id``. A group's folder has its name; for a long name, its beginning and a digest.
 
     Raises:
-        OSError: when the day could not be put into its place; what was there is there again.
+        OSError: when the day could not be put into its place; the old one is there again.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415 - importing this module must not need Spark
 
-    # A group's rows come together in one file, or, where Spark looks at sizes and it has very many of them, in a few.
+    # A group's rows go to one file; to a few if it has very many rows and Spark looks at sizes.
     by_group, looks = _with_folder(frame), frame.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
     column = f.col("group")
     return _write(by_group.hint("rebalance", column) if looks else by_group.repartition(column), out, name, day)
@@ -135,9 +135,9 @@ class Files:
         system.delete(made, True)
 
     def sweep(self, table: str) -> None:
-        """Remove what audits that were killed have left aside of a table, of days that are in their places.
+        """Remove the folders of a table that killed audits have left aside, for days that are in their places.
 
-        Another audit may be at work beside this one: what has changed lately stays.
+        Another audit may be at work beside this one: folders that changed lately stay.
         """
         system, made = self._of(table)
         for one in system.listStatus(made):
@@ -149,10 +149,10 @@ class Files:
                 system.delete(one.getPath(), True)
 
     def replace(self, aside: str, place: str) -> None:
-        """Put a folder into a place, where there may be another, which is gone then.
+        """Put a folder into a place; it replaces the one that is there, if any.
 
         Raises:
-            OSError: when it cannot be put there; what was there is there again.
+            OSError: when it cannot be put there; the old one is there again.
         """
         system, wanted = self._of(place)
         _, given = self._of(aside)

@@ -1,4 +1,4 @@
-"""One part of a day: whole groups, looked at in a database that lives in the executor's memory for as long as it takes.
+"""One part of a day: whole groups, audited in a temporary database in the executor's memory.
 
 Spark spreads the parts and gathers their results. Within a part, DuckDB carries out the windows and sums: each step
 is a query with explicit frames, and has its columns named and typed at both ends.
@@ -38,7 +38,7 @@ BATCH_ROWS: Final = 50_000
 
 
 class Limits(NamedTuple):
-    """What one part may take: threads, and memory, beyond which it goes on on disk."""
+    """What one part may take: threads, and memory; beyond that it uses the disk."""
 
     threads: int = 1
     memory: str = "1GB"
@@ -47,11 +47,11 @@ class Limits(NamedTuple):
 DEFAULT_LIMITS: Final = Limits()
 
 SETTINGS: Final = {
-    # Nothing is fetched from anywhere, and rows need no order but the one that a query asks for.
+    # No extension is downloaded, and rows need no order but the one that a query asks for.
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "preserve_insertion_order": "false",
-    # A name that is no table is a mistake, never a variable that happens to be called so.
+    # The name of an unknown table is a mistake, never a Python variable of that name.
     "python_enable_replacements": "false",
 }
 
@@ -108,17 +108,17 @@ class Part:
         """Make a table of exactly these columns from a query.
 
         Raises:
-            duckdb.BinderException: when the query has not all of them.
+            duckdb.BinderException: when the query lacks one of them.
         """
         self._db.execute(f"create temp table {table} as select {_typed(columns)} from ({select})")  # noqa: S608 - our own words
 
     def find(self, law: str, severity: Severity, select: str, *, of_day: bool = False) -> None:
         """Add findings: a query for their group_id, task, member, detail, sequences and at.
 
-        With ``of_day`` those are left out whose last record is of an earlier day: they have been found on that day.
+        With ``of_day``, findings whose last record is of an earlier day are left out: they were found on that day.
 
         Raises:
-            ValueError: when nobody could be told what ``law`` means, also if the query finds nothing.
+            ValueError: when ``laws`` does not explain ``law``, even if the query finds nothing.
         """
         require_known(law)
         had = "coalesce(found.sequences[-1], bounds.first) >= bounds.first" if of_day else "true"
@@ -133,7 +133,7 @@ class Part:
         )
 
     def drop(self, condition: str) -> None:
-        """Take findings back, those of which a condition is true."""
+        """Remove the findings for which a condition is true."""
         self._db.execute(f"delete from found where {condition}")  # noqa: S608 - our own words
 
     def rows(self, select: str) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ class Part:
         return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
     def arrow(self, columns: Columns, select: str) -> Iterator[pa.RecordBatch]:
-        """Yield what a query brings, with exactly these columns."""
+        """Yield the rows of a query, with exactly these columns."""
         answer = self._db.sql(f"select {_typed(columns)} from ({select})")  # noqa: S608 - our own words
         batches: pa.RecordBatchReader = answer.to_arrow_reader(BATCH_ROWS)
         yield from batches
@@ -154,7 +154,7 @@ def _typed(columns: Columns) -> str:
 
 
 def _quoted(name: str) -> str:
-    # "at" is a word of SQL's own.
+    # "at" is a keyword of SQL.
     return f'"{name}"'
 
 

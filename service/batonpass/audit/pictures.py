@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from batonpass.audit.tables import DayTables
 
 GROUPS_SHOWN: Final = 20
-"""Of so many groups there are samples, those with the most fatal findings first, then those with the most downtime.
+"""How many groups have samples: those with the most fatal findings first, then those with the most downtime.
 
 The report draws fewer (``report.GROUPS_PICTURED``).
 """
@@ -42,7 +42,7 @@ NAMES: Final = columns("group_id varchar, member varchar, name varchar, run bigi
 
 
 def names(part: Part) -> None:
-    """Make ``names``, of the members that have an instance id: the others have no other name than their id."""
+    """Make ``names`` for the members that have an instance id; the others have only their member id."""
     part.make(
         "names",
         NAMES,
@@ -59,7 +59,7 @@ def names(part: Part) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """What grows with the day, as it was kept: each with the columns that its maker names."""
+    """The results that grow with the day; the step that makes each defines its columns."""
 
     gaps: DataFrame
     warmups: DataFrame
@@ -83,7 +83,7 @@ def pictures(frames: Frames, tables: DayTables, findings: Sequence[Finding]) -> 
 
 
 def mentioned(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
-    """Yield the group and id of each member that a finding names, or speaks of by an id that a coordinator gave it."""
+    """Yield the group and id of each member that a finding names, or mentions in its detail by a drawn id."""
     for one in findings:
         for member in ([one.member] if one.member else []) + GIVEN_ID.findall(one.detail):
             yield one.group, member
@@ -101,7 +101,7 @@ def names_of(known: DataFrame, members: Sequence[tuple[str, str]]) -> dict[tuple
 def broken_hours(fatal: Sequence[Finding], begin_ms: int, end_ms: int) -> list[tuple[str, int]]:
     """Return for each group with fatal findings the hour of the day with the most of them, the first of such hours.
 
-    A finding is of the hour of its last record: then it came to be so. Groups with the most of them come first.
+    A finding belongs to the hour of its last record, when it arose. Groups with the most findings come first.
     """
     counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for one in fatal:

@@ -1,7 +1,7 @@
 """What is to be read for one day: for each group, from which record to which.
 
-A day of a group are the records that were appended in it, by the database's clock. To know what was so when the day
-began, reading starts at the newest snapshot before it, or at the first record where there is none.
+The day of a group has the records that were appended on it, by the database's clock. To know the state when the day
+began, reading starts at the newest snapshot before it, or at the first record if there is none.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class GroupPlan:
 
     Attributes:
         base: the version of the snapshot that reading starts from; 0 for the empty group.
-        known: whether the records reach back to ``base``; else what was so before the first one is not known.
+        known: whether the records reach back to ``base``; else the state before the first one is not known.
         first: the first sequence number of the day.
         last: the last one of the day; below ``first`` when nothing happened.
         missing: how many records the group's head counts beyond the last one that is there.
         base_epoch: the coordinator epoch of the record that ``base`` ends with, if that is still there.
-        lost: how many records are not there before the first one, though no retention can have taken them.
+        lost: how many records are missing before the first one, though retention cannot have deleted them.
         beyond: the greatest number of a record of the day that the head does not count, if there is one.
         deposed: the coordinator epoch of the head, where that of the last record is higher.
         ends: whether the log ends with this day.
@@ -79,7 +79,7 @@ class DayPlan:
 
     @property
     def so_far_ms(self) -> int | None:
-        """Until when the day is read where it was still under way when the audit began; None: it was over."""
+        """Until when the day is read, if it was still under way when the audit began; None: it was over."""
         return self.end_ms if self.end_ms < self.begin_ms + DAY_MS else None
 
     @property
@@ -90,7 +90,7 @@ class DayPlan:
     def within(self, hours: int = 0) -> str:
         """Return in SQL that ``at`` lies in the whole day, or at most some hours before or after it.
 
-        Histories have the coordinator's clock, the log the database's: what belongs to records of the day needs room.
+        Histories have times of the coordinator's clock, the log of the database's: rows of the day's records need room.
         """
         edges_ms = (self.begin_ms - hours * HOUR_MS, self.begin_ms + DAY_MS + hours * HOUR_MS)
         begin, end = (datetime.fromtimestamp(edge_ms / 1_000, UTC).isoformat() for edge_ms in edges_ms)
@@ -98,9 +98,9 @@ class DayPlan:
 
 
 RETENTION_LEAST_DAYS: Final = 2
-"""The lowest BATONPASS_KEEP_RECORDS_DAYS: what is younger no retention takes."""
+"""The lowest BATONPASS_KEEP_RECORDS_DAYS: retention deletes nothing younger."""
 
-# For each group at once, half the range again and again: an index finds the first record from the middle on.
+# A binary search for all groups at once: an index finds the first record from the middle of the range on.
 _BOUNDS: Final = """
     with recursive
     days(place, at) as (values (0, timestamptz '{begin}'), (1, timestamptz '{end}')),
@@ -184,7 +184,7 @@ def plan_day(ask: Ask, day: date, *, group: str | None = None, now: datetime | N
     """Return what is to be read for a day.
 
     Raises:
-        MissingDay: when no group was there on that day, or not the one that was asked for.
+        MissingDay: when no group existed on that day, or not the one that was asked for.
     """
     begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
     end = begin + timedelta(days=1)
@@ -199,7 +199,7 @@ def plan_day(ask: Ask, day: date, *, group: str | None = None, now: datetime | N
         "form": GROUP_VERSION,
     }
     found = ask(_BOUNDS.format(which=which, following="true" if group is None else "false", **said))
-    # A group in which nothing happened has its snapshot, and what was so all day.
+    # A group in which nothing happened is read, too: its snapshot has its state of the whole day.
     groups = [_group_plan(row) for row in found]
     if not any(
         one.last >= one.first or one.beyond is not None or _was_there(row)
@@ -214,7 +214,7 @@ def plan_day(ask: Ask, day: date, *, group: str | None = None, now: datetime | N
 
 
 def _was_there(row: tuple[Any, ...]) -> bool:
-    """Say whether records of a group are kept from before the day: it rested, and whether all was well is known."""
+    """Return whether records of a group from before the day are kept: then it rested that day, and can be audited."""
     _, first, _, least, *_ = row
     return int(first) > int(least)
 
@@ -223,10 +223,10 @@ def _group_plan(row: tuple[Any, ...]) -> GroupPlan:
     group, *numbers = row
     *numbers, beyond, base_epoch, deposed, is_lost = numbers
     first, following, least, most, version, base = map(int, numbers)
-    # A log that begins behind its snapshot is short of records; what can be read is read.
+    # A log that begins behind its snapshot lacks records; the records that are there are read.
     start = max(base, least - 1)
     ends = following > most
-    # Whatever the head counts beyond the last record is missing, and it is the last day that shows it.
+    # Records that the head counts beyond the last one are missing; the last day of the log shows that.
     missing = max(0, version - most) if ends else 0
     return GroupPlan(
         group=str(group),
@@ -236,7 +236,7 @@ def _group_plan(row: tuple[Any, ...]) -> GroupPlan:
         last=min(following - 1, most),
         missing=missing,
         base_epoch=_whole(base_epoch) if start == base else None,
-        # It is the day of the first record that shows it.
+        # Only the day of the first record shows this.
         lost=least - 1 if is_lost and first <= least < following else 0,
         beyond=_whole(beyond),
         deposed=_whole(deposed) if ends else None,
@@ -253,7 +253,7 @@ def _ms(at: datetime) -> int:
 
 
 GROUPS_AT_ONCE: Final = 500
-"""So many groups one query asks for at most."""
+"""How many groups one query asks for at most."""
 
 
 def batched(groups: Sequence[GroupPlan]) -> Iterator[Sequence[GroupPlan]]:

@@ -1,7 +1,7 @@
 """Makes the decisions of a day again, in Spark: reads what the log has of each group, in order, for ``GroupReplay``.
 
-What is made again, what is compared, and what is a finding is all in `group_replay`. Runs on the executors; what comes
-back are findings and counts.
+`group_replay` decides what is made again, what is compared, and what is a finding. Runs on the executors, which return
+findings and counts.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from batonpass.audit.tables import DayTables
 
 SNAPSHOT, RECORD, TRACE, HISTORY, GENERATION = range(5)
-"""In which order what stands at one version is taken: a snapshot or the last record up to it, then what stands beside
-the decision that was made there."""
+"""The order in which rows of one version are taken: a snapshot or the last record up to it, then the other rows of the
+decision that was made there."""
 
 REPLAYED: Final = pa.schema(
     [
@@ -39,12 +39,12 @@ REPLAYED: Final = pa.schema(
         *((name, pa.int64()) for name in ("replayed", "differing", "untraced", "left_out")),
     ]
 )
-"""Findings, and for each group one row without a law that counts decisions, records that no trace tells of, and
-findings that were left out."""
+"""Findings, and for each group one row without a law that counts decisions, records without a trace, and findings that
+were left out."""
 
 
 class LogRow(NamedTuple):
-    """One row of what a group is gone through by; ``rank`` is one of those above."""
+    """One row that the replay of a group takes; ``rank`` is one of those above."""
 
     version: int
     rank: int
@@ -63,8 +63,8 @@ _COLUMNS: Final[Mapping[int, tuple[str, str]]] = {
 }
 """For each rank the name of what is read (``tables.SELECTS``), and the columns of ``LogRow`` that are read of it."""
 
-# The last trace before the day that was started from empty soft state, else the first one of the day: the chain of
-# traces begins there.
+# The chain of traces begins with the last trace before the day that was started from empty soft state, else with the
+# first one of the day.
 _CHAIN_BEGIN: Final = """
     select coalesce((select max(version) from traces where group_id = {group} and version < {first}
                         and payload -> 'soft' ->> 'from_empty' = 'true'),
@@ -136,7 +136,7 @@ class Replay:
             yield [(SNAPSHOT, _select(SNAPSHOT, one, one.base, one.base))]
         for low in range(min(first.values()), one.last + 1, AT_ONCE):
             high = min(low + AT_ONCE - 1, one.last)
-            # What was decided at the last record is of the day after.
+            # The decision that was made at the last record belongs to the day after.
             last = {rank: high if rank == RECORD else min(high, one.last - 1) for rank in first}
             yield [
                 (rank, _select(rank, one, max(low, begin), last[rank], within))
@@ -174,7 +174,7 @@ def _rows_of(group_id: str, done: GroupReplay) -> pa.RecordBatch:
 
 
 def replay_day(tables: DayTables, cores: int) -> DataFrame:
-    """Return what comes of making the day's decisions again (``REPLAYED``)."""
+    """Return the results of making the day's decisions again (``REPLAYED``)."""
     plan = tables.plan
     parts = tuple(map(tuple, bundles(plan.groups, part_count(plan.records, len(plan.groups), cores, tables.chunk))))
     step = Replay(tables.url, plan, parts, has_histories(tables.rows, plan))
@@ -183,7 +183,7 @@ def replay_day(tables: DayTables, cores: int) -> DataFrame:
 
 
 def has_histories(ask: Ask, plan: DayPlan) -> bool:
-    """Say whether task histories of the day are kept; where retention has taken them, it took all."""
+    """Return whether task histories of the day are kept; retention deletes all of a day or none."""
     within = plan.within(hours=1)
     asked = [f"exists (select from {name} where {within})" for name in ("assignment_events", "fresh_changes")]
     ((found,),) = ask(f"select {' or '.join(asked)} as found")

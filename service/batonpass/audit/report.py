@@ -1,6 +1,6 @@
 """One audit as one file of HTML that needs nothing else: no network, no other file, no server.
 
-It says the verdict in words first, then what is wrong with its evidence, then what it cost, then what to change
+It has the verdict in words first, then the findings with their evidence, then what the day cost, then what to change
 (``report.html.j2``). Plots are drawn by plotly's own script, which the file carries; their values are plain, with the
 page's own names for colours. Everything that came from users is escaped, in plots too: plotly reads markup in the texts
 that it draws.
@@ -63,7 +63,7 @@ def share(value: float | None) -> str:
         return "100 %"
     for digits in range(1, 8):
         said = f"{value * 100:.{digits}f}"
-        # Nothing that is not whole is ever shown as whole, and two figures after the nines tell enough.
+        # A share below 1 is never shown as 100 %, and two figures after the nines are enough.
         if float(said) < 100 and len(said.partition(".")[2].lstrip("9")) >= 1:
             return f"{said.removesuffix('0') if said.endswith('90') else said} %"
     return "> 99.9999999 %"
@@ -144,7 +144,7 @@ def write_report(result: AuditResult, path: str | Path) -> Path:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(as_html(result))
-        # Made for whoever may read the folder; a temporary file is for its owner alone.
+        # Everyone who may read the folder may read the report; a temporary file is for its owner alone.
         Path(aside).chmod(0o644)
         Path(aside).replace(wanted)
     except BaseException:
@@ -177,7 +177,7 @@ def as_html(result: AuditResult) -> str:
 
 
 def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
-    """Return what the template writes; the figures that it has places for are put into ``shown`` by their places."""
+    """Return the values for the template; figures are put into ``shown``, by their places in the page."""
     fatal = Counter(one.group for one in result.findings if one.severity is Severity.FATAL)
     ranked = sorted(result.groups, key=lambda one: (-fatal[one.group], -_of(one, "downtime_ms"), one.group))
     pictures = result.pictures
@@ -413,7 +413,7 @@ WARMUP_OUTCOMES: Final = (
     (("open",), "under way", "circle-open", "--quiet"),
     (("dropped",), "wasted", "x", "--bad"),
 )
-"""What came of warmups, in words and as marks."""
+"""The outcomes of warmups, in words and as marks."""
 
 
 def colour(index: int) -> str:
@@ -446,7 +446,7 @@ def figure(data: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any], hei
 
 
 def downtime_figure(groups: Sequence[GroupDay]) -> Figure | None:
-    """Return how long tasks were run by nobody, by cause; the groups with most of it each have a part of the bars."""
+    """Return how long no member ran tasks, by cause; the groups with the most each have a part of the bars."""
     totals = {one.group: sum(_total(one, cause) for cause in CAUSES) for one in groups}
     worst = sorted((name for name in totals if totals[name]), key=lambda name: (-totals[name], name))
     if not worst:
@@ -495,7 +495,7 @@ def _count(group: GroupDay, cause: str) -> str:
 
 
 def moves_figure(points: Sequence[GenerationPoint]) -> Figure | None:
-    """Return the moves of each generation beside the fewest that would have done; a stem is what was too much."""
+    """Return the moves of each generation beside the fewest that would have sufficed; a stem is the excess."""
     if not points:
         return None
     ordered = sorted(points, key=lambda one: (one.at_ms, one.group, one.number))
@@ -521,7 +521,7 @@ def moves_figure(points: Sequence[GenerationPoint]) -> Figure | None:
 
 
 def warmups_figure(points: Sequence[WarmupPoint]) -> Figure | None:
-    """Return how long warmups took by how much they had to restore, both on scales of tens."""
+    """Return how long warmups took by how much they had to restore, both on logarithmic scales."""
     known = [one for one in points if one.lag is not None]
     if not known:
         return None
@@ -547,7 +547,7 @@ def warmups_figure(points: Sequence[WarmupPoint]) -> Figure | None:
                 "mode": "markers",
                 "name": name,
                 "showlegend": True,
-                # A scale of tens has no place for nothing.
+                # A logarithmic scale has no place for 0.
                 "x": [max(one.lag or 0, 1) for one in chosen],
                 "y": [max(one.duration_ms, 1) / 1_000 for one in chosen],
                 "customdata": told,
@@ -563,14 +563,14 @@ def warmups_figure(points: Sequence[WarmupPoint]) -> Figure | None:
 
 
 def _around(values: Sequence[float], marks: Sequence[float]) -> list[float]:
-    """Return the range of a scale of tens, from the last mark before all values to the first one after them."""
+    """Return the range of a logarithmic scale, from the last mark before all values to the first one after them."""
     low = max((one for one in marks if one < min(values)), default=marks[0])
     high = min((one for one in marks if one > max(values)), default=marks[-1])
     return [log10(low), log10(high)]
 
 
 def frontier_figure(advice: Recommendation) -> Figure | None:
-    """Return the outcomes that were tried: downtime against what it costs, and those that nothing else beats."""
+    """Return the outcomes that were tried, by downtime and cost, and those that no other one beats."""
     tried = [*advice.grid, advice.present, advice.recommended]
     by_bytes = all(one.bytes is not None for one in tried)
     if len(tried) < 3:
@@ -591,7 +591,7 @@ def frontier_figure(advice: Recommendation) -> Figure | None:
 
 
 def unbeaten(tried: Iterable[Outcome], *, by_bytes: bool) -> list[Outcome]:
-    """Return the outcomes than which none has both less downtime and less cost, from the cheapest to the dearest."""
+    """Return the outcomes that no other one beats in both downtime and cost, from the cheapest to the dearest."""
     found: list[Outcome] = []
     for one in sorted(tried, key=lambda o: ((o.bytes or 0) if by_bytes else o.moves, o.downtime_ms)):
         if not found or one.downtime_ms < found[-1].downtime_ms:
@@ -625,9 +625,9 @@ def _settings(settings: Mapping[str, object]) -> list[str]:
 def timeline_figure(
     intervals: Sequence[OwnershipInterval], findings: Sequence[Finding], begin_ms: int, read_ms: int | None = None
 ) -> tuple[Figure | None, int, int]:
-    """Return who had which task in the hour from ``begin_ms`` on, how many tasks are shown, and how many there were.
+    """Return which member had which task in the hour from ``begin_ms``, how many tasks are shown, and of how many.
 
-    Where there is no bar nobody had the task; two bars above one another are two owners at once. A red
+    Where there is no bar no member had the task; two bars above one another are two owners at once. A red
     diamond is where a law was broken. Of a day under way nothing is drawn beyond ``read_ms``, until when it was read.
     """
     end_ms = begin_ms + HOUR_MS

@@ -10,7 +10,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Role
 
 RECORDS_LEAST: Final = 1_000
-"""A member that restored fewer records in all tells nothing of how fast it restores."""
+"""If a member restored fewer records in all, its speed cannot be told from them."""
 
 
 class Span(NamedTuple):
@@ -30,8 +30,8 @@ class Span(NamedTuple):
 class Restores:
     """Follows which copies are restored from nothing, from record to record.
 
-    ``first_ms`` has, by task, how long its first owner took to restore it, of the time that it gave to each of the
-    tasks that it began with it.
+    ``first_ms`` has, by task, how long its first owner took to restore it, divided by the number of tasks that it began
+    to restore together.
     """
 
     def __init__(self) -> None:
@@ -39,13 +39,13 @@ class Restores:
         self._spans: list[Span] = []
         self._open: dict[tuple[MemberId, TaskId], int] = {}
         self._held: set[tuple[MemberId, TaskId]] = set()
-        # Cold starts: since when, and beside how many others, itself included.
+        # Cold starts: since when, and how many tasks started together.
         self._cold: dict[tuple[MemberId, TaskId], tuple[int, int]] = {}
 
     def granted(self, record: r.AssignmentChanged, *, kept: Collection[TaskId]) -> None:
-        """Take what a member is to hold. What it held before, or before its start (``kept``), may be on its disk yet.
+        """Note what a member is to hold. What it held before, or before its start (``kept``), may still be on its disk.
 
-        How long that takes says nothing of a speed.
+        How long it takes to restore that says nothing about its speed.
         """
         member_id, at_ms = record.member_id, record.at_ms
         cold = [
@@ -64,7 +64,7 @@ class Restores:
         self._held.update((member_id, task) for task in record.granted)
 
     def runs(self, member_id: MemberId, task: TaskId, at_ms: int) -> None:
-        """Take that a member runs a task."""
+        """Note that a member runs a task."""
         since, beside = self._cold.pop((member_id, task), (None, 1))
         self._end(member_id, task, at_ms, is_whole=True)
         if since is not None:
@@ -77,12 +77,12 @@ class Restores:
             self._spans.append(Span(member_id, task, since, at_ms, is_first, is_whole))
 
     def spans(self, *, with_first: bool) -> tuple[Span, ...]:
-        """Return what was restored. ``with_first``: the first starts of tasks too, else what came after them."""
+        """Return what was restored. ``with_first``: the first starts of tasks, too, else only later restores."""
         return tuple(one for one in self._spans if with_first or not one.is_first)
 
 
 class RestoreSpeed(NamedTuple):
-    """How many records a second a member restores, all its copies together, and what told: whose copies, how many."""
+    """How many records a second a member restores, all its copies together; from whose and how many copies."""
 
     speed: float
     members: tuple[MemberId, ...]
@@ -92,10 +92,10 @@ class RestoreSpeed(NamedTuple):
 def restore_speed(
     restores: Restores, size_at: Callable[[TaskId, int], float], *, is_new: bool, slack: int = 0
 ) -> RestoreSpeed | None:
-    """Return how fast members restored, by how long that took them; None where that cannot be told.
+    """Return how fast members restored, by how long that took them; None if that cannot be told.
 
     ``size_at`` says how large the state of a task was at an instant; a copy that lacks ``slack`` of it counts as caught
-    up. Of a group that ``is_new`` the first starts are asked last: what there was to restore is known least then.
+    up. For a group that ``is_new`` first starts are used last: how much there was to restore is known least then.
     """
     for with_first in (not is_new, True):
         by_member: dict[MemberId, list[Span]] = {}
@@ -107,7 +107,7 @@ def restore_speed(
                 records[one.member_id] = records.get(one.member_id, 0.0) + restored
         telling = tuple(sorted(member_id for member_id, count in records.items() if count >= RECORDS_LEAST))
         if telling:
-            # Not the median: who restored most, and for longest, tells most.
+            # Not the median: members that restored most, and for longest, show it best.
             busy_ms = sum(_busy_ms(by_member[member_id]) for member_id in telling)
             speed = sum(records[member_id] for member_id in telling) * 1_000 / busy_ms
             return RestoreSpeed(speed, telling, sum(len(by_member[member_id]) for member_id in telling))
@@ -115,10 +115,10 @@ def restore_speed(
 
 
 def first_sizes(sizes: Mapping[str, int], first_ms: Mapping[TaskId, float], speed: float) -> dict[str, int]:
-    """Return the state that the tasks of a new group begin with: what takes as long to restore as it took them.
+    """Return the state that the tasks of a new group begin with: as much as they could restore in the time they took.
 
-    Where a changelog ends tells all that was ever written to it, of which there may have been little at first. A start
-    takes its time without any state, too.
+    The end of a changelog counts all that was ever written to it; at first there may have been little. A start takes
+    some time without any state, too.
     """
     took = {str(task): round(ms * speed / 1_000) for task, ms in first_ms.items()}
     most = max(took.values(), default=None)
@@ -128,7 +128,7 @@ def first_sizes(sizes: Mapping[str, int], first_ms: Mapping[TaskId, float], spee
 
 
 def _busy_ms(spans: Iterable[Span]) -> int:
-    """Return for how long at least one of them went on."""
+    """Return for how long at least one of the spans went on."""
     busy_ms, until_ms = 0, 0
     for one in sorted(spans, key=lambda span: span.from_ms):
         busy_ms += max(0, one.to_ms - max(one.from_ms, until_ms))

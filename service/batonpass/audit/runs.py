@@ -1,8 +1,8 @@
-"""The runs of the audit, as Postgres has them: that one is at work, how it ended, and its results.
+"""The runs of the audit in Postgres: that one is at work, how it ended, and its results.
 
-A signal to stop becomes an exception where the audit is, so that everything that is open is closed and the run's row
-says how it ended. A process that is killed outright can say nothing: that is seen by its silence. What is written here
-is read by ``/v1/audits`` and by the service's metrics.
+A signal to stop becomes an exception in the audit, so that everything that is open is closed and the run's row says how
+it ended. A process that is killed outright cannot write that; it is recognised by its silence. ``/v1/audits`` and the
+service's metrics read what is written here.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _BEGIN: Final = (
     " cast($4 as text)::jsonb, clock_timestamp())"
 )
 _BEAT: Final = "update audit_runs set heard_at = clock_timestamp() where run_id = cast($1 as text)::uuid"
-# The service reads such a run as broken before this says so (postgres/audits.py has the same words and times).
+# The service shows such a run as broken even before this is executed (postgres/audits.py has the same words and times).
 _LOST: Final = (
     "update audit_runs set state = 'broken', finished_at = coalesce(heard_at, started_at),"
     " detail = 'nothing was heard of it any more: its process was killed, or its machine went'"
     " where state = 'running' and coalesce(heard_at, started_at + interval '1 day')"
     " < clock_timestamp() - interval '10 minutes' returning day::text"
 )
-# What makes another audit of a day needless: a verdict of one that began when the day was over, or one that is at work.
+# Another audit of a day is needless if one that began when the day was over has a verdict, or if one is at work.
 TAKEN: Final = (
     "(state in ('passed', 'failed') and started_at >= (day + 1)::timestamp at time zone 'UTC'"
     " or state = 'running' and coalesce(heard_at, started_at + interval '1 day')"
@@ -87,11 +87,11 @@ _END: Final = (
 
 
 class DayTaken(Exception):
-    """Another run has audited the day since it was over, or is at it."""
+    """Another run has audited the day since it was over, or is auditing it."""
 
 
 class Run:
-    """One run of the audit of a day, as the database has it; of no database, it does nothing."""
+    """One run of the audit of a day, with its row in the database; without a database it does nothing."""
 
     def __init__(self, url: str | None, run_id: UUID, day: date) -> None:
         self._url = url
@@ -99,7 +99,7 @@ class Run:
         self._day = day
         self.is_finished = False
         self.lost_days: tuple[str, ...] = ()
-        """The days of earlier runs of which nothing was heard any more when this one began."""
+        """The days of earlier runs that had fallen silent when this one began."""
 
     def finish(self, result: AuditResult, *, report: str | None) -> None:
         """Write the verdict with all that belongs to it, all or nothing. Of several runs of a day the newest counts.
@@ -152,7 +152,7 @@ class Run:
                 self.lost_days = tuple(sorted(day for (day,) in cursor.fetchall()))
                 connection.commit()
                 if unless_done:
-                    # Who asks meanwhile waits for the end of this transaction, also behind a pool of connections.
+                    # Another run waits here for the end of this transaction, even behind a pool of connections.
                     cursor.execute(f"select pg_advisory_xact_lock({AUDIT_LOCK})")
                     cursor.fetchall()
                     _refuse_taken(cursor, self._day)
@@ -161,7 +161,7 @@ class Run:
                 connection.commit()
 
     def beat(self) -> None:
-        """Write that the run is at work; where the database does not take it, the next one will do."""
+        """Write that the run is at work; if the database does not take it, the next beat will do."""
         with contextlib.suppress(Error):
             self._change(_BEAT, (str(self.run_id),), (TEXT,))
 
@@ -172,10 +172,10 @@ class Run:
 
 
 def refuse_taken(url: str, day: date) -> None:
-    """Say before anything is begun that another run makes one needless; ``recorded`` says so for sure.
+    """Check before anything is begun whether another run makes this one needless; only ``recorded`` knows for sure.
 
     Raises:
-        DayTaken: when it does.
+        DayTaken: when one does.
     """
     with connected(url) as connection, connection.cursor() as cursor:
         _refuse_taken(cursor, day)
@@ -198,15 +198,15 @@ def recorded(
     group: str | None = None,
     unless_done: bool = False,
 ) -> Iterator[Run]:
-    """Lend a run of the audit of ``day``: shown as ``running`` from here on, as ``broken`` if it does not ``finish``.
+    """Yield a run of the audit of ``day``: shown as ``running`` from here on, as ``broken`` if it does not ``finish``.
 
-    It says once a minute that it is at work. Earlier runs of which nothing was heard for ten minutes become ``broken``.
+    Once a minute it writes that it is at work. Earlier runs that were silent for ten minutes become ``broken``.
 
-    Without a database nothing is written, and also where ``group`` names one: a look at a single group is not the audit
-    of the day, and must not stand in its place.
+    Nothing is written without a database, or for a single ``group``: that is not the audit of the day, and must not
+    stand in its place.
 
     Raises:
-        adbc_driver_manager.Error: when the database cannot be reached, or has not the tables.
+        adbc_driver_manager.Error: when the database cannot be reached, or lacks the tables.
         DayTaken: with ``unless_done``, when another run makes this one needless; nothing is written of this one.
     """
     url = None if group is not None else database_url
@@ -216,7 +216,7 @@ def recorded(
         with beating(run.beat) if url is not None else contextlib.nullcontext():
             yield run
     except BaseException as error:
-        # What went wrong first is what is told; that it cannot be written as well changes nothing about it.
+        # The first error is the one to report, even if it cannot be written to the database.
         with contextlib.suppress(Error):
             run.broke(reason_of(error, url))
         raise
@@ -231,13 +231,13 @@ def reason_of(error: BaseException, url: str | None) -> str:
     if isinstance(error, Stopped):
         return error.reason
     if isinstance(error, ConnectionError):
-        # Nothing else is spoken to over sockets of Python's own: not the database.
+        # Only Spark is reached over sockets of Python's own; the database is not.
         return "Spark went away in the middle: its JVM was killed, or it ran out of memory"
     try:
         lines = [line.strip() for line in str(error).strip().splitlines()]
     except Exception:  # noqa: BLE001 - what an error of a JVM says is asked of the JVM, which may be gone
         lines = []
-    # What broke in a worker is told at the end of what Spark says, behind where it was.
+    # Spark's message has the error of a worker at its end, behind the traceback.
     matches = (re.match(r"(?:Caused by: |: )?([\w.]+(?:Error|Exception): (?!Traceback).+)", line) for line in lines[1:])
     causes = [one[1] for one in matches if one is not None]
     said = causes[-1] if causes else f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
@@ -270,12 +270,12 @@ def daily_of(result: AuditResult) -> dict[str, str]:
 
 
 def plain(said: str) -> str:
-    """Return a text as Postgres can hold it: what somebody wrote may have a NUL in it, or half a character."""
+    """Return a text as Postgres can hold it: the text of a user may have a NUL in it, or half a character."""
     return said.replace("\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()
 
 
 def to_json(value: object) -> str:
-    """Return a value as jsonb can hold it; a number that is none (NaN, infinity) is null."""
+    """Return a value as jsonb can hold it; NaN and infinity become null."""
     return json.dumps(_kept(value), ensure_ascii=False, allow_nan=False)
 
 
@@ -298,10 +298,10 @@ def _kept(value: Any) -> Any:
 
 
 BEAT_S: Final = 60.0
-"""So often a run says that it is at work."""
+"""How often a run writes that it is at work."""
 
 ENDS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""What Ctrl-C, a scheduler, a container or a closed terminal sends."""
+"""The signals that Ctrl-C, a scheduler, a container or a closed terminal send."""
 
 
 class Stopped(SystemExit):
@@ -317,8 +317,8 @@ class Stopped(SystemExit):
 def stoppable() -> Iterator[None]:
     """Turn signals to stop, Ctrl-C among them, into ``Stopped``, wherever the audit waits.
 
-    Spark's own way to take Ctrl-C asks its JVM first, which is busy, and shows where it was. Only the main thread hears
-    signals; in another one nothing changes.
+    Spark's own handler of Ctrl-C asks its JVM first, which is busy, and shows a traceback. Only the main thread
+    receives signals; in another one nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -334,7 +334,7 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        # What is closed on the way out may fail in its turn: Spark's own processes are told to stop as well, mostly.
+        # Closing may fail in its turn: mostly, Spark's own processes have been told to stop as well.
         if heard and not isinstance(error, Stopped):
             raise Stopped(heard[0]) from None
         raise
@@ -345,7 +345,7 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def beating(beat: Callable[[], None], every_s: float = BEAT_S) -> Iterator[None]:
-    """Do something again and again, in a thread of its own, until the end."""
+    """Call ``beat`` again and again, in a thread of its own, until the block ends."""
     over = threading.Event()
 
     def again() -> None:
@@ -358,5 +358,5 @@ def beating(beat: Callable[[], None], every_s: float = BEAT_S) -> Iterator[None]
         yield
     finally:
         over.set()
-        # One that hangs at the database must not hold up the word of how the run ended.
+        # A beat that hangs at the database must not delay the report of how the run ended.
         thread.join(timeout=min(every_s, 2.0))

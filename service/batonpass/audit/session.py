@@ -39,11 +39,11 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
-    # The work is done by Python workers, and few rows pass Java: to compile for them takes longer than it saves.
+    # The work is done by Python workers, and few rows pass Java: compiling for them takes longer than it saves.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # To look at sizes between steps makes a job of each of them, and forgets how what is kept is cut.
+    # Looking at sizes between steps makes each step a job, and loses the partitioning of what is kept.
     "spark.sql.adaptive.enabled": "false",
 }
 
@@ -61,7 +61,7 @@ def opened(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     try:
         yield session
     except (KeyboardInterrupt, SystemExit):
-        # To ask Spark to stop would wait for what it is at; its processes go when this one has gone.
+        # Asking Spark to stop would wait for its present work; its processes end when this one has ended.
         raise
     except BaseException:
         _stop(session, there)
@@ -70,14 +70,14 @@ def opened(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
 
 
 def _stop(session: SparkSession, there: SparkSession | None) -> None:
-    # Of a session whose JVM is gone already nothing is left to stop.
+    # If the session's JVM is gone already, there is nothing to stop.
     with contextlib.suppress(Exception):
         if there is None:
             session.stop()
 
 
 def _made(settings: Mapping[str, str]) -> SparkSession:
-    # Without this workers run whatever `python3` is on the path, which need not have anything installed.
+    # Without this workers run whatever `python3` is on the path, which may lack the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     options = dict(DEFAULTS)
@@ -93,7 +93,7 @@ def _made(settings: Mapping[str, str]) -> SparkSession:
 
 
 def prepare(session: SparkSession) -> None:
-    """Let executors elsewhere import this program, and read with the settings that results depend on."""
+    """Let executors on other machines import this program, and set what results depend on."""
     session.conf.set("spark.sql.session.timeZone", "UTC")
     context = session.sparkContext
     # What was submitted with the program (``--py-files``) must not be sent twice: Spark refuses that.
@@ -125,9 +125,9 @@ EVERY_S: Final = 5.0
 
 @contextmanager
 def followed(session: SparkSession, tell: Callable[[str], None], every_s: float = EVERY_S) -> Iterator[None]:
-    """Tell every few seconds how many parts are done, where that has changed; nothing more once Spark has gone.
+    """Tell every few seconds how many parts are done, if that has changed; nothing more once Spark is gone.
 
-    That it has is for those to tell who wait for what it was at.
+    The caller that waits for Spark's results reports that Spark is gone.
     """
     tracker = session.sparkContext.statusTracker()
     last = [0]
@@ -138,7 +138,7 @@ def followed(session: SparkSession, tell: Callable[[str], None], every_s: float 
             return
         try:
             count()
-        # Whatever a bridge to a JVM raises when that was killed: errors of the bridge, of sockets, of Python.
+        # The bridge to a killed JVM raises many kinds of errors: of the bridge, of sockets, of Python.
         except Exception:  # noqa: BLE001
             gone.set()
 

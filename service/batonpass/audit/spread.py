@@ -1,7 +1,7 @@
 """Spreads a day over Spark's executors in parts of whole groups, and returns their results.
 
-A part is read, made flat and audited in one step, so that nothing of it is exchanged. What comes back are rows of one
-shape: each is of one kind, the columns of the others are null.
+A part is read, made flat and audited in one step, so that nothing of it is exchanged. All results have the same
+columns: each row is of one kind, and the columns of the other kinds are null.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from batonpass.audit.tables import DayTables
 
 MEMORY: Final = "spark.batonpass.partMemory"
-"""Spark's setting of how much memory one part may take ("2GB"); beyond it goes on on disk."""
+"""Spark's setting of how much memory one part may take ("2GB"); beyond that it uses the disk."""
 MEMORY_SHARE: Final = 60
-"""Where that is not set: the per cent of a machine's memory that its parts have together."""
+"""If that is not set: the percentage of a machine's memory that its parts have together."""
 
 
 class Slots(NamedTuple):
@@ -65,7 +65,7 @@ TYPES: Final[Mapping[str, pa.DataType]] = {
 
 
 class Kind(NamedTuple):
-    """Which rows there are of a kind, with which columns; ``is_frame``: they grow with the day."""
+    """The columns of one kind of results, and what yields its rows; ``is_frame``: they grow with the day."""
 
     columns: Columns
     rows: Callable[[Part], Iterator[pa.RecordBatch]]
@@ -102,7 +102,7 @@ def part_results(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the results of a part of the day (``RESULTS``), from all rows of its groups (``flatten.CHANGES``).
 
-    Without ``frames`` only what grows with groups and with what is wrong.
+    Without ``frames`` the results that grow with the day are left out.
     """
     with Part(rows, begin_ms, end_ms, limits) as part:
         for step in (*timeline.STEPS, *checks.STEPS, *downtime.STEPS, *measures.STEPS):
@@ -133,7 +133,7 @@ def _wrapped(name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 SPARK_RESULTS: Final = from_arrow_schema(RESULTS)
 LEAST: Final = 10_000
-"""A part of fewer records costs more for being one than it saves."""
+"""A part of fewer records costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """The tables of the service as Spark reads them: each with the columns that the audit relies on, named and typed here.
 
-Queries are carried out by Spark's Python workers, each for the groups that it looks at, so that reading is spread as
-the rest of the work is. What each query holds is the audit's contract with the schema in migrations/; a test holds the
-two together.
+Spark's Python workers carry out the queries, each for its own groups, so that reading is spread as the rest of the work
+is. What each query holds is the audit's contract with the schema in migrations/; a test checks that the two agree.
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "histories": SHOWN,
     "whole_generations": SHOWN,
 }
-"""What each query of ``SELECTS`` brings."""
+"""The columns that each query of ``SELECTS`` returns."""
 
 COPIES: Final = "json_array_elements(case when json_typeof(copies) = 'array' then copies else '[]' end)"
-"""The copies of a sample; a sample that is none has none."""
+"""The copies of a sample; a sample that is not an array has none."""
 WHOLE_LAG: Final = r"case when copy ->> 4 ~ '^\d{1,18}$' then (copy ->> 4)::bigint end"
-"""The lag of a copy; null where it is not known, or no whole number."""
+"""The lag of a copy; null if it is not known, or not a whole number."""
 
 
 def _ms(column: str) -> str:
-    # What is no instant ("infinity") is one that cannot be, so that it is found where it stands (``flatten.MOST``).
+    # "infinity" becomes an impossible instant, so that it is found in the row that has it (``flatten.MOST``).
     return f"case when isfinite({column}) then (date_part('epoch', {column}) * 1000)::bigint else {2**63 - 1} end"
 
 
@@ -91,10 +90,10 @@ FORMS: Final[Mapping[str, Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Recor
     "generations": flatten_generations,
     "warmups": flatten_lags,
 }
-"""What makes the rows of a query of ``SELECTS`` flat (``CHANGES``), so that payloads never travel."""
+"""What makes the rows of a query of ``SELECTS`` flat (``CHANGES``) where they are read, so payloads never travel."""
 
 Query = tuple[str, str]
-"""A query, and of which name in ``FORMS`` its rows are."""
+"""A query, and the name that its rows have in ``FORMS``."""
 
 
 def read_flat(url: str, queries: Sequence[Query]) -> Iterator[pa.RecordBatch]:
@@ -104,7 +103,7 @@ def read_flat(url: str, queries: Sequence[Query]) -> Iterator[pa.RecordBatch]:
 
 
 def small(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
-    """Return a few rows of the driver's as a frame; they go over as Arrow, for which no worker has to be started."""
+    """Return a few rows of the driver as a frame; they are sent as Arrow, for which no worker has to be started."""
     wanted = t.StructType.fromDDL(schema)
     assert isinstance(wanted, t.StructType)  # noqa: S101 - for the type checker
     arrow = to_arrow_schema(wanted)
@@ -117,7 +116,7 @@ def small(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class DayTables:
-    """What is read for one day: with which session, from where, and how many records at about most in one part."""
+    """What is read for one day: by which session, from where, and about how many records at most in one part."""
 
     spark: SparkSession
     url: str
@@ -129,9 +128,9 @@ class DayTables:
         return rows(self.url, sql)
 
     def queries(self, groups: Sequence[GroupPlan]) -> tuple[Query, ...]:
-        """Return the queries that bring all rows of some groups (``CHANGES``), but for their bounds.
+        """Return the queries for all rows of some groups (``CHANGES``), except their bounds.
 
-        They are what became so since the snapshots that the day starts from, the generations that readers are shown,
+        These are the snapshots that the day starts from and the changes since, the generations that readers are shown,
         and how far warmups had come.
         """
         named = ", ".join(quoted(one.group) for one in groups)
@@ -161,12 +160,12 @@ GROUPS_PER_PART: Final = 200
 
 
 def select_of(name: str, where: str) -> str:
-    """Return the query of a name in ``SELECTS``, for those of its rows of which something is true."""
+    """Return the query of a name in ``SELECTS``, for its rows that meet a condition."""
     return f"select {', '.join(SCHEMAS[name].names)} from ({SELECTS[name]}) as whole where {where}"  # noqa: S608
 
 
 def _any(number: str, ranges: Iterable[tuple[GroupPlan, int, int]]) -> str:
-    """Return what is true of the rows whose numbers lie in any range; nothing where every range is empty."""
+    """Return the condition that a row's number lies in any of the ranges; nothing if every range is empty."""
     return " or ".join(
         f"(group_id = {quoted(one.group)} and {number} between {low} and {high})"
         for one, low, high in ranges

@@ -1,8 +1,8 @@
-"""Who had what when: the story of each task, in the order of the log, by window functions.
+"""Which member had which task when: the story of each task, in the order of the log, by window functions.
 
 Every window is partitioned by task, or by task and member, and rights are followed in the order of the log; times are
-only shown. Tasks, copies and places in the log are numbers here (``line``, ``copy``, ``nth``): what leaves this module
-for laws and measures (``runs``, ``warmups``, ``intervals``) has names again.
+only shown. Tasks, copies and places in the log are numbers here (``line``, ``copy``, ``nth``). The tables for laws and
+measures (``runs``, ``warmups``, ``intervals``) have names again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STORY: Final = columns(
     "n bigint, line int, copy int, nth bigint, seq bigint, at_ms bigint, coordinator_epoch bigint, what varchar,"
     " ms bigint, token bigint, until_ms bigint, ready boolean, word varchar"
 )
-"""One row for each thing that concerns one task, what befell its holders among them.
+"""One row for each thing that concerns one task, including what happened to its holders.
 
 ``n`` is its own number, in no order; ``nth`` grows with the number of the record, and with the place in the record.
 """
@@ -44,10 +44,10 @@ FOLLOWED: Final = columns(
     " is_up boolean, is_down boolean, runner int, run int"
 )
 """The story with what follows from the rows before each. Left out: how standbys and warmups begin, and departures of
-members that have had nothing of the task since their last one.
+members that have had no copy of the task since their last departure.
 
-``is_up`` and ``is_down`` mark where a run begins and ends; ``run`` counts them, ``runner`` is the copy whose the last
-one was.
+``is_up`` and ``is_down`` mark where a run begins and ends; ``run`` counts the runs, ``runner`` is the copy that had the
+last one.
 """
 
 RUNS: Final = columns(
@@ -58,15 +58,15 @@ RUNS: Final = columns(
     " taken_role varchar, taken_epoch bigint, next_owner varchar, parked boolean, next_runner varchar, next_up_ms bigint,"
     " next_up_seq bigint, next_ready boolean, next_grant_ms bigint"
 )
-"""One row for each stretch in which a member ran a task, with how it ended and who came next. Run 0 is none: before the
-first one."""
+"""One row for each stretch in which a member ran a task, with how it ended and which member came next. Run 0 is the
+time before the first run."""
 
 WARMUPS: Final = columns(
     "group_id varchar, task varchar, member varchar, from_seq bigint, from_at_ms bigint, from_ms bigint, to_seq bigint,"
     " to_at_ms bigint, to_ms bigint, outcome varchar, lag bigint, fresh boolean"
 )
 """One row for each warmup; ``outcome`` is promoted, standby, dropped, or open. ``lag`` is what it had to restore: by
-the record of its grant, else by the first sample of it. ``fresh``: the member had had nothing of the task before."""
+the record of its grant, else by the first sample of it. ``fresh``: the member had no copy of the task before."""
 
 INTERVALS: Final = columns(
     "group_id varchar, task varchar, member varchar, from_seq bigint, from_ms bigint, to_seq bigint, to_ms bigint,"
@@ -76,7 +76,7 @@ INTERVALS: Final = columns(
 
 
 def lines(part: Part) -> None:
-    """Make ``lines`` and ``copies``: every task, and whoever is named beside it."""
+    """Make ``lines`` and ``copies``: every task, and every member that is named with it."""
     part.make(
         "lines",
         LINES,
@@ -97,14 +97,14 @@ def lines(part: Part) -> None:
 
 
 _OF_TASKS: Final = "task is not null and what <> 'stalled'"
-"""Which rows of ``changes`` concern a task: all that name one, but for what is only said of a warmup."""
+"""Which rows of ``changes`` concern a task: all that name one, except stalled warmups."""
 
 _PLACES: Final = 2**25
 """One record, or one snapshot, makes fewer rows than a quarter of that; a group may have 2**38 records."""
 
 
 def story(part: Part) -> None:
-    """Make ``story`` from ``copies``: the rows of each task, with the ends of the members that held something of it."""
+    """Make ``story`` from ``copies``: the rows of each task, with the ends of the members that had a copy of it."""
     part.make(
         "story",
         STORY,
@@ -175,11 +175,11 @@ _HELD: Final = """
           from story where what in ('unreleased', 'released', 'waived')
     )
 """
-"""What gives and takes rights, with the role that each member had in its task before."""
+"""The rows that give and end rights, with the role that each member had in its task before."""
 
 
 def rights(part: Part) -> None:
-    """Make ``rights`` from ``story``: who may run its task, by the rows before of the same member and task."""
+    """Make ``rights`` from ``story``: which members may run a task, by earlier rows of the same member and task."""
     part.make(
         "rights",
         RIGHTS,
@@ -210,7 +210,7 @@ def rights(part: Part) -> None:
 
 
 def follow(part: Part) -> None:
-    """Make ``followed`` from ``story`` and ``rights``: who ran each task at each row, and what that did."""
+    """Make ``followed`` from ``story`` and ``rights``: which member ran each task at each row, and where runs end."""
     part.make(
         "followed",
         FOLLOWED,
@@ -240,7 +240,7 @@ def follow(part: Part) -> None:
 
 
 def runs(part: Part) -> None:
-    """Make ``runs`` from ``followed``: each run with its end, and with who was granted the task next."""
+    """Make ``runs`` from ``followed``: each run with its end, and with the member that was granted the task next."""
     part.make(
         "runs",
         RUNS,

@@ -30,31 +30,31 @@ TUNED: Final = (
 """The settings that are tried: those that trade downtime, moves and restored bytes against each other."""
 
 DEFAULTS: Final = GroupConfig()
-"""The defaults are tried too: settings that are far off do not come right by doubling or halving them."""
+"""The defaults are tried, too: doubling or halving does not mend settings that are far off."""
 
 GRACES_MS: Final = (60_000, 900_000)
 PROBE_OFTEN_MS: Final = 60_000
 
 BETTER_SHARE: Final = 0.10
 BETTER_MS: Final = 1_000
-"""A change of settings is worth its while from so much less downtime on: this share of it, and so many milliseconds."""
+"""A change of settings is worthwhile if it saves this share of the downtime, and so many milliseconds."""
 
 SAME_SHARE: Final = 0.05
 """Outcomes whose downtime differs by less than this share of the present one are taken to be equal."""
 
 SOONER_SHARE: Final = 0.25
 SOONER_MS: Final = 60_000
-"""Tasks that run where they belong so much sooner are worth a change where that costs no downtime."""
+"""A change that costs no downtime is worthwhile if tasks wait so much less to run on their targets."""
 
 TENTHS: Final = 10
 """Bytes and waiting are compared in tenths of the present ones, so that a handful of records decides nothing."""
 
 STANDBY_SHARE: Final = 0.5
-"""A further standby costs a copy of all state for good: it is to leave less than this share of the downtime, but for
-sessions of members that died, which run out as they do whoever stands by."""
+"""A further standby costs a copy of all state for good, so it has to leave less than this share of the downtime. The
+wait for the sessions of dead members is not counted: no standby shortens it."""
 
 SILENCE_SHARE: Final = 0.5
-"""It is said that members that died are waited for where this is more than such a share of the downtime left."""
+"""The wait for dead members is mentioned if it is more than this share of the downtime that is left."""
 
 CLOSE: Final = 0.25
 ROUGH: Final = 0.5
@@ -62,15 +62,15 @@ ROUGH: Final = 0.5
 
 
 SHORT_MS: Final = 3_600_000
-"""Of a shorter day it is said that it was short, where its simulation does not follow it."""
+"""A shorter day is said to be short if its simulation does not follow it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Results of one set of settings. ``missed`` steps could not be taken; ``refused`` says why none was.
+    """Results of one set of settings. ``missed`` steps could not be taken; ``refused``: why the day was not played.
 
-    ``waiting_ms`` is how long tasks ran elsewhere than where they belong; ``silence_ms`` is the part of the downtime in
-    which members that had died were waited for.
+    ``waiting_ms`` is how long tasks ran on a member other than their target; ``silence_ms`` is the part of the downtime
+    that was spent waiting for the sessions of dead members to end.
     """
 
     settings: Mapping[str, Value]
@@ -146,7 +146,7 @@ def _is_allowed(config: GroupConfig, wanted: Mapping[str, Value]) -> bool:
 
 
 def attempt(scenario: Scenario, settings: Mapping[str, Value]) -> Trial:
-    """Play a day under other settings, and count its results as those of the day itself are counted."""
+    """Play a day under other settings, and count its results in the same way as those of the real day."""
     tried = replace(scenario, config={**scenario.config, **settings})
     end_ms = LEAD_MS + (scenario.until_ms or 0)
     tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=end_ms)
@@ -190,11 +190,10 @@ def recommendation(group: str, day: DayScenario, trials: Sequence[Trial]) -> Rec
 def choose(trials: Sequence[Trial]) -> Trial:
     """Return the trial to recommend, of several that begin with the present settings.
 
-    The least downtime wins if it is worth a change; what costs a further copy of all state wins only where it leaves
-    less than half of what can be had without, not counting how long the dead are waited for. Among equals the fewest
-    standbys win, then the fewest bytes, the least waiting, the fewest moves, and the fewest changed settings. Where
-    nothing lowers the downtime, what brings tasks to where they belong sooner is recommended, or what does less for
-    the same.
+    The least downtime wins if it is worth a change. A trial with more standbys wins only if it leaves less than half of
+    the downtime that is possible without, not counting the wait for dead members. Among equals the fewest standbys win,
+    then the fewest bytes, the least waiting, the fewest moves, and the fewest changed settings. If nothing lowers the
+    downtime, a trial is recommended that brings tasks to their targets sooner, or that has the same result for less.
     """
     now = trials[0]
     free = [one for one in trials if _standbys(one) <= _standbys(now)]
@@ -219,7 +218,7 @@ def _best_of(trials: Sequence[Trial], now: Trial) -> Trial:
     best = min(near, key=lambda one: _cost(one, now))
     if _is_better(best, now):
         return best
-    # Nothing is down for less; perhaps something is done sooner, or for less.
+    # No trial has less downtime; perhaps one brings tasks to their targets sooner, or costs less.
     bearable_ms = now.downtime_ms + max(BETTER_MS, room)
     same = [one for one in trials if one.downtime_ms <= bearable_ms and _is_no_dearer(one, now)]
     soonest = min(same, key=lambda one: (one.waiting_ms // SOONER_MS, _cost(one, now)), default=now)
@@ -259,7 +258,7 @@ def _standbys(one: Trial) -> int:
 
 
 def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
-    """Say how sure the recommendation is, and what it costs beside."""
+    """Say how sure the recommendation is, and what else it costs."""
     lived = day.lived
     what = "the day so far" if day.so_far else "the day"
     told = [
@@ -293,12 +292,12 @@ def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
 
 
 def _how_sure(day: DayScenario, now: Trial, best: Trial) -> str:
-    """Say how far the simulation of the present settings agrees with the day, in what the recommendation rests on."""
+    """Say how well the simulation of the present settings agrees with the day, in what the recommendation rests on."""
     pairs = {"moves": (now.moves, day.lived.moves, 1)}
     pairs["downtime"] = (now.downtime_ms, day.lived.downtime_ms, BETTER_MS)
     if best is not now and _is_sooner(best, now) and not _is_better(best, now):
         pairs["how long tasks run away from their target"] = (now.waiting_ms, day.lived.waiting_ms, SOONER_MS)
-    # What is next to nothing in both agrees.
+    # Values that are next to nothing in both agree.
     apart = {
         what: abs(one - other) / max(one, other) if max(one, other) >= least else 0.0
         for what, (one, other, least) in pairs.items()

@@ -1,7 +1,7 @@
 """The day under other settings, in Spark.
 
-One task plays one group under one set of settings, and returns a line. What a day is played from is in `day_scenario`,
-the settings and the recommendation in `trials`.
+One task plays one group under one set of settings, and returns a line. `day_scenario` makes the scenario of a day;
+`trials` has the settings and the recommendation.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ RECORDS_MOST: Final = 200_000
 """A group with more records a day than this is left out: it would hold up the others."""
 
 NO_DAY: Final = -1
-"""The place of a row that has, in place of a day or a trial, why the group's day cannot be played again."""
+"""The place of a row that has no day or trial, but the reason why the group's day cannot be played again."""
 
 INCOMPLETE: Final = "what-if-incomplete"
 
 RESTORES_LEAST: Final = 1_000
-"""A copy that lacks fewer records, or what two seconds restore, tells nothing of how fast a member restores."""
+"""A copy that lacks fewer records, or less than two seconds restore, does not show how fast a member restores."""
 
 DAYS: Final = pa.schema(
     [("group_id", pa.string()), ("place", pa.int32()), ("settings", pa.string()), ("day", pa.string())]
@@ -52,7 +52,7 @@ DAYS: Final = pa.schema(
 TRIALS: Final = pa.schema(
     [("group_id", pa.string()), ("place", pa.int32()), ("trial", pa.string()), ("day", pa.string())]
 )
-"""The results of each; the row of the present settings has the day, without its steps."""
+"""The results of each set of settings; the row of the present ones has the day, without its steps."""
 
 _RATE: Final = r"case when copy ->> 5 ~ '^\d{1,15}(\.\d+)?([eE]-?\d{1,2})?$' then (copy ->> 5)::float8 end"
 _SAMPLES: Final = (
@@ -63,16 +63,16 @@ _SAMPLES: Final = (
 
 
 class Tried(NamedTuple):
-    """What to set for which group, and for which group that is not known, each with the reason."""
+    """What to set for each group; for each group without a recommendation a finding with the reason."""
 
     recommendations: tuple[Recommendation, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
 def recommend(tables: DayTables, groups: Sequence[GroupDay], *, most: int = GROUPS_MOST) -> Tried:
-    """Return what to set for the groups that were down longest, by name; the same day gives the same.
+    """Return what to set for the groups that were down longest, by name; the same day gives the same result.
 
-    A group whose day cannot be played again is named as a notice, with the reason.
+    A group whose day cannot be played again gets a notice with the reason.
     """
     chosen = worth_trying(groups, most)
     parts = tuple(one for one in tables.plan.groups if one.group in chosen and one.last >= one.first)
@@ -138,10 +138,10 @@ def recommendations(lines: Iterable[tuple[str, int, str, str]]) -> Tried:
 
 
 class Facts(NamedTuple):
-    """What the day of one group is made a scenario from.
+    """The data from which the scenario of one group's day is made.
 
-    ``snapshot`` has its version, its format and what it holds; ``records`` the number of each, when and under which
-    coordinator epoch it was appended, and what was stored.
+    ``snapshot`` has its version, its format and its payload. ``records`` has the number of each record, when and under
+    which coordinator epoch it was appended, and what was stored.
     """
 
     group_id: str
@@ -151,7 +151,7 @@ class Facts(NamedTuple):
 
 
 def facts_of(url: str, plan: DayPlan, one: GroupPlan) -> Facts:
-    """Read what the day of a group is made a scenario from."""
+    """Read the data from which the scenario of a group's day is made."""
     group = f"group_id = {quoted(one.group)}"
     samples = (
         f"select * from ({_SAMPLES}) as copies where {group} and member is not null and task is not null"  # noqa: S608

@@ -1,8 +1,8 @@
 """The command line, for people and scripts: each subcommand is a module here, imported only when it is called.
 
-`COMMANDS` names them. The entry `x` stands for the module `batonpass.cli.x`, or another one that `MODULE_OF` names,
-which has either `app`, a Typer application, or a function `x` that is the command. So `batonpass plan` neither pays for
-nor fails for want of what only `batonpass up` needs.
+`COMMANDS` names them. The entry `x` stands for the module `batonpass.cli.x`, or another one that `MODULE_OF` names. The
+module has either `app`, a Typer application, or a function `x` that is the command. So `batonpass plan` does not load,
+and does not fail without, what only `batonpass up` needs.
 """
 
 import importlib
@@ -46,7 +46,7 @@ COMMANDS = {
     "simulate": "Run seeded worlds against the laws, play a scenario, or write days into a database.",
 }
 
-# The module of a command where it is not the command's own.
+# The module of a command, if it does not have the command's name.
 MODULE_OF = {
     "generations": "history",
     "commands": "history",
@@ -62,7 +62,7 @@ MODULE_OF = {
     "release": "operator_commands",
 }
 
-# Which extra brings a package that the base does not. The key is the name in `import`.
+# The extra that installs a package which the base does not. The key is the name in `import`.
 EXTRA_OF = {
     "adbc_driver_postgresql": "audit",
     "aiokafka": "kafka",
@@ -109,10 +109,10 @@ def load(name: str) -> Any:
 
 
 class Subcommands(TyperGroup):
-    """Offers every subcommand by its line of help, and imports only the one that is called."""
+    """Lists every subcommand with its line of help, and imports only the one that is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Put the real command where its line of help stood."""
+        """Put the real command in the place of its line of help."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else load(name), rest
 
@@ -143,7 +143,7 @@ def top(
 
 
 def offer(name: str, line: str) -> None:
-    """Let a subcommand stand in the help without importing it."""
+    """List a subcommand in the help without importing it."""
     app.command(name, help=line)(lambda: None)
 
 

@@ -1,4 +1,4 @@
-"""`batonpass audit`: the results of a day, found out from its log by Spark."""
+"""`batonpass audit`: the results of a day, computed from its log by Spark."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 SHOWN = 20
-"""So many findings are shown; --json prints all that were kept."""
+"""How many findings are shown; --json prints all that were kept."""
 
 PACKAGES = ("pyspark", "pyarrow", "adbc_driver_postgresql", "duckdb")
-"""What an audit needs beside the base, of the extra `audit`."""
+"""What an audit needs beside the base: packages of the extra `audit`."""
 
 
 @app.command()
@@ -121,7 +121,7 @@ def audit(
 
 
 def _every_night(given: dict[str, Any], numbers: Mapping[str, int], *, as_json: bool) -> NoReturn:
-    """Stay, and have each day audited by a process of its own, so that nothing of one night is left for the next."""
+    """Keep running, and have each day audited by a separate process, so that no night leaves anything to the next."""
     from batonpass.audit.job import Audit  # noqa: PLC0415 - see below
 
     wanted = Audit(**given)
@@ -152,7 +152,7 @@ def _audit(given: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _need(*packages: str) -> None:
-    """Import what the audit needs; what is missing is told by its extra (``__main__``)."""
+    """Import what the audit needs; for a missing package ``__main__`` names the extra that has it."""
     import importlib  # noqa: PLC0415
 
     for name in packages:
@@ -202,12 +202,12 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
 
 
 def unless_gone(show: Callable[[], None]) -> None:
-    """Print something; that its reader has gone (`| head -1`) changes nothing of the verdict, nor of its exit code."""
+    """Print something; that its reader has gone (`| head -1`) changes neither the verdict nor the exit code."""
     try:
         show()
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit):  # the latter is what rich makes of it
-        # Else it would be tried again at the end of the program.
+        # Otherwise Python would try to write the rest at the end of the program.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -220,7 +220,7 @@ def _unread(said: str) -> Failure:
 
 
 def _try_out(out: str | None) -> None:
-    """Find out whether the report can be written before an hour of work goes by."""
+    """Check that the report can be written, before an hour of work is wasted."""
     if out is None or "://" in out:
         return
     try:
@@ -246,7 +246,7 @@ def _url(given: str | None) -> str:
 
 
 def _of_up() -> str:
-    """Return the database of the `up` that runs on this machine, if there is one and no other."""
+    """Return the database of the `up` that runs on this machine, if there is exactly one."""
     found = running_here()
     folder = UpFolder(found[0].folder) if len(found) == 1 else None
     return "" if folder is None else folder.kept(folder.database_file) or ""
@@ -263,7 +263,7 @@ def _settings(given: list[str]) -> dict[str, str]:
 
 
 class _Progress(NamedTuple):
-    """Where what the audit does is told, and what to call before anything else is printed."""
+    """How to report what the audit does, and what to call before anything else is printed."""
 
     tell: Tell
     rest: Callable[[], None]
@@ -271,7 +271,7 @@ class _Progress(NamedTuple):
 
 @contextmanager
 def _progress() -> Iterator[_Progress]:
-    """Show on standard error what the audit does: on a terminal one line that changes until it rests, else lines."""
+    """Show on standard error what the audit does: on a terminal one line that changes until the end, else lines."""
     shown = screen(stderr=True)
     begun = datetime.now(UTC)
 

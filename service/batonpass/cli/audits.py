@@ -69,7 +69,7 @@ async def show(context: ClientContext, day: str, limit: int) -> None:
 
 
 def standing(body: dict[str, Any]) -> list[str]:
-    """Return how a day's audit stands, a sentence a line."""
+    """Return the state of a day's audit, one sentence a line."""
     state, verdict = body["state"], body["verdict"]
     lines = [f"{body['day']}: {body['detail'][:1].upper()}{body['detail'][1:]}"]
     match state:
@@ -94,12 +94,12 @@ def finding_row(finding: Mapping[str, Any], sequences: Sequence[int]) -> list[An
 
 
 def measures_row(group: str, measures: Mapping[str, float | None]) -> list[Any]:
-    """Return the measures of a group as a row: its name, and what stands below ``MEASURES``."""
+    """Return the measures of a group as a row: its name, and the columns of ``MEASURES``."""
     return [group, *(_told(name, measures.get(name)) for name in MEASURES)]
 
 
 def advised(group: str, advice: dict[str, Any]) -> list[str]:
-    """Return what an audit recommends for a group, a sentence a line."""
+    """Return what an audit recommends for a group, one sentence a line."""
     present, better = advice["present"], advice["recommended"]
     changes = {
         name: value for name, value in better["settings"].items() if present["settings"].get(name, value) != value

@@ -1,7 +1,7 @@
 """What the operators' commands share: where the coordinator is, how they print, and how they fail.
 
-A command is a coroutine whose first parameter is a `ClientContext`; `client_command` gives it the options that all of
-them have.
+A command is a coroutine whose first parameter is a `ClientContext`; `client_command` adds the options that all commands
+have.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DEFAULT_URL = "http://127.0.0.1:8420"
 TO_REACH_ONE = (
     "Start one with `batonpass up`, say where it is with --url or BATONPASS_URL, or wait for it: --patience 30s."
 )
-# What to do about a problem, by its type; where nothing is said, the coordinator's own detail says it.
+# What to do about a problem, by its type; for other types, the coordinator's own detail says it.
 REMEDIES = {
     "unauthenticated": "Give a token: --token, BATONPASS_TOKEN, or --data with the folder of a running `batonpass up`.",
     "forbidden": "Use a token of a higher role; `batonpass token create` makes one, for an admin.",
@@ -82,7 +82,7 @@ COMMON: dict[str, tuple[Any, Any]] = {
     "patience": (Patience, None),
     "as_json": (AsJson, False),
 }
-"""The options that every command has: what Typer makes each of, and its default."""
+"""The options that every command has: their Typer declarations and defaults."""
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", show_default=False)]
 MemberName = Annotated[
@@ -96,7 +96,7 @@ Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the
 
 
 class ClientContext:
-    """A coordinator to speak to, and a way to print."""
+    """A coordinator to call, and a way to print."""
 
     def __init__(self, client: CoordinatorClient, *, as_json: bool) -> None:
         self.client = client
@@ -108,23 +108,23 @@ class ClientContext:
         say(json.dumps(body, separators=(",", ":")))
 
     def answered(self, body: Any) -> bool:
-        """Print a body if scripts are to read it; return whether that was so, and people need nothing more."""
+        """Print a body if scripts are to read it; return whether it was printed, so that people need no more."""
         if self.as_json:
             self.answer(body)
         return self.as_json
 
     def say(self, sentence: str) -> None:
-        """Print a sentence for people, as it stands."""
+        """Print a sentence for people, unchanged."""
         self.console.say(sentence)
 
     def note(self, kind: str, sentence: str, **said: Any) -> None:
-        """Tell on standard error what is no part of the answer, and no end of the command either."""
+        """Print on standard error what is neither part of the answer nor the end of the command."""
         say_on_stderr(
             json.dumps({"type": kind, "detail": sentence, **said}) if self.as_json else f"batonpass: {sentence}"
         )
 
     def done(self, sentence: str, **said: Any) -> None:
-        """Tell that a command was carried out."""
+        """Report that a command was carried out."""
         if not self.answered({"done": True, **said}):
             self.say(sentence)
 
@@ -133,10 +133,10 @@ class ClientContext:
         self.console.print(table(*columns, rows=rows, title=title))
 
     async def member_of(self, group: str, name: str) -> str:
-        """Return the id of the member that is meant: by its id, its instance id, or the beginning of its id.
+        """Return the id of a member that is named by its id, its instance id, or the beginning of its id.
 
         Raises:
-            Failure: when nobody or more than one is meant.
+            Failure: when no member or more than one has this name.
         """
         members = await self.client.pages(path("groups", group, "members"), "members")
         ids = [str(one["member_id"]) for one in members]
@@ -158,7 +158,7 @@ class ClientContext:
 
 
 def client_command(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Turn a coroutine of a context into a command with the options that all of them have."""
+    """Turn a coroutine of a context into a command with the options that all commands have."""
 
     @functools.wraps(command)
     def carry_out(**given: Any) -> None:
@@ -171,7 +171,7 @@ def client_command(command: Callable[..., Awaitable[None]]) -> Callable[..., Non
 
 
 def _offer(command: Callable[..., None], own: Iterable[inspect.Parameter]) -> None:
-    """Have Typer, which reads the signature, offer the common options behind a command's own."""
+    """Make Typer, which reads the signature, offer the common options after a command's own."""
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = [one.replace(kind=kind) for one in own]
     parameters += [inspect.Parameter(name, kind, annotation=of, default=one) for name, (of, one) in COMMON.items()]
@@ -180,13 +180,13 @@ def _offer(command: Callable[..., None], own: Iterable[inspect.Parameter]) -> No
 
 
 def listing(app: typer.Typer, command: Callable[..., None]) -> None:
-    """Have a group of commands carry this one out where none is named, with the same options."""
+    """Make a group of commands run this one if none is named, with the same options."""
 
     def carry_out(context: typer.Context, **given: Any) -> None:
         if context.invoked_subcommand is None:
             command(**given)
         elif given != {name: default for name, (_, default) in COMMON.items()}:
-            # The command that is named would not get them.
+            # The named command would not get these options.
             message = f"write options after the command: {context.info_name} {context.invoked_subcommand} ..."
             raise typer.BadParameter(message)
 
@@ -196,7 +196,7 @@ def listing(app: typer.Typer, command: Callable[..., None]) -> None:
 
 @contextmanager
 def failing_well(*, as_json: bool) -> Iterator[None]:
-    """Turn failures within into their sentence and exit code."""
+    """Turn failures within the block into their sentence and exit code."""
     try:
         yield
     except ApiError as error:
@@ -211,7 +211,7 @@ def failing_well(*, as_json: bool) -> Iterator[None]:
 
 
 def failure_of(error: ApiError) -> Failure:
-    """Return what a call that failed means for a command."""
+    """Return the failure of a command for a call that failed."""
     if isinstance(error, Refused):
         is_down = error.status >= 500
         code = BY_STATUS.get(error.status, Exit.UNREACHABLE if is_down else Exit.REFUSED)
@@ -234,7 +234,7 @@ def run(
     patience: str | None,
     as_json: bool,
 ) -> None:
-    """Find the coordinator, and carry a command out there."""
+    """Find the coordinator, and run a command on it."""
 
     async def work() -> None:
         async with reach(url, token, folder, patience) as client:
@@ -248,17 +248,17 @@ def reach(url: str | None, token: str | None, folder: Path | None, patience: str
     """Find the coordinator, and return a client of it.
 
     Raises:
-        Failure: when it is not clear which one is meant, or how it is reached.
+        Failure: when it is not clear which coordinator is meant, or how to reach it.
     """
     urls, shown_token = find(url, token, folder)
     return CoordinatorClient(urls, shown_token, patience_s=patience_in_s(patience), trusted=trusted())
 
 
 def trusted() -> ssl.SSLContext | bool:
-    """Return whose certificates are believed, and the one that is shown, as the environment says.
+    """Return the authorities to trust and the certificate to show, from the environment.
 
     Raises:
-        Failure: when a file of these cannot be used.
+        Failure: when one of these files cannot be used.
     """
     try:
         return trusted_by_environment()
@@ -267,7 +267,7 @@ def trusted() -> ssl.SSLContext | bool:
 
 
 def patience_in_s(said: str | None) -> float | None:
-    """Return how long to ask again, as given or from the environment; None where nobody says.
+    """Return how long to ask again, as given or from the environment; None if neither says it.
 
     Raises:
         Failure: when the environment names no span of time.
@@ -284,10 +284,10 @@ def patience_in_s(said: str | None) -> float | None:
 def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, str | None]:
     """Return where the coordinators are and the token for them: as given, from the environment, or of a running `up`.
 
-    The token of a data folder is shown to the `up` that runs on that folder, and to nobody else.
+    The token of a data folder is sent only to the `up` that runs on that folder.
 
     Raises:
-        Failure: when several run and none is named, the one that is named does not run, or what is named is no URL.
+        Failure: when several run and none is named, when the named one does not run, or what is named is no URL.
     """
     folder = folder or _from_environment("BATONPASS_DATA", Path)
     url = url or _from_environment("BATONPASS_URL", str)
@@ -340,12 +340,12 @@ def _token_of(running: Running) -> str | None:
     try:
         return UpFolder(running.folder).token_file.read_text().strip() or None
     except OSError:
-        # Somebody else's: the coordinator will say that a token is missing.
+        # The folder belongs to another user: the coordinator will answer that a token is missing.
         return None
 
 
 def table(*columns: str, rows: Iterable[Sequence[Any]], title: str | None = None) -> Table:
-    """Return a table whose cells are shown as they stand; what is None is a dash, and numbers are on the right."""
+    """Return a table whose cells are shown unchanged; None is shown as a dash, and numbers are right-aligned."""
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     filled = [list(row) for row in rows]
     for index, column in enumerate(columns):

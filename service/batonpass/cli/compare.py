@@ -63,7 +63,7 @@ def _chosen(names: list[str]) -> list[Scenario]:
     """Return the scenarios that were named.
 
     Raises:
-        typer.BadParameter: for none, or for a name that there is not.
+        typer.BadParameter: when no scenario is named, or a name is unknown.
     """
     if ALL in names:
         return list(SCENARIOS.values())
@@ -92,7 +92,7 @@ def _run(chosen: list[Scenario]) -> list[Comparison]:
 
 
 def as_json(comparison: Comparison) -> dict[str, object]:
-    """Return the comparison as it is printed with `--json`. Times are milliseconds; no time to rest is null."""
+    """Return the comparison as `--json` prints it. Times are milliseconds; without a time to rest it is null."""
     scenario = comparison.scenario
     return {
         "scenario": scenario.name,

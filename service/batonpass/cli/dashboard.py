@@ -49,7 +49,7 @@ def dashboard(
     Whoever opens it signs in with a token of the coordinator, or sees with --token and commands nothing.
     """
     with failing_well(as_json=as_json):
-        # A token is never taken from the folder of an `up`: that one is an admin's, and a page is open to all.
+        # A token is never taken from the folder of an `up`: that token is an admin's, and a page is open to all.
         url, _ = find(server, "none", folder)
         certificate = _certificate(tls_cert, tls_key)
         listener = bound(host, port)

@@ -1,4 +1,4 @@
-"""What `up`, `serve`, `db` and `days` do with a database before anything runs on it."""
+"""What `up`, `serve`, `db` and `days` do with a database before anything else uses it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def without_password(url: str) -> str:
 
 @contextmanager
 def failing_on_database(url: str) -> Iterator[None]:
-    """Turn what goes wrong with a database into a failure that names it, without its password.
+    """Turn errors of a database into a failure that names the database, without its password.
 
     Raises:
-        Failure: when it cannot be reached, is busy for too long, or refuses.
+        Failure: when the database cannot be reached, is busy for too long, or refuses.
     """
     try:
         yield
@@ -44,10 +44,10 @@ def failing_on_database(url: str) -> Iterator[None]:
 
 
 def run_on_database(work: Coroutine[Any, Any, T], url: str) -> T:
-    """Run something on a database and return its result.
+    """Run a coroutine on a database and return its result.
 
     Raises:
-        Failure: when it cannot be reached, or refuses, or the URL is none.
+        Failure: when the database cannot be reached, or refuses, or the URL is invalid.
     """
     try:
         with failing_on_database(url):
@@ -57,7 +57,7 @@ def run_on_database(work: Coroutine[Any, Any, T], url: str) -> T:
 
 
 def upgrade_schema(url: str) -> tuple[Standing, Standing]:
-    """Bring the schema to what this version needs; return how it stood, and how it stands.
+    """Upgrade the schema to what this version needs; return its standing before and after.
 
     Raises:
         Failure: when that is not possible.
@@ -77,7 +77,7 @@ def require_fit(url: str) -> Standing:
     """Return how the schema stands.
 
     Raises:
-        Failure: when this version cannot work on it; what to run is said.
+        Failure: when this version cannot work on it; the failure says what to run.
     """
     found = run_on_database(standing_of(url), url)
     if not found.is_fit:

@@ -25,14 +25,14 @@ __all__ = ["EVENTS_OF_A_DAY", "Wish", "fill", "parse_faults"]
 
 
 LINE_EVERY_S = 5.0
-"""So often a line says how far it is where standard error is no terminal."""
+"""How often a line shows the progress if standard error is not a terminal."""
 
 
 @dataclass(slots=True)
 class Sum:
     """What has been written so far, and the share of each day that is being simulated.
 
-    ``missed`` are the steps that could not happen, each once, however many groups live the day.
+    ``missed`` are the steps that could not happen, each named once, however many groups had it.
     """
 
     groups: int = 0
@@ -43,7 +43,7 @@ class Sum:
     under_way: dict[str, float] = field(default_factory=dict)
 
     def add(self, one: Written | Drawing) -> None:
-        """Count one more group, or take note of one that is under way."""
+        """Count one more group, or note the progress of one that is under way."""
         if isinstance(one, Drawing):
             self.under_way[one.group] = one.share
             return
@@ -55,7 +55,7 @@ class Sum:
         self.missed |= dict.fromkeys(one.missed)
 
     def about(self, of_a_group: float) -> int:
-        """Return how many events there are, those of days under way as their share of what a group has."""
+        """Return about how many events there are; a day under way counts as its share of a group's events."""
         return self.events + round(sum(self.under_way.values()) * of_a_group)
 
     def counts(self) -> dict[str, int]:
@@ -64,10 +64,10 @@ class Sum:
 
 
 def parse_faults(names: list[str], *, is_drawn: bool) -> tuple[Fault, ...]:
-    """Return the faults that are named; ``is_drawn``: they are for drawn days, and not for those of a scenario.
+    """Return the named faults; with ``is_drawn`` they are for drawn days, else for those of a scenario.
 
     Raises:
-        typer.BadParameter: when there is none of a name, or it cannot be planted into a scenario's day.
+        typer.BadParameter: when a name is unknown, or the fault cannot be planted into a scenario's day.
     """
     try:
         faults = tuple(Fault(name) for name in names)
@@ -82,10 +82,10 @@ def parse_faults(names: list[str], *, is_drawn: bool) -> tuple[Fault, ...]:
 
 
 def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> None:
-    """Write days into a database, show how far that is, and say what was written.
+    """Write days into a database, show the progress, and print what was written.
 
     Raises:
-        Failure: when the database cannot take them; what to do is said.
+        Failure: when the database cannot take them; the failure says what to do.
     """
     upgrade_schema(url)
     done, started = Sum(), time.monotonic()
@@ -96,7 +96,7 @@ def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> N
         whole = f"{done.groups} of {wish.group_count} groups were written whole, and nothing of the others"
         raise Failure(Exit.INTERRUPTED, f"interrupted: {whole}.") from None
     seconds = round(time.monotonic() - started, 1)
-    # What a drawn day leaves out is the draw's; what a scenario's leaves out somebody asked for.
+    # What a drawn day misses was chosen by the draw; what a scenario's day misses was asked for by its author.
     missed = [] if scenario is None else list(done.missed)
     if as_json:
         say(json.dumps({"day": wish.day.isoformat(), **done.counts(), "missed": missed, "seconds": seconds}))
@@ -112,7 +112,7 @@ def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> N
 
 @contextmanager
 def _progress(wish: Wish, done: Sum) -> Iterator[Hear]:
-    """Lend what counts and shows how far it is: by a bar on a terminal, else by a line every few seconds."""
+    """Provide a callback that counts, and shows the progress: a bar on a terminal, else a line every few seconds."""
     console = screen(stderr=True)
     columns = (TextColumn("{task.completed:,} of about {task.total:,} events"), BarColumn(), TimeElapsedColumn())
     started = said_at = time.monotonic()

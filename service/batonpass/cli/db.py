@@ -1,4 +1,4 @@
-"""`batonpass db`: upgrade the schema, look at it, or tell the coordinators that the database lost commits."""
+"""`batonpass db`: upgrade the schema, show its state, or tell the coordinators that the database lost commits."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def commits_lost(database: Database = None, as_json: AsJson = False) -> None:
 
 
 def _show(living: Sequence[LiveCoordinator], owners: Mapping[str, str | None]) -> None:
-    """Print who lives, and whose each group is."""
+    """Print the coordinators that live, and the owner of each group."""
     count = Counter(owners.values())
     if living:
         rows = [[one.id, one.url, one.code, span(max(one.left_ms, 0)), str(count[one.id])] for one in living]

@@ -98,7 +98,7 @@ def _show(run: DemoRun, files: list[Path]) -> None:
 def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # The database does not run as root, and has to pass through to its own folder.
+        # The database does not run as root, and has to get through to its own folder.
         folder.chmod(0o711)
         (folder / "logs").mkdir(exist_ok=True)
     except OSError as error:
@@ -110,7 +110,7 @@ def _make(folder: Path) -> None:
 
 
 def _quiet_libraries(folder: Path) -> None:
-    """Let what the Kafka client says go to a file: the terminal is for what happens."""
+    """Write the Kafka client's log to a file: the terminal is for the demonstration."""
     logging.basicConfig(
         filename=folder / "logs" / "demo.log", level="WARNING", format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )

@@ -1,6 +1,6 @@
-"""What the workers of `batonpass up` do: running totals of customers, on a broker of its own, under a light load.
+"""What the workers of `batonpass up` do: running totals of customers, on a broker of their own, under a light load.
 
-Where there is no broker to be had, simulated workers only pretend to have state.
+If no broker is available, simulated workers only pretend to have state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMMIT_INTERVAL_MS: Final = 500
 KEEP_BYTES: Final = 32 * 1024 * 1024
 RESTORE_BYTES_PER_S: Final = 80_000
 NEWCOMERS: Final = 30
-"""Workers up to this number restore slowly, so that one sees it; those that `up` itself starts do not."""
+"""Workers up to this number restore slowly, so that people can watch it; those that `up` itself starts do not."""
 
 
 DECLARATION: Final[dict[str, Any]] = {
@@ -52,7 +52,7 @@ DECLARATION: Final[dict[str, Any]] = {
     },
     "reason": "the built-in group of `batonpass up`",
 }
-"""Small times, so that everything can be watched."""
+"""Timeouts are short, so that their effects can be watched."""
 
 
 class Pace(NamedTuple):
@@ -74,10 +74,10 @@ class SimulatedWorkers:
         return DECLARATION
 
     async def ready(self) -> None:
-        """Nothing has to be done."""
+        """Do nothing: nothing has to be prepared."""
 
     def companions(self) -> Iterable[tuple[str, Program]]:
-        """Nothing runs beside them."""
+        """Return nothing: no other program runs beside them."""
         return ()
 
     def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
@@ -87,14 +87,14 @@ class SimulatedWorkers:
 
 
 class NoKafka(Exception):
-    """There is no broker to be had here. The message says what is missing, and how to get it."""
+    """No broker is available here. The message says what is missing, and how to get it."""
 
 
 class DemoJob:
     """The job, its broker, its load and its workers."""
 
     def __init__(self, folder: UpFolder, count: int, say: Callable[[str], None]) -> None:
-        """Name everything; nothing happens before ``prepare``. ``count`` is how many workers are started at once."""
+        """Take the configuration; nothing happens before ``prepare``. ``count`` workers are started at once."""
         self._folder = folder
         self._count = count
         self._say = say
@@ -103,12 +103,12 @@ class DemoJob:
 
     @property
     def group(self) -> str:
-        """The group that they work in."""
+        """The group of the workers."""
         return TOTALS
 
     @property
     def words(self) -> str:
-        """What they are, for people."""
+        """What the workers are, for people."""
         return f"{TASKS} tasks with state, on Kafka at {self.job.bootstrap}, {TASKS * RATE} records a second"
 
     @property
@@ -118,10 +118,10 @@ class DemoJob:
         return self._job
 
     def prepare(self) -> str:
-        """Have a broker, and return its bootstrap servers.
+        """Start a broker or find one, and return its bootstrap servers.
 
         Raises:
-            NoKafka: when there is none to be had.
+            NoKafka: when none is available.
         """
         if lacking := [name for name in ("aiokafka", "rocksdict") if importlib.util.find_spec(name) is None]:
             raise NoKafka(f"the workers need {' and '.join(lacking)}: pip install 'batonpass[kafka]'.")
@@ -142,7 +142,7 @@ class DemoJob:
         return bootstrap
 
     def keep_running(self) -> str | None:
-        """Start the broker again when it died; return what is to be said of that."""
+        """Start the broker again if it died; return a sentence about that."""
         if self._broker is None or self._broker.is_running:
             return None
         from batonpass.kafka.broker_parts import BrokerUnavailable  # noqa: PLC0415 - without the extra it is not there
@@ -165,7 +165,7 @@ class DemoJob:
         return {**DECLARATION, "topology": self.job.topology(), "config": config}
 
     async def ready(self) -> None:
-        """Make the topics and fill them, where that was not done by an earlier start.
+        """Make the topics and fill them, unless an earlier start did that.
 
         Raises:
             Failure: when the broker refuses.
@@ -196,14 +196,14 @@ class DemoJob:
 
 
 def arguments(*, url: str, group: str, instance: str, folder: Path, pace: Pace) -> list[str]:
-    """Return the command line of a simulated worker, behind the name of its module."""
+    """Return the command line of a simulated worker, without the name of its module."""
     given = ["--url", url, "--group", group, "--instance", instance, "--folder", str(folder)]
     given += ["--rate", str(pace.rate), "--growth", str(pace.growth), "--size", str(pace.size)]
     return [*given, "--on-lease-lost", "continue"]
 
 
 def real_worker(job: str, name: str, *, url: str, folder: Path, token_file: Path) -> Program:
-    """Return the program of one worker of a job, which is given as it is kept in the folder of its `up`."""
+    """Return the program of one worker of a job; ``job`` is the text in the folder of its `up`."""
     order = {
         "job": json.loads(job),
         "url": url,

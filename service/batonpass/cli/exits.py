@@ -11,22 +11,22 @@ from batonpass.terminal import say_on_stderr
 
 
 class Exit(IntEnum):
-    """What the exit code of every command means."""
+    """The exit codes of every command."""
 
     DONE = 0
-    """Done; or what was asked about is so."""
+    """Done; or the answer to a question is yes."""
     REFUSED = 1
-    """Understood and refused, not safe, or not over when the wait was."""
+    """Understood but refused, not safe, or not over when the time to wait was over."""
     BAD_INPUT = 2
     """The command line, a file or a setting cannot be understood, or asks for something that is never allowed."""
     UNREACHABLE = 3
     """No coordinator answered, or it cannot work now: ask again later."""
     NOT_ALLOWED = 4
-    """A token is missing, unknown, or has not the role."""
+    """A token is missing, unknown, or does not have the role."""
     NOT_THERE = 5
     """There is no group, member, task or token of this name."""
     INTERRUPTED = 130
-    """Ctrl-C, as shells have it."""
+    """Ctrl-C, as in shells."""
 
 
 class Failure(Exception):
@@ -40,7 +40,7 @@ class Failure(Exception):
         self.problem = dict(problem or {})
 
     def show(self, *, as_json: bool) -> None:
-        """Tell it on standard error: as sentences, or as one line of JSON (the coordinator's own, where it has one)."""
+        """Print it on standard error: as sentences, or as one line of JSON (the coordinator's own, if it has one)."""
         if as_json:
             body = {"type": "failed", "detail": self.sentence, **self.problem, "exit_code": int(self.code)}
             if self.todo:

@@ -33,14 +33,14 @@ async def explain(
 
 
 async def names_of(context: ClientContext, group: str) -> dict[str, str]:
-    """Return what people call each member whose id is not its name, those that went lately among them."""
+    """Return the name of each member whose id is not its name, including members that left lately."""
     members = await context.client.pages(path("groups", group, "members"), "members")
     page = await context.client.get(path("groups", group, "events"), newest=True, limit=EVENTS_SEARCHED)
     return names_in(members, page["events"])
 
 
 def names_in(members: Iterable[dict[str, Any]], events: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Return what people call the members of a list, and those of whom events tell that they joined or went."""
+    """Return the names of the members in a list, and of those that joined or left by the events."""
     told = [(event.get("body") or {}) | {"member_id": event["member"]} for event in events if event.get("member")]
     return {one["member_id"]: name_of(one) for one in (*told, *members) if name_of(one) != one["member_id"]}
 
@@ -53,7 +53,7 @@ def named(sentence: str, names: dict[str, str]) -> str:
 
 
 def explain_group(context: ClientContext, body: dict[str, Any], names: dict[str, str]) -> None:
-    """Print what a group waits for, and who keeps it waiting."""
+    """Print what a group waits for, and which members keep it waiting."""
     for sentence in body["sentences"]:
         context.say(named(sentence, names))
     budgets = body["budgets"]
@@ -77,7 +77,7 @@ def explain_group(context: ClientContext, body: dict[str, Any], names: dict[str,
 
 
 def slots(used: int, limit: int) -> str:
-    """Return how many slots are taken; more than there are where what was begun before goes on."""
+    """Return how many slots are taken; more than the limit if copies begun earlier go on."""
     if used <= limit:
         return f"{used} of {limit}"
     return f"{used} where there are {limit} (what was begun for a drain, or under a larger budget, goes on)"

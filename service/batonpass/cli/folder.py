@@ -1,4 +1,4 @@
-"""The data folder of `batonpass up`: what is in it, who has it, and how commands on the same machine find it.
+"""The data folder of `batonpass up`: what is in it, which process holds it, and how commands on this machine find it.
 
     DATA/
       batonpass.json   says that the folder is Batonpass's
@@ -6,11 +6,11 @@
       workers-token    the token of the simulated workers, for their group alone
       job.json         the job on Kafka, as long as it runs; only its owner can read it
       database-url     where the database listens and its password, for the audit; only its owner can read it
-      lock             held as long as an `up` runs; says who and where
+      lock             held as long as an `up` runs; has its process and address
       postgres/        the database and its log
       workers/         what the simulated workers keep on disk, and their logs
 
-Each running `up` leaves the path of its folder under the user's state folder, so that commands find it.
+Each running `up` records the path of its folder in the user's state folder, so that commands find it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ MARK = "batonpass.json"
 FORMAT = 1
 LOCK_ATTEMPTS = 5
 NOBODYS = frozenset({"lost+found", ".DS_Store"})
-"""What a file system puts into an empty folder by itself."""
+"""What a file system itself puts into an empty folder."""
 
 
 class Running(NamedTuple):
-    """An `up` that runs: its process, where it listens, and its folder."""
+    """A running `up`: its process, where it listens, and its folder."""
 
     pid: int
     url: str
@@ -46,9 +46,9 @@ class Running(NamedTuple):
 
 
 def default_folder() -> Path:
-    """Return where the data are kept when nothing is said.
+    """Return where the data are kept by default.
 
-    For root that is outside root's home, which the database, that does not run as root, could not reach.
+    For root this is outside root's home, which the database could not reach, because it does not run as root.
     """
     if _is_root():
         return Path("/var/lib/batonpass")
@@ -60,7 +60,7 @@ def folder_named(text: str) -> Path:
     """Return the folder that an option names.
 
     Raises:
-        typer.BadParameter: when it names none; an empty path would be the present folder.
+        typer.BadParameter: when the text is empty; an empty path would be the present folder.
     """
     if not text.strip():
         raise typer.BadParameter("it names no folder; leave the option out for the usual one")
@@ -92,12 +92,12 @@ class UpFolder:
 
     @property
     def workers_token_file(self) -> Path:
-        """The file with the token that the simulated workers show."""
+        """The file with the token that the simulated workers use."""
         return self.path / "workers-token"
 
     @property
     def job_file(self) -> Path:
-        """The file with the job on Kafka, as long as that runs."""
+        """The file with the job on Kafka, as long as the job runs."""
         return self.path / "job.json"
 
     @property
@@ -106,7 +106,7 @@ class UpFolder:
         return self.path / "database-url"
 
     def hold(self) -> None:
-        """Make the folder if need be, and keep every other `up` out of it until ``release``.
+        """Make the folder if necessary, and keep every other `up` out of it until ``release``.
 
         Raises:
             Failure: when it belongs to something else, is held by another process, or cannot be written.
@@ -116,7 +116,7 @@ class UpFolder:
             lock = (self.path / "lock").open("a+")
         except OSError as error:
             raise self._unusable(error) from None
-        # A command that looks who has the folder holds the lock for an instant, too.
+        # A command that checks which process holds the folder also holds the lock for an instant.
         for _ in range(LOCK_ATTEMPTS):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -133,14 +133,14 @@ class UpFolder:
         """Let commands on this machine find the coordinator that now listens."""
         if self._lock is not None:
             self._note(self._lock, {"pid": os.getpid(), "url": url})
-        # Convenience only: commands can still be told where the folder is.
+        # For convenience only: commands also take the folder as an option.
         with suppress(OSError):
             pointers = _pointers()
             pointers.mkdir(mode=0o700, parents=True, exist_ok=True)
             (pointers / str(os.getpid())).write_text(str(self.path))
 
     def release(self) -> None:
-        """Let others have the folder."""
+        """Give up the folder, so that another `up` can hold it."""
         with suppress(OSError):
             (_pointers() / str(os.getpid())).unlink(missing_ok=True)
         if self._lock is not None:
@@ -150,10 +150,10 @@ class UpFolder:
             self._lock = None
 
     def token(self, make: Callable[[], str]) -> str:
-        """Return the admin's token, which is made at the first call.
+        """Return the admin's token, which the first call makes.
 
         Raises:
-            Failure: when it can be neither read nor kept.
+            Failure: when it can be neither read nor stored.
         """
         found = self.kept(self.token_file)
         if found is None:
@@ -162,7 +162,7 @@ class UpFolder:
         return found
 
     def kept(self, file: Path) -> str | None:
-        """Return the secret that a file of the folder holds; None when there is none.
+        """Return the secret in a file of the folder; None when there is none.
 
         Raises:
             Failure: when it cannot be read.
@@ -177,7 +177,7 @@ class UpFolder:
         return found or None
 
     def keep(self, file: Path, secret: str) -> None:
-        """Keep a secret in a file of the folder, all or nothing, which only its owner can read from the first byte on.
+        """Store a secret in a file of the folder, all or nothing; from the first byte on only its owner can read it.
 
         Raises:
             Failure: when it cannot be written.
@@ -190,7 +190,7 @@ class UpFolder:
             raise self._unusable(error) from None
 
     def running(self) -> Running | None:
-        """Return the `up` that has this folder now; None when there is none, or the folder cannot be read."""
+        """Return the `up` that holds this folder now; None when there is none, or the folder cannot be read."""
         try:
             with (self.path / "lock").open() as lock:
                 try:
@@ -223,7 +223,7 @@ class UpFolder:
             )
         mark.write_text(json.dumps({"batonpass": __version__, "format": FORMAT}) + "\n")
         if _is_root():
-            # The database does not run as root, and has to pass through to its own folder.
+            # The database does not run as root, and has to get through to its own folder.
             self.path.chmod(self.path.stat().st_mode | 0o011)
 
     def _check(self, mark: Path) -> None:

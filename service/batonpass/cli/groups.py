@@ -116,7 +116,7 @@ def read_declaration(name: str) -> dict[str, Any]:
 
 
 def standing(body: dict[str, Any]) -> list[str]:
-    """Return where a group stands, a sentence a line."""
+    """Return the state of a group, one sentence a line."""
     detail = f" ({body['detail']})" if body.get("detail") else ""
     lines = [
         f"Group {body['group']}: {body['state']}{detail}, generation {body['generation']}.",

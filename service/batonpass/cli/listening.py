@@ -1,4 +1,4 @@
-"""Taking the address that a server listens on."""
+"""Binding the address that a server listens on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def bound(host: str, port: int) -> socket.socket:
     """Return a socket bound to the address; port 0 is any free one.
 
     Raises:
-        Failure: when the address cannot be had.
+        Failure: when the address is not available.
     """
     try:
         return bind(host, port)
@@ -21,7 +21,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def busy(host: str, port: int, error: OSError) -> Failure:
-    """Return the failure of an address that cannot be had."""
+    """Return the failure for an address that is not available."""
     return Failure(
         Exit.REFUSED,
         f"cannot listen on {host}:{port}: {error.strerror or error}.",

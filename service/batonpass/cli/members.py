@@ -1,4 +1,4 @@
-"""`batonpass members`, and what is done to one: `drain`, `undrain`, `evict`, `safe-to-stop`."""
+"""`batonpass members`, and the commands for one member: `drain`, `undrain`, `evict`, `safe-to-stop`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from batonpass.client import Refused, instant, path
 Json = Mapping[str, Any]
 
 WAIT_MS = 10_000
-"""How long one call waits for a drain to go on."""
+"""How long one call waits for progress of a drain."""
 
 ALIVE: Final = timedelta(seconds=10)
-"""Who was heard within this is taken for alive."""
+"""A member that was heard within this time counts as alive."""
 
 
 def state_of(member: Json) -> str:
-    """Return the state of a member, and what is particular about it."""
+    """Return the state of a member, and what is special about it."""
     words = [member["state"], *(word for word in ("draining", "suspected") if member[word])]
     return ", ".join(words)
 
 
 def _disk(member: Json) -> str | None:
-    """Return what is on a member's disk, and how much it takes at most where it said so."""
+    """Return how much state is on a member's disk, and its limit if the member reported one."""
     used, most = _size(member["disk_bytes"]), _size(member.get("max_disk_bytes"))
     return used if most is None else f"{used or '?'} of {most}"
 
@@ -159,9 +159,9 @@ async def _follow(
 
 
 async def _look(context: ClientContext, call: str, wait_ms: int) -> dict[str, Any]:
-    """Ask again; a member that has gone meanwhile has no tasks."""
+    """Ask again how far a drain is; a member that has gone meanwhile has no tasks."""
     try:
-        # It drains already: to be told so once more does no harm.
+        # The member drains already: repeating that does no harm.
         reply = await context.client.call(
             "POST", call, query={"wait_ms": wait_ms}, lasting_s=wait_ms / 1_000, is_repeatable=True
         )
@@ -219,10 +219,10 @@ async def evict(
 
 
 async def _refuse_if_alive(context: ClientContext, group: str, name: str, member_id: str) -> None:
-    """Refuse to vouch for the death of a run that was only named by its instance id, and was heard just now.
+    """Refuse to vouch for the death of a run that was named only by its instance id and was heard just now.
 
     Raises:
-        Failure: when it was.
+        Failure: when it was heard just now.
     """
     heard = instant((await context.client.get(path("groups", group, "members", member_id)))["last_heard_at"])
     if heard is not None and datetime.now(UTC) - heard < ALIVE:

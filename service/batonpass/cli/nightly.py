@@ -1,4 +1,4 @@
-"""`batonpass audit --nightly`: stays, and starts an audit as a process of its own for every day that is over."""
+"""`batonpass audit --nightly`: keeps running, and starts an audit as a separate process for every day that is over."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from batonpass.audit.job import Audit
 
 END_PATIENCE_S: Final = 5.0
-"""How long an audit that is told to stop may take to say so in its row."""
+"""How long an audit that is told to stop may take to record that in its row."""
 
 
 def stay(nights: Nights, wanted: Audit, *, as_json: bool) -> NoReturn:
-    """Have every night audited as ``wanted`` says, whatever its day, until a signal ends this process."""
-    # Between audits there is nothing to put in order: the system ends this process at once, wherever it waits.
+    """Have every night audited with the options of ``wanted``, except its day, until a signal ends this process."""
+    # Between audits nothing has to be cleaned up: the system ends this process at once, wherever it waits.
     for one in ENDS:
         signal.signal(one, signal.SIG_DFL)
     env = os.environ | {"BATONPASS_DATABASE_URL": wanted.database_url}
@@ -40,7 +40,7 @@ def stay(nights: Nights, wanted: Audit, *, as_json: bool) -> NoReturn:
 
 
 def options_of(wanted: Audit, *, as_json: bool) -> list[str]:
-    """Return how an audit is done, as options of `batonpass audit`, but for the day and the database."""
+    """Return the options of `batonpass audit` for an audit like ``wanted``, except the day and the database."""
     given = {"--out": wanted.out, "--objective": wanted.objective}
     options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
     options += [word for name, value in wanted.spark.items() for word in ("--conf", f"{name}={value}")]
@@ -52,7 +52,7 @@ def options_of(wanted: Audit, *, as_json: bool) -> list[str]:
 def carried_out(command: Sequence[str], env: Mapping[str, str]) -> int:
     """Run an audit and return its exit code; a signal that ends this process ends the audit first."""
     with stoppable():
-        # In a session of its own: Ctrl-C reaches us alone, and all of its processes can be ended together.
+        # In its own session: Ctrl-C reaches only this process, and all processes of the audit can be ended together.
         process = subprocess.Popen(command, env=env, start_new_session=True)  # noqa: S603 - our own program
         with _ended(process):
             return process.wait()
@@ -67,12 +67,12 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
             process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_PATIENCE_S)
-        # Spark's own processes go with it.
+        # This also ends Spark's own processes.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def tell(sentence: str) -> None:
-    """Say something, with the time in UTC."""
+    """Print a sentence, with the time in UTC."""
     say_on_stderr(f"batonpass: {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {sentence}")

@@ -68,7 +68,7 @@ def plan(
 
 
 async def _live(context: ClientContext, group: str, change: dict[str, Any], members: Mapping[str, list[str]]) -> None:
-    """Ask the coordinator, and show its answer."""
+    """Ask the coordinator, and print its answer."""
     for what, names in members.items():
         change[what] = [await context.member_of(group, name) for name in names]
     given = {name: wanted for name, wanted in change.items() if wanted}
@@ -100,7 +100,7 @@ def _setting(text: str) -> tuple[str, Any]:
     try:
         return name, json.loads(rest)
     except ValueError:
-        # Text needs no quotes: 10%, read_committed.
+        # Text needs no quotes, for example 10% or read_committed.
         return name, rest
 
 
@@ -128,7 +128,7 @@ def _split(lines: Iterator[bytes]) -> Iterator[_Line]:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Say whether the line holds a JSON value of its own; what does not may be the first line of a longer one."""
+    """Return whether the line is a whole JSON value; any other line may be the first of a longer value."""
     try:
         json.loads(line)
     except (ValueError, RecursionError):

@@ -47,7 +47,7 @@ def read(path: Path) -> Scenario:
 
 
 def show(path: Path, *, drawn: Path | None, as_json: bool) -> None:
-    """Play a scenario and show the result, drawn into a file too where one is named.
+    """Play a scenario and show the result; with ``drawn``, also draw it into that file.
 
     Raises:
         Failure: when the file, or the name of the picture, cannot be understood.

@@ -41,10 +41,10 @@ def serve(
 
 
 def settings_of(given: dict[str, Any]) -> Settings:
-    """Return the settings from the environment and from what was given otherwise, which comes first.
+    """Return the settings from the environment and from ``given``, which takes precedence.
 
     Raises:
-        Failure: naming every variable that is wrong.
+        Failure: naming every invalid variable.
     """
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
@@ -59,7 +59,7 @@ def settings_of(given: dict[str, Any]) -> Settings:
 
 
 def _variables(place: tuple[int | str, ...], said: str) -> str:
-    """Return the variable that is wrong; of a contradiction, those that are named in what is said of it."""
+    """Return the invalid variable; for a contradiction, the variables that its message names."""
     named = [name for name in Settings.model_fields if re.search(rf"\b(?:batonpass_)?{name}\b", said, re.IGNORECASE)]
     names = named if not place and named else [".".join(map(str, place))]
     return ", ".join(f"BATONPASS_{name.upper()}" for name in names)
@@ -69,7 +69,7 @@ def listen(settings: Settings, **more: Any) -> None:
     """Serve until interrupted or terminated.
 
     Raises:
-        Failure: when the address cannot be had, or the coordinator cannot start.
+        Failure: when the address is not available, or the coordinator cannot start.
     """
     heard: list[str] = []
     listening = more.pop("listening")
@@ -78,7 +78,7 @@ def listen(settings: Settings, **more: Any) -> None:
         heard.append(url)
         listening(url)
 
-    # The server ends in good order when it is interrupted or terminated, and raises the signal again when it has.
+    # The server ends in good order when it is interrupted or terminated, and then raises the signal again.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run_server(settings, listening=note, **more)

@@ -130,10 +130,10 @@ def simulate(
 
 
 def _refuse_mixed(context: typer.Context, *, is_scenario: bool, is_days: bool) -> None:
-    """Refuse options that would say nothing beside the others.
+    """Refuse options that would have no effect beside the others.
 
     Raises:
-        typer.BadParameter: naming the first of them.
+        typer.BadParameter: naming the first such option.
     """
     worlds = not is_scenario and not is_days
     rules = (
@@ -150,7 +150,7 @@ def _refuse_mixed(context: typer.Context, *, is_scenario: bool, is_days: bool) -
     flags = {one.name: one.opts[0] for one in context.command.params}
     for names, fits, reason in rules:
         for name in names:
-            # By its name, as typer may bring click along in a package of its own.
+            # Compared by name, because typer may bring its own copy of click.
             given = context.get_parameter_source(name)
             if not fits and given is not None and given.name == "COMMANDLINE":
                 raise typer.BadParameter(reason, param_hint=flags[name])
@@ -164,8 +164,8 @@ def _fill(
     *,
     json_output: bool,
 ) -> None:
-    """Write days into a database; ``said`` are the day, the number of events and the faults as they were typed."""
-    # Only this needs a database's libraries.
+    """Write days into a database; ``said`` has the day, the number of events and the faults as they were typed."""
+    # Only this needs the database's libraries.
     from batonpass.cli import days  # noqa: PLC0415
     from batonpass.cli.scenario import read  # noqa: PLC0415
 
@@ -179,7 +179,7 @@ def _fill(
 def _worlds(
     first: int, narrowing: Narrowing, *, limits: tuple[int | None, int | None], trace: bool, show: tuple[bool, bool]
 ) -> None:
-    """Run worlds from a seed on, and end with what was seen; ``show``: whether to shrink, and whether as JSON."""
+    """Run worlds from a seed on, and print a summary; ``show``: whether to shrink, and whether to print JSON."""
     shrinking, json_output = show
     tally, started = Tally(), time.monotonic()
     failed = _run(range(first, sys.maxsize), tally, narrowing, limits=limits, trace=trace)

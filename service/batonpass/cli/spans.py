@@ -1,4 +1,4 @@
-"""Spans of time and days as people type them, `30s`, `1h30m`, `2026-11-20`, and as they read them."""
+"""Spans of time and days, as people type them (`30s`, `1h30m`, `2026-11-20`) and as they read them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def span_ms(text: str) -> int:
     """Return the milliseconds that a text means: `500ms`, `30s`, `2m`, `1h30m`; a bare number is seconds.
 
     Raises:
-        typer.BadParameter: when it means none.
+        typer.BadParameter: when the text is no span of time.
     """
     bare = text.replace(" ", "")
     if re.fullmatch(r"\d+(\.\d+)?", bare):
@@ -32,7 +32,7 @@ def day_named(text: str | None) -> date:
     """Return the day that a text names, in UTC: `2026-11-20`, or `today`; None: yesterday, the last that is over.
 
     Raises:
-        Failure: when it names none.
+        Failure: when it names no day.
     """
     today = datetime.now(UTC).date()
     if text is None:
@@ -53,7 +53,7 @@ def span(milliseconds: float | None) -> str:
 def ago(text: str | None, now: datetime | None = None) -> str:
     """Return how long ago something was, or how soon it will be: `4.2 s ago`, `in 3 min`; a dash for None.
 
-    The text stays as it was printed, so it is as exact as the time is.
+    A printed text is not updated, so it is as exact as the time is.
     """
     at = instant(text)
     if at is None:

@@ -1,4 +1,4 @@
-"""`batonpass token`: create, list and revoke the tokens that callers show."""
+"""`batonpass token`: create, list and revoke the tokens of callers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = ("id", "name", "role", "group", "secret", "status", "created", "expire
 
 
 class Role(StrEnum):
-    """What a token lets its bearer do."""
+    """What a token allows its bearer to do."""
 
     WORKER = "worker"
     VIEWER = "viewer"

@@ -91,7 +91,7 @@ def up(
 
 
 class _UpRun:
-    """One run of `up`, from taking the folder to letting go of it."""
+    """One run of `up`, from taking the folder to releasing it."""
 
     def __init__(
         self, folder: UpFolder, *, workers: WorkerProcesses | None, job: DemoJob | None, as_json: bool
@@ -100,7 +100,7 @@ class _UpRun:
         self._workers = workers
         self._job = job
         self._as_json = as_json
-        # The database is to have the same port when it is started again.
+        # The database gets the same port when it is started again.
         self._postgres = EmbeddedPostgres(folder.postgres, port=free_port())
         self._token = ""
         self.dashboard_port: int | None = None
@@ -109,7 +109,7 @@ class _UpRun:
         self._tasks: list[asyncio.Task[None]] = []
 
     def run(self, *, port: int | None, host: str | None) -> None:
-        """Start everything, and stop it when told to."""
+        """Start everything, and stop it when asked to."""
         settings = settings_of({"port": port, "host": host})
         self._folder.hold()
         try:
@@ -119,9 +119,9 @@ class _UpRun:
                     say(f"Making a database in {self._folder.path}; that takes some seconds, once.")
                 url, bootstrap = self._servers()
                 secrets = {"admin_token": SecretStr(self._token), "database_url": SecretStr(url)}
-                # What happens is shown by `watch` and `explain`; the terminal is for what is wrong.
+                # `watch` and `explain` show what happens; the terminal is for problems.
                 level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
-                # The documentation is for the browser of whoever sits here, and a browser brings no token.
+                # The documentation is opened in a browser on this machine, and a browser sends no token.
                 opened = settings.open_paths if "open_paths" in settings.model_fields_set else OPEN_PATHS
                 own: dict[str, Any] = {
                     "advertised_url": None,
@@ -134,7 +134,7 @@ class _UpRun:
                 settings = settings.model_copy(update={**secrets, **own})
                 listen(settings, listening=self._begin, stopping=self._end, listener=listener)
         except KeyboardInterrupt:
-            # Before it listened; later the server takes note of the signal itself.
+            # The signal came before the server listened; later the server handles the signal itself.
             pass
         finally:
             if self._workers is not None:
@@ -148,7 +148,7 @@ class _UpRun:
             say(f"Stopped. Everything is kept in {self._folder.path}.")
 
     def _servers(self) -> tuple[str, str | None]:
-        """Start the database, and the broker beside it; return where they are. None: there is no broker."""
+        """Start the database, and the broker at the same time; return their addresses. None: there is no broker."""
         with ThreadPoolExecutor(1) as aside:
             broker = None if self._job is None else aside.submit(self._job.prepare)
             url = self._postgres.start()
@@ -201,7 +201,7 @@ class _UpRun:
             _print_greeting(around, workers)
 
     def _programs(self, url: str) -> list[tuple[str, Program]]:
-        """Return what runs as a process of its own beside the coordinator, demonstration or not, by name."""
+        """Return the programs that run beside the coordinator, demonstration or not, by name."""
         if self.dashboard_port is not None and (package := dashboard_lacks()):
             _tell(f"no dashboard: it needs {package}; pip install 'batonpass[dashboard]'")
             self.dashboard_port = None
@@ -225,7 +225,7 @@ class _UpRun:
         ]
 
     async def _keep_postgres(self) -> None:
-        """Start the database again when it died."""
+        """Start the database again if it died."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             if not self._postgres.is_running:
@@ -236,14 +236,14 @@ class _UpRun:
                     _tell(f"The database does not start: {error}")
 
     async def _keep_broker(self) -> None:
-        """Start the broker again when it died."""
+        """Start the broker again if it died."""
         while self._job is not None:
             await asyncio.sleep(LOOK_EVERY_S)
             if said := await asyncio.to_thread(self._job.keep_running):
                 _tell(said)
 
     async def _end(self) -> None:
-        """Stop what works with the coordinator while it still answers."""
+        """Stop the programs that use the coordinator while it still answers."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -264,7 +264,7 @@ def _tell(sentence: str) -> None:
 
 
 def port_for_dashboard(wanted: int | None) -> int:
-    """Return the port for the dashboard: as wanted, else the usual one, or any free one where that is taken."""
+    """Return the port for the dashboard: the wanted one, else the usual one, or any free one if that is taken."""
     port = wanted or (free_port(DEFAULT_PORT) if wanted is None else free_port(0))
     if wanted is None and port != DEFAULT_PORT:
         _tell(f"port {DEFAULT_PORT} is taken; the dashboard is on port {port}")
@@ -279,7 +279,7 @@ def dashboard_program(url: str, port: int) -> tuple[str, Program]:
 
 
 def dashboard_lacks() -> str | None:
-    """Return the package without which there is no dashboard; None where all is there."""
+    """Return the package that is missing for a dashboard; None if none is."""
     return next((name for name in DASHBOARD_NEEDS if importlib.util.find_spec(name) is None), None)
 
 
@@ -290,7 +290,7 @@ def audit_program(database_url: str, folder: Path) -> tuple[str, Program]:
 
 
 def audit_lacks() -> str | None:
-    """Return what there is to install before a day can be audited here, and how; None where all is there."""
+    """Return what has to be installed before a day can be audited here, and how; None if nothing."""
     if lacking := [name for name in AUDIT_NEEDS if importlib.util.find_spec(name) is None]:
         return f"{lacking[0]}: `make audit` in a clone, or pip install 'batonpass[audit]'"
     home = os.environ.get("JAVA_HOME")
@@ -300,9 +300,9 @@ def audit_lacks() -> str | None:
 
 
 class _Around(NamedTuple):
-    """Where everything is. ``group`` is the one that the workers are in, ``words`` what they are.
+    """Where everything is. ``group`` is the workers' group, ``words`` what the workers are.
 
-    ``dashboard`` is where its pages are, None where there is none; ``audits`` where reports of the nightly audit go.
+    ``dashboard`` is the address of its pages, None without one; ``audits`` is where the nightly audit writes reports.
     """
 
     url: str
@@ -315,10 +315,10 @@ class _Around(NamedTuple):
 
 
 def _print_greeting(around: _Around, workers: list[tuple[str, int]]) -> None:
-    """Say where everything is, and what to try next."""
+    """Print where everything is, and what to try next."""
     url = around.url
     screen().say(Text.assemble(("Batonpass", "bold"), f" listens on {url}"))
-    # A line of its own that begins so, for whoever reads it by program.
+    # On its own line with this beginning, for programs that read it.
     say(f"token: {around.token}", "")
     if around.dashboard:
         say(f"  Dashboard   {around.dashboard} (sign in with the token above)")
@@ -342,7 +342,7 @@ def _print_greeting(around: _Around, workers: list[tuple[str, int]]) -> None:
 
 
 def _called() -> str:
-    """Return how the reader calls this program, so that lines can be pasted as they stand."""
+    """Return how the reader calls this program, so that printed lines can be pasted unchanged."""
     called = Path(sys.argv[0])
     if called.name != "batonpass":
         return f"{shlex.quote(Path(sys.executable).name)} -m batonpass"

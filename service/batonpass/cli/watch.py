@@ -1,4 +1,4 @@
-"""`batonpass watch`: a group live, redrawn every second; where there is no terminal, its events line by line."""
+"""`batonpass watch`: a group live, redrawn every second; without a terminal, its events line by line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ COLOURS = {
 
 
 class Seen(NamedTuple):
-    """What one look at a group found."""
+    """The results of one look at a group."""
 
     group: dict[str, Any]
     members: list[dict[str, Any]]
@@ -77,16 +77,16 @@ async def watch(
 
 
 class Outage:
-    """Since when no coordinator is heard, so that its beginning and its end are told once each."""
+    """The time since which no coordinator answers, to report the beginning and the end of an outage once each."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
     def begun(self, error: ApiError) -> bool:
-        """Take note of an error; say whether it is the first one.
+        """Note an error; return whether it is the first of an outage.
 
         Raises:
-            ApiError: the very one, when it is not of those that pass.
+            ApiError: the same error, if it is not one of those that pass.
         """
         if failure_of(error).code is not Exit.UNREACHABLE:
             raise error
@@ -95,15 +95,15 @@ class Outage:
         return is_first
 
     def over(self) -> float | None:
-        """Take note that events are heard; return how long they were not, in ms, the first time after an outage."""
+        """Note that events come again; return how long they did not, in ms, the first time after an outage."""
         began, self._since = self._since, None
         return None if began is None else (time.monotonic() - began) * 1_000
 
 
 async def _follow(context: ClientContext, group: str) -> None:
-    """Print every event from now on. An outage is waited out: no event is missed or told twice."""
+    """Print every event from now on. It waits until an outage is over: no event is missed or printed twice."""
     names = Names(context, group, await names_of(context, group))
-    # From here on whoever is away is waited for, and told of: nothing else waits.
+    # From here on this function, not the client, waits for a coordinator that is away, and reports the outage.
     context.client.patience_s = 0
     outage = Outage()
     async for heard in context.client.follow(path("groups", group, "events")):
@@ -125,7 +125,7 @@ def back(gone_ms: float) -> str:
 
 
 async def _draw(context: ClientContext, group: str, pause_s: float) -> None:
-    """Redraw on every event, and every now and then; while there is no coordinator, the last look stays."""
+    """Redraw on every event, and every now and then; during an outage the last look stays."""
     seen = await look(context, group)
     context.client.patience_s = 0
     recent = deque[dict[str, Any]](maxlen=EVENTS_SHOWN)
@@ -168,12 +168,12 @@ async def _draw(context: ClientContext, group: str, pause_s: float) -> None:
 
 
 def _note(kind: str, words: str) -> dict[str, Any]:
-    """Return something that we saw ourselves, in the form of an event."""
+    """Return something that this command noticed itself, in the form of an event."""
     return {"type": kind, "at": datetime.now(UTC).isoformat(), "body": {"gone": words}}
 
 
 class Names:
-    """What the members of a group are called, asked for again when one turns up that is not known."""
+    """The names of a group's members, asked for again when an unknown member turns up."""
 
     def __init__(self, context: ClientContext, group: str, known: dict[str, str]) -> None:
         self._context = context
@@ -181,7 +181,7 @@ class Names:
         self._known = known
 
     async def of(self, event: dict[str, Any]) -> dict[str, str]:
-        """Return the names to tell an event with; where nobody can be asked, those that are known."""
+        """Return the names to print an event with; if the coordinator does not answer, those known so far."""
         member = event.get("member")
         if member and member not in self._known:
             joined = {"member_id": member, "instance_id": (event.get("body") or {}).get("instance_id")}
@@ -201,7 +201,7 @@ async def look(context: ClientContext, group: str) -> Seen:
 
 
 def picture(seen: Seen, recent: list[dict[str, Any]]) -> RenderableType:
-    """Return a look as it is drawn."""
+    """Return the drawing of one look."""
     lines: list[RenderableType] = [shown(line) for line in standing(seen.group)]
     names = names_in(seen.members, recent)
     rows = sorted([_row(one, names) for one in seen.members], key=operator.itemgetter(0))
@@ -215,7 +215,7 @@ def picture(seen: Seen, recent: list[dict[str, Any]]) -> RenderableType:
 
 
 def held_by_reason(group: dict[str, Any], most: int = 8) -> list[tuple[str, str]]:
-    """Return the tasks that are held back, by reason, each list cut to what can be read."""
+    """Return the tasks that are held back, by reason, each list cut to a readable length."""
     shown = []
     for reason, count in sorted(group["held_back_by_reason"].items()):
         tasks = [entry["task"] for entry in group["held_back"] if entry["reason"] == reason]
@@ -261,12 +261,12 @@ def _behind(said: dict[str, Any]) -> str:
 
 
 def event_line(event: dict[str, Any], names: dict[str, str] | None = None) -> Text:
-    """Return an event as one line: when, what, of whom, and the particulars that are not empty."""
+    """Return an event as one line: time, kind, subject, and the details that are not empty."""
     at = instant(event.get("at"))
     clock = (at or datetime.now(UTC)).astimezone().strftime("%H:%M:%S")
     known = names or {}
     body = event.get("body") or {}
-    # Instants say little beside the clock in front; whoever needs them asks for JSON.
+    # The instants in an event add little to the time at the beginning of the line; `--json` has them.
     particulars = {
         name: value for name, value in body.items() if value not in (None, "", [], {}) and name[-3:] != "_at"
     }

@@ -79,7 +79,7 @@ async def _members(url: str, token: str | None, group: str) -> list[Any]:
 
 
 def who_has(name: str, members: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return what to do if an instance id belongs to a member that is not away; None if it is free."""
+    """Return what to do if an instance id belongs to a member that is not away; None if the id is free."""
     if not any(one["instance_id"] == name and one["state"] != "away" for one in members):
         return None
     return (
@@ -89,16 +89,16 @@ def who_has(name: str, members: Iterable[Mapping[str, Any]]) -> str | None:
 
 
 def next_name(group: str, taken: Iterable[str]) -> str:
-    """Return `{group}-{n}` behind the highest number that is taken."""
+    """Return `{group}-{n}` with the number after the highest one in use."""
     numbers = [int(found[1]) for name in taken if (found := re.fullmatch(rf"{re.escape(group)}-(\d+)", name))]
     return f"{group}-{max(numbers, default=0) + 1}"
 
 
 def _up_at(url: str) -> UpFolder | None:
-    """Return the folder of the `up` of this machine that listens there; what is in it may be somebody else's."""
+    """Return the folder of the `up` on this machine that listens there; the folder may belong to another user."""
     return next((UpFolder(one.folder) for one in running_here() if one.url == url), None)
 
 
 def _kept(up: UpFolder | None) -> Path:
-    """Return where workers of this machine keep their state: with the `up` that they speak to, where it is ours."""
+    """Return where workers of this machine keep their state: in the folder of their `up`, if it is writable."""
     return up.workers if up and os.access(up.workers, os.W_OK) else default_folder().with_name("batonpass-workers")

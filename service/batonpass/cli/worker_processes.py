@@ -1,4 +1,4 @@
-"""The processes that `batonpass up` starts beside its coordinator: workers, and what runs beside them."""
+"""The processes that `batonpass up` starts beside its coordinator: workers and other programs."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ DECLARE_PATIENCE_S: Final = 60.0
 
 
 class Program(NamedTuple):
-    """A module to run as a process of its own, its arguments, and what it finds in its environment beside ours."""
+    """A module to run as a separate process, its arguments, and additions to its environment."""
 
     module: str
     arguments: list[str]
     env: Mapping[str, str] = {}
 
     def flat(self) -> list[str]:
-        """Return it as it stands behind `python -m`."""
+        """Return the words that follow `python -m`."""
         return [self.module, *self.arguments]
 
 
 class WorkerKind(Protocol):
-    """What kind of workers they are."""
+    """The kind of the workers of an `up`."""
 
     @property
     def group(self) -> str:
-        """The group that they work in."""
+        """The group of the workers."""
         ...
 
     @property
     def words(self) -> str:
-        """What they are, for people."""
+        """What the workers are, for people."""
         ...
 
     def declaration(self) -> Mapping[str, Any]:
@@ -51,11 +51,11 @@ class WorkerKind(Protocol):
         ...
 
     async def ready(self) -> None:
-        """Do what has to be done before any of them starts."""
+        """Do what has to be done before any worker starts."""
         ...
 
     def companions(self) -> Iterable[tuple[str, Program]]:
-        """Return what runs beside the workers, by name."""
+        """Return the programs that run beside the workers, by name."""
         ...
 
     def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
@@ -65,7 +65,7 @@ class WorkerKind(Protocol):
 
 @dataclass(slots=True)
 class Process:
-    """One process beside the coordinator, a worker or another, and its log. ``again`` is what starts it again."""
+    """One process beside the coordinator, a worker or another, and its log. ``again`` is the command to restart it."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -76,7 +76,7 @@ class Process:
 
 @dataclass(slots=True)
 class WorkerProcesses:
-    """The workers of one `up`, and what runs beside them."""
+    """The workers of one `up`, and the programs beside them."""
 
     folder: UpFolder
     count: int
@@ -85,11 +85,11 @@ class WorkerProcesses:
     companions: list[Process] = field(default_factory=list)
 
     async def start(self, url: str, token: str) -> None:
-        """Declare the group unless it is there, and start the workers.
+        """Declare the group unless it exists, and start the workers.
 
         Raises:
             ApiError: when the group cannot be declared.
-            Failure: when what the workers need cannot be had.
+            Failure: when something that the workers need is not available.
         """
         await self.kind.ready()
         async with CoordinatorClient(url, token, patience_s=DECLARE_PATIENCE_S, trusted=trusted()) as client:
@@ -106,20 +106,20 @@ class WorkerProcesses:
             self.companions.append(start(name, program, self.folder.workers / name, again))
 
     async def stop(self) -> None:
-        """Have them stop in good order, their places kept, and wait for that; kill who does not."""
+        """Stop all in good order, their places kept, and wait for that; kill those that do not stop."""
         await stop([*self.companions, *self.workers])
         self.kill()
 
     def kill(self) -> None:
-        """End whoever still runs, at once."""
+        """Kill the processes that still run."""
         kill(self.companions)
         kill(self.workers)
 
     async def _admit(self, client: CoordinatorClient) -> None:
-        """Have a token that opens their group to the workers, and nothing else."""
+        """Make or reuse a token that opens the workers' group to them, and nothing else."""
         file, group = self.folder.workers_token_file, self.kind.group
         kept = self.folder.kept(file)
-        # To try the token itself would be refused, with a warning, where it is for the workers of another group.
+        # Trying the token itself would be refused, with a warning, if it is for the workers of another group.
         known = (await client.get("/tokens"))["tokens"]
         if kept is None or not any(_opens(one, kept, group) for one in known):
             wish = {"name": f"{group}-workers", "role": "worker", "group": group}
@@ -127,17 +127,17 @@ class WorkerProcesses:
 
 
 def _opens(known: Mapping[str, Any], secret: str, group: str) -> bool:
-    """Whether a token, as the coordinator lists it, is the secret that was kept, and lets workers into the group."""
+    """Whether a token, as the coordinator lists it, is the stored secret, and lets workers into the group."""
     is_for_them = (known["role"], known["group"], known["status"]) == ("worker", group, "valid")
     return is_for_them and secret.endswith(known["last_four"])
 
 
 def start(name: str, program: Program, place: Path, again: str) -> Process:
-    """Start a process that ends with this one; what it says goes to a log in its place."""
+    """Start a process that ends with this one; its output goes to a log in ``place``."""
     place.mkdir(parents=True, exist_ok=True)
     log = place / "log"
     with log.open("ab") as output:
-        # In a session of its own, so that Ctrl-C reaches us alone, and we stop it while its coordinator answers.
+        # In its own session, so that Ctrl-C reaches only us, and we stop the process while its coordinator answers.
         process = subprocess.Popen(  # noqa: S603 - our own program
             tethered_command(program.module, program.arguments),
             stdin=subprocess.PIPE,
@@ -151,7 +151,7 @@ def start(name: str, program: Program, place: Path, again: str) -> Process:
 
 
 async def stop(processes: Sequence[Process]) -> None:
-    """Have processes stop in good order, all at once, and wait for that for a while."""
+    """Stop processes in good order, all at once, and wait for that for a while."""
     for one in processes:
         if one.process.poll() is None:
             one.process.send_signal(signal.SIGTERM)
@@ -160,7 +160,7 @@ async def stop(processes: Sequence[Process]) -> None:
 
 
 def kill(processes: list[Process]) -> None:
-    """End those that still run, at once, and forget all of them."""
+    """Kill the processes that still run, and forget all of them."""
     for one in processes:
         if one.process.poll() is None:
             one.process.kill()
@@ -171,7 +171,7 @@ def kill(processes: list[Process]) -> None:
 
 
 async def watch(processes: Callable[[], Iterable[Process]], tell: Callable[[str], None]) -> None:
-    """Tell of everything that ends by itself; runs until it is cancelled."""
+    """Report every process that ends by itself; runs until it is cancelled."""
     while True:
         for one in processes():
             code = one.process.poll()
@@ -183,9 +183,9 @@ async def watch(processes: Callable[[], Iterable[Process]], tell: Callable[[str]
 
 
 async def declare(client: CoordinatorClient, kind: WorkerKind) -> None:
-    """Declare the group of the workers; one that is there stays as it is.
+    """Declare the group of the workers; a group that exists stays as it is.
 
-    A coordinator that was killed a moment ago may hold its lease for some seconds more: that is waited out.
+    A coordinator that was killed a moment ago may hold its lease for some seconds more: this waits until it is over.
 
     Raises:
         ApiError: when the coordinator refuses.

@@ -1,6 +1,6 @@
-"""What crosses a boundary, and how: bodies of the protocol to the core's inputs and back, records to versioned JSON.
+"""Conversions at the boundary: bodies of the protocol to inputs of the core and back, records to versioned JSON.
 
-`bodies` says what a body looks like, `shape` finds every fault of one, `requests` turns bodies into inputs, `answers`
-turns replies and errors into JSON, `records` keeps facts readable for ever. HTTP, Kafka, Postgres and the audit share
-them, so that there is one truth about the wire. Nothing is decided here.
+`bodies` describes each body, `shape` finds every fault in one, `requests` turns bodies into inputs, `answers` turns
+replies and errors into JSON, and `records` keeps facts readable for ever. HTTP, Kafka, Postgres and the audit all use
+them, so the wire format is defined in one place. Nothing is decided here.
 """

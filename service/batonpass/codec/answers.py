@@ -1,4 +1,4 @@
-"""Replies and errors of the core to the bodies of the protocol."""
+"""Turn replies and errors of the core into bodies of the protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rfc3339(at_ms: int) -> str:
 
 
 def time_of(at_ms: int | None) -> str | None:
-    """Return an instant as the wire has it, None where there is none."""
+    """Return an instant as the wire has it, or None."""
     return None if at_ms is None else rfc3339(at_ms)
 
 
@@ -79,7 +79,7 @@ def _active_body(task: TaskId, grant: Grant) -> dict[str, Any]:
 
 
 def positions_body(positions: Positions) -> int | dict[str, int]:
-    """Return offsets as a number where the member named no topic, else by topic."""
+    """Return offsets as a number if the member named no topic, else by topic."""
     if len(positions) == 1 and not positions[0][0]:
         return positions[0][1]
     return dict(positions)

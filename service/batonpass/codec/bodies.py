@@ -1,7 +1,7 @@
 """What the bodies and queries of the protocol look like: names, types and ranges, and nothing else.
 
-A field that is ``UNSET`` was left out; one that may be null says so by its type. The same types decode a body, explain
-what is wrong with it, and describe it in the OpenAPI document.
+A field that is ``UNSET`` was left out; a field that may be null has None in its type. The same types decode a body,
+explain what is wrong with it, and describe it in the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Count = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
 Bytes = Annotated[int, Meta(ge=1, le=OFFSET_MAX)]
 DurationMs = Annotated[int, Meta(ge=0, le=DURATION_MS_MAX)]
 WaitMs = Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)]
-# A name stands in a path and in a key of Kafka, so it holds no slash, no blank and nothing that cannot be printed.
-# Clients take "." and ".." out of a path before they send it, so a thing of such a name could not be asked for.
+# A name is part of paths and of Kafka keys, so it has no slash, no blank and no unprintable character. Clients remove
+# "." and ".." from a path before they send it, so nothing with such a name could be reached.
 NAME_PATTERN: Final = r"^(?!\.{1,2}$)[^\s/\x00-\x1f\x7f-\x9f\ufffd]+$(?!\n)"
 A_NAME: Final = (
     f"a name has 1 to {NAME_CHARS_MAX} characters, no slash, no blank, nothing unprintable; it is not . or .."
@@ -36,16 +36,16 @@ PATTERNS: Final = {
     repr(NAME_PATTERN): A_NAME,
     repr(TASK_PATTERN): "not a task id; expected {subtopology}_{partition}, for example 0_3",
 }
-"""What to say instead of the pattern that a text does not match."""
+"""By pattern: the message for a text that does not match it."""
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=NAME_PATTERN)]
 TaskName = Annotated[str, Meta(max_length=NAME_CHARS_MAX, pattern=TASK_PATTERN)]
-# Whether the group has such a changelog is the core's to say, so a name need only be short.
+# The core checks whether the group has such a changelog, so only the length is limited here.
 TopicName = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 Text = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 TagKey = Annotated[str, Meta(min_length=1, max_length=20)]
 TagValue = Annotated[str, Meta(max_length=30)]
 Share = Annotated[float, Meta(ge=0.000_001, le=1_000_000)]
-"""A capacity or weight. Within these bounds a load divided by a capacity is a number that JSON has."""
+"""A capacity or weight. Within these bounds a load divided by a capacity is a number that JSON can hold."""
 Page = Annotated[int, Meta(ge=1, le=1_000)]
 
 

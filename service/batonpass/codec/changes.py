@@ -1,6 +1,6 @@
-"""What a decision changed, one line per task and member: the rows that ownership is rebuilt from.
+"""What a decision changed, one row per task and member. Ownership is rebuilt from these rows.
 
-They follow from the records and the group alone, for who writes them and for who compares what was written.
+They follow from the records and the group alone, so those who write them and those who compare them use the same code.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ def changes_of(
 ) -> tuple[Change, ...]:
     """Return the changes that the records made, in their order. ``why`` names the reason of each task that has one.
 
-    What each of them says is the same however many records are read at once; but for the generation, which is that of
-    ``after``. Costs a pass over what the records name, whatever the size of the group.
+    Each change is the same however many records are read at once, except for its generation, which is that of
+    ``after``. The cost depends on what the records name, not on the size of the group.
     """
     return tuple(_Reader(before, after, why, at_ms).read(records))
 
 
 class _Reader:
-    """Follows what each member holds, and what it is to give up, from record to record."""
+    """Follows what each member holds, and what it has to give up, from record to record."""
 
     def __init__(self, before: Group, after: Group, why: Mapping[TaskId, str], at_ms: int) -> None:
         self._before = before
         self._generation = after.generation
         self._why = why
         self._at_ms = at_ms
-        # What is otherwise than before, by member; of one that has joined since, everything.
+        # By member, the tasks that differ from before. For a member that has joined since, these are all its tasks.
         self._held: dict[MemberId, dict[TaskId, Grant | None]] = {}
         self._revoking: dict[MemberId, dict[TaskId, bool]] = {}
         self._fresh: set[MemberId] = set()

@@ -19,9 +19,9 @@ SOLVER = "ortools"
 def code_version() -> str:
     """Return the version of this program and a digest of its core's sources, as in ``0.1.0+3f1c2ab94e07``.
 
-    Two programs of one code version decide the same on the same input (L10). It reads the sources once.
+    Two programs with the same code version decide the same on the same input (L10). The sources are read once.
     """
-    # Where several placements are as good as each other, another version of the solver may choose another one.
+    # If several placements are equally good, another version of the solver may choose another one.
     digest = hashlib.sha256(f"{SOLVER}=={_version(SOLVER)}\0".encode())
     for name, text in sorted(_sources(files("batonpass.core"))):
         digest.update(name.encode() + b"\0" + text + b"\0")

@@ -1,6 +1,7 @@
-"""A new version of a group's target, and how it came about: the row that stands beside the records of its decision.
+"""A new version of a group's target, and what led to it: the row that is stored beside the records of its decision.
 
-It follows from the records, the group and the reasons of the decision, for who writes it and for who compares.
+It follows from the records, the group and the reasons of the decision, so those who write it and those who compare it
+use the same code.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from batonpass.core.reasons import Reason
 from batonpass.core.records import RebalanceScheduled, Record, TargetPlaced
 
 PROBE: Final = "probe"
-"""The trigger of a target that nothing had scheduled: a look at the group found it better."""
+"""The trigger of a target that no change had scheduled: a look at the group found it better."""
 
 
 class Moved(NamedTuple):
@@ -29,10 +30,10 @@ class Moved(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """A committed version of the target assignment, and how it came about.
+    """A committed version of the target assignment, and what led to it.
 
     ``score`` is the difference between the highest and the lowest active stateful load per capacity, before and after.
-    ``moves`` counts what is still to come, also where an earlier generation asked for it. ``warmups`` is how many
+    ``moves`` counts the moves still to come, also those that an earlier generation asked for. ``warmups`` is how many
     warmups run after the decision. Durations are milliseconds.
     """
 
@@ -53,7 +54,7 @@ class Generation(NamedTuple):
 
 
 def why_of(reasons: Iterable[Reason]) -> dict[TaskId, str]:
-    """Return for each task that has any the first of its reasons."""
+    """Return the first reason of each task that has any."""
     why: dict[TaskId, str] = {}
     for reason in reasons:
         if reason.task is not None:
@@ -64,7 +65,7 @@ def why_of(reasons: Iterable[Reason]) -> dict[TaskId, str]:
 def generation_of(
     before: Group, records: Sequence[Record], after: Group, reasons: Sequence[Reason], *, at: tuple[int, float]
 ) -> Generation | None:
-    """Return the generation that a decision's records began, None where they began none.
+    """Return the generation that a decision's records began; None if they began none.
 
     ``at`` is the instant of the decision, and how many milliseconds it took.
     """
@@ -95,15 +96,16 @@ def generation_of(
 
 
 def triggers_of(before: Group, records: Iterable[Record]) -> tuple[str, ...]:
-    """Return why a target was placed: what had scheduled it, or ``PROBE`` if nothing had."""
+    """Return the triggers that had scheduled a target, or ``PROBE`` if there were none."""
     new = [one.trigger for one in records if isinstance(one, RebalanceScheduled)]
     return tuple(dict.fromkeys((*before.triggers, *new))) or (PROBE,)
 
 
 def _score(group: Group, present: Group) -> float:
-    """Return by how much target load per capacity differs between the members that are ``present``, most to least.
+    """Return the difference between the highest and the lowest target load per capacity of ``present``'s members.
 
-    The load is the weight of the stateful tasks whose target a member is in ``group``.
+    The load is the weight of the stateful tasks whose target in ``group`` is that member. Draining members are left
+    out.
     """
     load: dict[MemberId | None, float] = dict.fromkeys(present.members, 0.0)
     table = group.table

@@ -1,8 +1,9 @@
-"""A whole group to versioned JSON and back, so that a load need not begin with the first record ever.
+"""A whole group to versioned JSON and back, so that a load need not begin with the first record.
 
-A snapshot is a convenience: the records are the truth, and whoever cannot read a snapshot begins with an older one, or
-with the records. Hence it is read strictly. It names the fields that it was written with, because many of them have
-no names of their own in it; unless they are the present ones, but for new ones at the end, it is refused.
+The records are the truth, and a snapshot only saves time: a program that cannot read one begins with an older one, or
+with the records. So a snapshot is read strictly. It lists the fields with which it was written, because named tuples
+are stored without the names of their fields. If these are not the present fields, except for new ones at the end, the
+snapshot is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ GROUP_VERSION: Final = 2
 
 
 def _with_pending(stored: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 said of an unsettled task only whether it was open; which of these are queued is found out anew."""
+    """Upcast version 1, which has of an unsettled task only whether it is open.
+
+    An open task becomes ``MOVING``. Whether it is queued is found out when it changes (``evolve``).
+    """
     marks = stored["group"].get("unsettled", {})
     return stored | {"group": stored["group"] | {"unsettled": {task: int(is_open) for task, is_open in marks.items()}}}
 
@@ -42,16 +46,16 @@ STORED_FIELDS: Final[Mapping[type[Any], Mapping[str, str]]] = {
         "away_owner": "awaits",
     },
 }
-"""By type: what fields are stored as whose names are others here. What is stored keeps its name for ever."""
+"""By type: the stored names of fields that have other names here. Stored names never change."""
 STORED_TYPES: Final[Mapping[type[Any], str]] = {Unreleased: "Claim"}
 """The same for types."""
 
 DERIVED: Final = "table"
-"""What follows from the topology and is not stored."""
+"""The field that follows from the topology and is not stored."""
 
 
 class UnreadableGroup(Exception):
-    """A stored group is of a version, or has fields, that this program does not know, or is damaged."""
+    """A stored group is damaged, or of a version or with fields that this program does not know."""
 
 
 def encode_group(group: Group) -> bytes:
@@ -63,7 +67,7 @@ def decode_group(version: int, payload: bytes) -> Group:
     """Return the group that was stored.
 
     Raises:
-        UnreadableGroup: when that cannot be done without doubt.
+        UnreadableGroup: if the group is damaged, or its version or fields are unknown.
     """
     if not 1 <= version <= GROUP_VERSION:
         raise UnreadableGroup(f"a group of version {version}; this program reads up to {GROUP_VERSION}")
@@ -95,7 +99,7 @@ def _plain(value: object) -> object:
 
 
 def _tuples_within(kind: Any, found: dict[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-    """Return the fields of every named tuple that a type is made of; in JSON they are told apart by place alone."""
+    """Return the fields of every named tuple within a type. In JSON only their order tells the fields apart."""
     if isinstance(kind, type) and hasattr(kind, "_fields"):
         names = STORED_FIELDS.get(kind, {})
         found[STORED_TYPES.get(kind, kind.__name__)] = tuple(names.get(name, name) for name in kind._fields)
@@ -113,9 +117,9 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = dict(sorted(_tuples_within(Group,
 
 
 def _mirror(kind: type[Any], mirrored: Mapping[Any, Any]) -> type[msgspec.Struct]:
-    """Return a type with the fields of a dataclass that msgspec decodes in one go: mappings are plain ones in it.
+    """Return a type with the fields of a dataclass, and plain mappings, so that msgspec decodes it in one go.
 
-    A field that was not written is unset.
+    A field that was not written is ``UNSET``.
     """
     hints = get_type_hints(kind)
     parts: list[tuple[str, Any, Any]] = []
@@ -135,7 +139,7 @@ _WHOLE: Final = msgspec.defstruct("Whole", [("group", _GROUP)])
 
 
 def _fields_of(mirror: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields that were written, mappings among them as persistent ones."""
+    """Return the fields that were written."""
     fields = {name: getattr(mirror, name) for name in mirror.__struct_fields__}
     return {name: said for name, said in fields.items() if said is not msgspec.UNSET}
 

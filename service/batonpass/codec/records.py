@@ -81,14 +81,14 @@ UPCASTS: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]
 DOWNCASTS: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}
 """By kind and version: how a payload of that version becomes one of the version before, for programs that read no more.
 
-A version is written only once every coordinator that lives reads it, so that it can be rolled out beside the last one.
+A version is written only once every live coordinator can read it, so programs of both versions can run together.
 """
 
 _KINDS: Final = {record_type: kind for kind, record_type in RECORD_TYPES.items()}
 
 
 class _StoredNames(NamedTuple):
-    """Fields that are stored under older names than they have here. ``within`` is the field that they are parts of."""
+    """Fields that are stored under older names than they have here. ``within`` is the field that contains them."""
 
     names: Mapping[str, str]
     within: str | None = None
@@ -100,7 +100,7 @@ STORED_NAMES: Final[Mapping[str, _StoredNames]] = {
     "task-released": _StoredNames({"final_position": "final"}),
     "heir-chosen": _StoredNames({"next_owner": "heir"}),
 }
-"""By kind: what the names of fields here are in a payload. A field may be renamed, what it is stored as never."""
+"""By kind: the stored names of fields that have other names here. A field may be renamed, its stored name never."""
 _NAMES_HERE: Final = {
     kind: _StoredNames({stored: here for here, stored in known.names.items()}, known.within)
     for kind, known in STORED_NAMES.items()
@@ -108,7 +108,7 @@ _NAMES_HERE: Final = {
 
 
 def _renamed(payload: dict[str, Any], known: _StoredNames) -> dict[str, Any]:
-    """Return a payload with other names, in the same order. What is no object is left for the decoder to refuse."""
+    """Return a payload with its fields renamed, in the same order. The decoder refuses a part that is no object."""
     if known.within is None:
         return {known.names.get(name, name): value for name, value in payload.items()}
     part = payload.get(known.within)
@@ -122,7 +122,7 @@ def _plain(value: object) -> object:
 
 
 def _rich(wanted: Any, value: object) -> object:
-    # Of all types that records hold msgspec knows every one but the persistent mapping.
+    # msgspec knows every type that records hold, except the persistent mapping.
     return PMap(msgspec.convert(value, dict[get_args(wanted)], dec_hook=_rich))  # type: ignore[misc]
 
 
@@ -136,7 +136,7 @@ def encode_record(record: Record, up_to: Mapping[str, int] = VERSIONS) -> Stored
     """Return the stored form of a record, in no newer version than ``up_to`` allows for its kind.
 
     Raises:
-        UnwritableRecord: when the record holds a value that has no JSON form, or its kind may not be written at all.
+        UnwritableRecord: if the record has a value without a JSON form, or a coordinator cannot read its kind yet.
     """
     kind = _KINDS.get(type(record))
     if kind is None:

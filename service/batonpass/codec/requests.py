@@ -1,4 +1,4 @@
-"""Bodies of the protocol to inputs of the core. Whoever is refused here never reaches a decision."""
+"""Turn bodies of the protocol into inputs of the core. A call that is refused here never reaches a decision."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ _NAME: Final = re.compile(NAME_PATTERN)
 _STATES: Final = {state.value: state for state in (ActiveState.RESTORING, ActiveState.RUNNING, ActiveState.FAILED)}
 Worker = TypeVar("Worker", Join, Heartbeat)
 INSTANT_MS_MAX: Final = 253_370_764_800_000
-"""The beginning of the year 9999: what comes after it cannot be written in every time zone."""
+"""The beginning of the year 9999. Later instants cannot be written in every time zone."""
 
 NO_SUCH_REVISION: Final = -1
 """An ``If-Match`` that cannot name any revision."""
 
 
 def checked_name(kind: str, name: str) -> str:
-    """Return ``name``, the ``kind`` (group, member, task) that a path names.
+    """Return the ``name`` of a group, member or task (``kind``) in a path, if it is valid.
 
     Raises:
-        InvalidRequest: when the name is empty, too long, or no name (protocol 1.2).
+        InvalidRequest: if the name is empty, too long, or not a valid name (protocol 1.2).
     """
     if len(name) > NAME_CHARS_MAX or _NAME.match(name) is None:
         raise refusal([(f"path.{kind}", A_NAME)])
@@ -92,7 +92,7 @@ def read_join(member_id: MemberId, body: bytes, *, tasks_max: int) -> Join:
 
 
 def naming_query(item: Worker, names: Iterable[str], *, known: Container[str] = ()) -> Worker:
-    """Return a join or heartbeat that names among its unknown fields the parameters of its query that nobody knows."""
+    """Return the join or heartbeat with the unknown parameters of its query added to its unknown fields."""
     unknown: list[str] = [f"query.{name}" for name in sorted(set(names)) if name not in known][:UNKNOWN_MAX]
     return replace(item, unknown_fields=(*item.unknown_fields, *unknown)) if unknown else item
 
@@ -122,7 +122,7 @@ def eviction_of(member_id: MemberId, said: EvictQuery) -> Eviction:
 
 
 def read_call(kind: str, member_id: MemberId, query: Mapping[str, str], body: bytes, *, tasks_max: int) -> Input:
-    """Return what a call for a member asks for. Its ``kind`` is the name that it has over Kafka, or ``evict``.
+    """Return the input that a call for a member asks for. ``kind`` is the call's name over Kafka, or ``evict``.
 
     Raises:
         InvalidRequest: naming every fault by path and reason.
@@ -146,7 +146,7 @@ def read_call(kind: str, member_id: MemberId, query: Mapping[str, str], body: by
 
 
 def read_declaration(group_id: GroupId, body: bytes, *, if_match: int | None) -> tuple[GroupDeclaration, str]:
-    """Return the declaration of a group, and the reason given for it; its settings are for the core to judge.
+    """Return the declaration of a group, and the reason given for it. The core checks the settings.
 
     Raises:
         InvalidTopology: when every fault lies in the topology.
@@ -163,7 +163,7 @@ def read_declaration(group_id: GroupId, body: bytes, *, if_match: int | None) ->
 
 
 def read_pause(body: bytes, *, reason: str = "") -> PauseRequest:
-    """Return the pause that a body asks for; ``reason`` is the one of the query, where the body has none.
+    """Return the pause that a body asks for. If the body has no reason, ``reason`` (from the query) is used.
 
     Raises:
         InvalidRequest: naming every fault by path and reason.
@@ -177,7 +177,7 @@ def read_pause(body: bytes, *, reason: str = "") -> PauseRequest:
 
 
 def read_what_if(body: bytes) -> WhatIf:
-    """Return the change that a body asks to imagine; its settings are for the core to judge.
+    """Return the change that a body asks to imagine. The core checks the settings.
 
     Raises:
         InvalidRequest: naming every fault by path and reason.
@@ -250,7 +250,7 @@ def _reports(said: Mapping[str, ReportBody], tasks_max: int) -> dict[TaskId, Tas
 
 
 def _report(said: ReportBody) -> TaskReport:
-    # In the order of its fields: with keywords, to read a heartbeat would take a fifth longer.
+    # Positional, in the order of the fields: with keywords, reading a heartbeat would take a fifth longer.
     return TaskReport(
         said.role,
         None if said.state is UNSET else _STATES[said.state],

@@ -1,8 +1,8 @@
-"""Find every fault of a body, by path and reason, from the one description that also decodes it.
+"""Find every fault of a body, by path and reason, with the same description that decodes it.
 
-A well-formed body takes the quick way: one pass of msgspec. Only a body that this refuses is walked field by field, to
-name all of its faults at once, and the fields that nobody knows. A caller that is lenient (join, heartbeat) gets the
-unknown fields named beside the value; a strict one (operators' calls) has them refused.
+A well-formed body takes the quick way: one pass of msgspec. Only a body that msgspec refuses is walked field by field,
+to name all its faults and unknown fields at once. A lenient caller (join, heartbeat) gets the unknown fields named
+beside the value; for a strict one (operators' calls) they are faults.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PLACE: Final = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`$")
 
 
 class Parsed(NamedTuple, Generic[T]):
-    """A body, and the names of the fields in it that nobody knows, sorted."""
+    """A body, and the names of its unknown fields, sorted."""
 
     value: T
     unknown_fields: tuple[str, ...]
@@ -63,7 +63,7 @@ class Shape(Generic[T]):
         return self._explain(value)
 
     def read(self, values: Mapping[str, str], *, prefix: str) -> T:
-        """Return the value of some texts, such as a query; numbers and booleans are read from their text.
+        """Return the value of some texts, such as a query. Numbers and booleans are read from their text.
 
         Raises:
             InvalidRequest: naming every fault by path (under ``prefix``) and reason.
@@ -98,12 +98,12 @@ def _malformed(error: Exception) -> InvalidRequest:
 
 
 class _Walk:
-    """One walk through a refused body: what is wrong, what is unknown, and the rest without the unknown."""
+    """One walk through a refused body: collects its faults and unknown fields, and returns the known fields."""
 
     def __init__(self, *, strict: bool) -> None:
         self.faults: list[tuple[str, str]] = []
-        # Path to the name under which it is reported. The keys of a mapping are left out of the latter: one line is
-        # enough for a field that nobody knows, however many tasks carry it.
+        # The paths of unknown fields, by the name under which they are reported. A name has ``*`` for each key of a
+        # mapping, so an unknown field is reported once, however many tasks have it.
         self.unknown: dict[str, list[str]] = {}
         self._strict = strict
 
@@ -139,7 +139,7 @@ class _Walk:
         elif isinstance(value, list) and get_origin(inner) is tuple:
             item_type, name = get_args(inner)[0], _under(name, "*")
             clean = [self.field(item, item_type, f"{path}[{n}]", name) for n, item in enumerate(value)]
-        # The whole is looked at too, for it may have limits of its own, such as how many entries it may have.
+        # Check the whole too, because it may have limits of its own, such as how many entries it may have.
         return clean if len(self.faults) > before else self.leaf(clean, wanted, path)
 
     def mapping(self, value: dict[str, object], wanted: Any, path: str, name: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Snapshots of groups and what is planned for them, as JSON (docs/plan.md)."""
+"""Snapshots of groups and the plans for them, as JSON (docs/plan.md)."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _target(said: Mapping[str, _TargetBody]) -> dict[TaskId, tuple[MemberId | No
 
 
 def _listed_twice(said: Mapping[str, _TargetBody]) -> list[tuple[str, str]]:
-    """Return what a target says twice: a task has one owner, and one copy on a member."""
+    """Return what a target lists twice: a task has one owner, and at most one copy on a member."""
     faults: list[tuple[str, str]] = []
     owners: dict[str, str] = {}
     for member, roles in said.items():
@@ -201,7 +201,7 @@ def _written_copy(copy: SnapshotCopy) -> dict[str, object]:
 
 
 def write_plan(plan: Plan, *, decide_ms: float) -> dict[str, object]:
-    """Return the answer to a snapshot as JSON: what comes out, in docs/plan.md."""
+    """Return the plan for a snapshot as JSON (the output in docs/plan.md)."""
     return {
         "target": {member: _roles(roles) for member, roles in plan.target.items()},
         "assignment": {member: _roles(roles) for member, roles in plan.assignment.items()},

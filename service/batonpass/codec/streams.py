@@ -1,4 +1,4 @@
-"""What the leader of a Kafka Streams group says and is answered, as JSON (docs/kafka-streams.md)."""
+"""What the leader of a Kafka Streams group sends, and the answers to it, as JSON (docs/kafka-streams.md)."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ _SETTINGS: Final[tuple[str, ...]] = (
     "num_standby_replicas",
     "rack_aware_tags",
 )
-"""The settings of a group that an application has too, and says at each rebalance. All others are the group's own."""
+"""The settings of a group that an application has too, and sends at each rebalance. All others are the group's own."""
 
 
 def read_rebalance(body: bytes) -> StreamsRebalance:
-    """Return the rebalance that a body tells of. What a newer plug-in says beside it is ignored.
+    """Return the rebalance that a body describes. Unknown fields, from a newer plug-in, are ignored.
 
     Raises:
         InvalidRequest: naming every fault by path and reason.
@@ -119,7 +119,7 @@ def read_rebalance(body: bytes) -> StreamsRebalance:
 
 @dataclass(slots=True)
 class _Part:
-    """A subtopology as its tasks tell of it."""
+    """A subtopology, collected from its tasks."""
 
     partitions: set[int]
     task: StreamsTaskBody
@@ -166,7 +166,7 @@ def _process(said: StreamsProcessBody) -> StreamsProcess:
 
 
 def _name_of_member(client_id: str) -> str:
-    """Return a client id where it can be a member's id, with room for a number; a client id may have any characters."""
+    """Return a client id, cut to leave room for a number, or "" if its characters do not make a member id."""
     try:
         return checked_name("member", client_id[:CLIENT_ID_CHARS_MAX])
     except InvalidRequest:

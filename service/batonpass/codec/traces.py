@@ -1,4 +1,4 @@
-"""Traces to versioned JSON and back: everything that a decision was made of, for whoever decides it again (L10)."""
+"""Traces to versioned JSON and back: everything that a decision was based on, so that it can be made again (L10)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from batonpass.core.model import Group
 
 TRACE_VERSION: Final = 2
-"""The version in which traces are written. A reader that meets a later one says so, and replays nothing of it.
+"""The version in which traces are written. A reader reports a trace of a later version, and replays nothing of it.
 
-Version 1 named one input, ``kind`` and ``item``; it is read for ever, as a batch of one.
+Version 1 had one input, as ``kind`` and ``item``. It is read for ever, as a batch of one.
 """
 
 
@@ -47,9 +47,9 @@ class SoftDelta(msgspec.Struct, frozen=True):
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """Everything that a writing decision was made of, but for the group, which the records before it add up to.
+    """Everything that a writing decision was based on, except the group, which follows from the records before it.
 
-    ``code`` identifies the program that decided; ``version`` is how many records the group held before.
+    ``code`` identifies the program that decided; ``version`` is how many records the group had before.
     """
 
     inputs: tuple[Input, ...]
@@ -125,7 +125,7 @@ def decode_trace(version: int, payload: bytes) -> Trace:
 
 
 def _of_several(payload: bytes) -> bytes:
-    """Return a trace of version 1, which is of one input, as one of version 2."""
+    """Return a trace of version 1, which has one input, as one of version 2."""
     fields = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
     one = {name: fields.pop(name) for name in ("kind", "item") if name in fields}
     return _encoder.encode({**fields, "inputs": [one]})
@@ -148,7 +148,7 @@ _Offsets = tuple[tuple[str, int, int], ...]
 
 
 class _StoredEnds(msgspec.Struct, frozen=True):
-    """End offsets as JSON has them: without keys that are pairs."""
+    """End offsets for JSON, where a key cannot be a pair."""
 
     offsets: _Offsets
     read_ms: int

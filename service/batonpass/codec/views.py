@@ -17,7 +17,7 @@ from batonpass.core.model import Group, Member, Pause, Stop, Task, Topology
 from batonpass.core.soft import MeasuredReport, MemberSoft, Soft
 
 HELD_BACK_SHOWN: Final = 1_000
-"""How many moves that are held back a group's own description lists; all of them are counted by reason."""
+"""How many moves that are held back the description of a group lists at most. All of them are counted by reason."""
 
 
 def group_summary(group: Group, status: GroupStatus) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def topology_body(topology: Topology) -> dict[str, Any]:
 
 
 def assignments_body(assignments: Assignments) -> dict[str, Any]:
-    """Return where tasks belong, where the present step takes them, who holds them now, and who must give up which."""
+    """Return where tasks belong, where this step takes them, which members hold them, and which must give them up."""
     held = {member_id: dict(roles) for member_id, roles in assignments.current.items()}
     revoking = {member_id: list(roles.pop("revoking")) for member_id, roles in held.items()}
     return {
@@ -110,7 +110,7 @@ def _roles_body(found: Mapping[Any, Mapping[str, tuple[TaskId, ...]]]) -> dict[s
 
 
 def next_owners_of(group: Group) -> frozenset[MemberId]:
-    """Return the members that wait for a task which another one still holds."""
+    """Return the members that wait for a task which another member still holds."""
     next_owners = (group.tasks[task_id].next_owner for task_id in group.unsettled)
     return frozenset(next_owner for next_owner in next_owners if next_owner is not None)
 
@@ -147,7 +147,7 @@ def member_body(soft: Soft, member: Member, next_owners: frozenset[MemberId]) ->
 
 
 def _member_state(member: Member, next_owners: frozenset[MemberId]) -> str:
-    """Return the state of reconciliation (KIP-848): must give up, waits for others, or neither."""
+    """Return the state of reconciliation (KIP-848): it has to give up tasks, waits for others, or neither."""
     if member.away_until_ms is not None:
         return "away"
     if member.revoking:
@@ -234,7 +234,7 @@ def _wait_body(wait: Wait) -> dict[str, Any]:
 
 
 def _stop_body(stop: Stop | None) -> dict[str, Any] | None:
-    """Return how the last run of a task ended that does not run again yet; ``at`` is null while it may still run."""
+    """Return how the last run of a task ended, until it runs again; ``at`` is null while it may still be running."""
     return None if stop is None else {"member": stop.member_id, "at": time_of(stop.at_ms), "cause": stop.cause}
 
 
@@ -297,7 +297,7 @@ def _waiting_body(one: WaitingTask) -> dict[str, Any]:
 
 
 def route_body(group: Group, task: Task, copies: tuple[CopyStatus, ...]) -> dict[str, Any]:
-    """Return who serves a task now, and who could: the endpoint of each, as its member gave it on joining."""
+    """Return the member that serves a task and those that could, with the endpoints that they gave when they joined."""
     endpoints = {one: member.endpoint for one in group.members if (member := group.members.get(one)) is not None}
     active = None
     if task.owner is not None:

@@ -22,13 +22,13 @@ _HOW_GONE: Mapping[Cause, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Taken(Done):
-    """The report was taken in. ``ignored`` are the status entries for what it names and the group does not have."""
+    """The report was accepted. ``ignored`` has a status entry for each thing in it that the group does not have."""
 
     ignored: tuple[tuple[str, str], ...]
 
 
 class Late(Done):
-    """The message was late or doubled, so nothing was taken in. The answer has the whole assignment."""
+    """The message was late or a duplicate, so its report was ignored. The answer has the whole assignment."""
 
 
 def refusal(group: Group, member_id: MemberId) -> ProtocolError:
@@ -168,13 +168,13 @@ def why_drain_is_blocked(group: Group, member: Member) -> str:
 
 
 def _has_nowhere_to_go(group: Group, member: Member) -> bool:
-    """Say whether the target of any task that a draining member has is still that member, or none."""
+    """Say whether a draining member has an active whose target is still that member, or that has no target."""
     actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
     return any(group.tasks[task_id].target in (None, member.id) for task_id in actives)
 
 
 def answer_to_poll(group: Group, soft: Soft, member_id: MemberId, after: int) -> Answer | ProtocolError | None:
-    """Return the long-poll's answer; None if it has to wait on.
+    """Return the long-poll's answer; None if the poll has to go on waiting.
 
     It is answered when the member's epoch differs from ``after``, and refused when the id is no longer a member. An
     ``after`` above the member's epoch is answered too: the store may have lost commits. A long-poll is no heartbeat and

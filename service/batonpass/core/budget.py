@@ -1,8 +1,8 @@
-"""Which requested copies get a slot. Extra copies cost disk and network, so a group has only so many at once.
+"""Which requested copies get a slot. Extra copies cost disk and network, so their number in a group is limited.
 
 Every warmup needs a slot, and so does every copy of a task beyond ``1 + num_standby_replicas``. A task uses as many
-slots as the larger of the two numbers. A takeover of a task without an owner, and copies up to that number, need no
-slot and are never queued. Drains have a budget of their own. A slot of a handover is free once the new owner runs:
+slots as the larger of these two counts. Copies up to that number, and a takeover of a task without an owner, need no
+slot and are never queued. Drains have a budget of their own. The slot of a handover is free once the new owner runs:
 until then the last owner keeps its copy (``copies``), which may be one beyond the number.
 
 Order: copies for drains first, then actives before standbys, then the owner with the highest load for its capacity,
@@ -31,11 +31,11 @@ _HOLD_A_READY_TARGET = (Held.FAILED, Held.MEMBER_OVERDUE, Held.REVOKE_FIRST, Hel
 
 
 class HeldBack(NamedTuple):
-    """A task that waits, and why.
+    """A task that is held back, and why.
 
-    It is not at its target, and has no copy there; or the copy there is ready, and the move is held (by a pause or a
-    storm: the group's state shows that); or it failed where it is; or it cannot be granted yet. ``to`` is None if no
-    member can have the task.
+    It is not at its target and has no copy there; or its copy there is ready, and the move is held; or it failed where
+    it is; or it cannot be granted yet. A move to a ready copy that a pause or a storm holds has no entry: the group's
+    state shows that. ``to`` is None if no member can have the task.
     """
 
     task: TaskId
@@ -89,7 +89,7 @@ class Slots:
         return self.left(for_drain=for_drain) > 0 and self._view.why_moves_are_held(for_balance=not for_drain) is None
 
     def why_not(self, request: CopyRequest) -> Held | None:
-        """Return why a copy cannot be given now; None if it can. A copy that is refused once stays so in this step."""
+        """Return why a copy cannot be given now; None if it can. A refused copy is refused for the rest of the step."""
         held = self._view.why_moves_are_held(for_balance=not (request.for_drain or request.needs_no_slot))
         if held is not None:
             return held
@@ -227,7 +227,7 @@ def _grant(view: View, slots: Slots, alike: list[tuple[CopyRequest, TaskPlan]]) 
 
 
 def _catch_up_order(view: View, request: CopyRequest) -> tuple[float, float, int]:
-    """Return how soon a copy is caught up, as far as known. The task decides among equals."""
+    """Return how soon a copy is caught up, as far as known. The order of tasks decides among equals."""
     copy = view.copy(request.task, request.member_id)
     soon = level_in_ms(copy)
     return (

@@ -117,7 +117,7 @@ def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
         return GroupNotEmpty(
             f"group {group.id!r} has {len(group.members)} members ({names}); let them leave, or use force=true"
         )
-    # Every member that may be running a task is in the group, or unreleased. Without either the name is free at once.
+    # Only members of the group and unreleased members can be running a task. Without them the name is free at once.
     in_use = len(group.members) > 0 or any(group.tasks[task_id].unreleased for task_id in group.unsettled)
     draft.record(GroupDeleted(draft.now_ms, draft.now_ms + (group.longest_session_ms if in_use else 0)))
     return Done()
@@ -165,7 +165,7 @@ def resume(draft: DecisionDraft) -> Reply:
     if was_storm:
         draft.record(StormEnded())
     if was_paused or was_storm:
-        # At once: meanwhile copies that only the old target wants would take the slots.
+        # Place without a delay: meanwhile, copies that only the old target wants would take the slots.
         draft.schedule("resume", 0)
     return Done()
 

@@ -117,7 +117,7 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
         # If another member has the task instead of the target, the target's copy counts as one of the wanted ones.
         kept.setdefault(target, holders[target])
         there.append(target)
-    # An owner that gives way although it is the target is asked for a copy as the target (``_with_requests``).
+    # If an owner gives way although it is the target, ``_with_requests`` requests a copy on it.
     surplus = {
         member_id: holders[member_id]
         for member_id in holders

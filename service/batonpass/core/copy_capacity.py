@@ -1,8 +1,8 @@
-"""Room on members with a limit (``room``). The limit is hard, so what fits nowhere waits.
+"""Room on members with a limit (``room``). The limit is hard, so a copy that fits nowhere waits.
 
-A full member first gives up the copies that no target wants of it. What would still be too much is not granted: a task
-without an owner waits, and a task with one stays there. A task whose revocation is not confirmed takes up room; on a
-disk it does as long as its state is there.
+A full member first gives up the copies that no target wants on it. Copies that would still exceed the limit are not
+granted: a task without an owner waits, and a task with an owner stays with it. A task takes up room until its
+revocation is confirmed, and room on a disk as long as its state is there.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from batonpass.core.view import View
 
 
 class RoomLeft:
-    """The room of members that is left while copies are dealt to them. Members without a limit always have room.
+    """The room that is left on members while copies are given to them. Members without a limit always have room.
 
-    It may become negative. The caller then takes something back.
+    It may become negative. The caller then takes copies back.
     """
 
     __slots__ = ("_copies", "_more", "_view")
@@ -38,7 +38,7 @@ class RoomLeft:
             self._more[member_id] -= count
 
     def has_too_many(self, member_id: MemberId, task_id: TaskId) -> bool:
-        """Say whether the member was dealt more than it takes, and the task is part of that."""
+        """Say whether the member was given more than it takes, and giving up the task makes room."""
         if self._copies.get(member_id, 0) < 0:
             return True
         return self._more.get(member_id, 0) < 0 and self._view.takes_room_on_disk(member_id, task_id)
@@ -62,7 +62,7 @@ class RoomLeft:
 class CopyCapacity:
     """How many more copies members with a limit may take in this step.
 
-    ``task_plans`` are the tasks of the step and where they go. Whatever else a member holds stays.
+    ``task_plans`` are the tasks of the step and where they go. Everything else that a member holds stays.
     """
 
     __slots__ = ("_left", "_view")

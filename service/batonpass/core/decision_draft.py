@@ -19,12 +19,12 @@ from batonpass.core.view import View
 
 
 class DecisionDraft:
-    """What one decision has come to so far.
+    """A decision in the making.
 
     Attributes:
         needs_step: something changed that may let a task move. The decision then takes the group one step further
-            before it ends. Whatever handles an input sets this; ``decide`` clears it before each input, to see which
-            inputs did, and keeps it in the end if any of them did.
+            before it ends. The code that handles an input sets this. ``decide`` clears it before each input, to see
+            which inputs set it, and sets it again in the end if any of them did.
         estimated: members that have a warmup whose rate has just become known, so that its catch-up can be estimated.
         overdue_retry_ms: when to look again at moves that are held until an overdue member is heard. None if none are.
     """
@@ -73,8 +73,8 @@ class DecisionDraft:
     def wake(self, at_ms: int) -> None:
         """Ask to be woken at ``at_ms`` at the latest.
 
-        A decision on a tick or a start works the wake-up out anew (``liveness.find_wake``): an instant that is not
-        listed there as well is lost.
+        A decision on a tick or a start computes the wake-up anew (``liveness.find_wake``). An instant that
+        ``find_wake`` does not find is then lost.
         """
         if self.wake_ms is None or at_ms < self.wake_ms:
             self.wake_ms = at_ms

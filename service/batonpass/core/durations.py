@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 SPAN: Final = r"^(\d+(\.\d+)?(ms|s|m|h|d))+$"
-"""What a span of time looks like where it is typed, `500ms`, `90s`, `1h30m`: a regular expression, for schemas too."""
+"""The regular expression of a span of time as people type it: `500ms`, `90s`, `1h30m`. Schemas use it too."""
 
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -30,15 +30,15 @@ def duration(milliseconds: float) -> str:
     elif seconds >= _HOUR_S:
         large, large_s, small, small_s = "h", _HOUR_S, "min", _MINUTE_S
     whole, rest = divmod(seconds, large_s)
-    # The smaller unit is rounded down: what is not over yet is not said to be.
+    # The smaller unit is rounded down, so that the text never names more time than has passed.
     return f"{whole} {large} {rest // small_s} {small}" if rest // small_s else f"{whole} {large}"
 
 
 def parse_span(text: str) -> int:
-    """Return the milliseconds of a span of time as it is typed: numbers with their units, which add up (``SPAN``).
+    """Return the milliseconds of a span of time: the sum of its numbers with their units (``SPAN``).
 
     Raises:
-        ValueError: when the text is none.
+        ValueError: if the text is not a span of time.
     """
     if not re.match(SPAN, text):
         raise ValueError(f"{text!r} is no span of time")

@@ -1,4 +1,4 @@
-"""The protocol's errors: what a caller is told, and what it must do next.
+"""The protocol's errors: why a request is refused, and what the caller must do next.
 
 The tree (type, status, action; docs/protocol.md, section 10, says what each means):
 

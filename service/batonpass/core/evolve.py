@@ -1,8 +1,8 @@
 """The only place where hard state changes: ``evolve`` folds records into a group.
 
 The live service, loading, the simulator and the audit all use it, so they agree on what the records mean. Folding
-does not look at the time, refuses nothing, and depends only on the group and the record. Beside what the records say it
-keeps one index, of the tasks that steps have to look at (``pending`` in ``model``).
+does not look at the time, refuses nothing, and depends only on the group and the record. Besides what the records say,
+it keeps one index: the tasks that steps have to look at (``pending`` in ``model``).
 
 One ``GroupBuilder`` folds a batch. The new group shares everything that did not change with the old one. The table at
 the end says which function folds which record. The docstring of each says what holds afterwards.
@@ -334,7 +334,7 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
         if standbys != task.target_standbys:
             standbys = _added(standbys, successor)
         if target == successor:
-            # The successor may take the place of two members of which one was a standby of the other's task.
+            # The successor may take the place of two members, one of which was a standby of a task of the other.
             standbys = _removed(standbys, successor)
         after = task._replace(target=target, target_standbys=standbys, pin=successor if task.pin == old else task.pin)
         if after != task:
@@ -577,7 +577,7 @@ def _pinned(builder: GroupBuilder, record: r.TaskPinned) -> None:
 
 
 def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
-    """The tasks that the member runs are its own, whatever the surviving log says. Other holders must give them up."""
+    """The member owns the tasks that it runs, whatever the surviving log says. Other holders must give them up."""
     member = builder.member(record.member_id)
     if member is None:
         return
@@ -680,7 +680,7 @@ def _stop_after_departure(
 
 
 def _stop_completed(stop: Stop | None, unreleased: tuple[Unreleased, ...], at_ms: int) -> Stop | None:
-    """Return ``stop`` with the instant from which nobody can be running the task, once every member has released it.
+    """Return ``stop`` with the instant from which no member can be running the task, once every member released it.
 
     If that instant was not recorded (0), nothing is known of the stop.
     """

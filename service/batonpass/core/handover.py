@@ -11,7 +11,7 @@ that has not reported since the coordinator started counts as running.
 
 | the present owner | owner after this step |
 |---|---|
-| any, and the topology has dropped the task, or it is parked | nobody |
+| any, and the topology has dropped the task, or it is parked | none |
 | drains, its deadline is over, and a member that stays may have the task | its best copy there, ready or not |
 | any, and the task has no state | the target, if it is present and the move is not held; else the owner |
 | lost its state | a ready copy, else the most caught-up, else the target, else the owner |
@@ -38,19 +38,19 @@ granted. Nothing holds a move at the deadline of a drain.
 | a next owner is chosen, and has room | the next owner |
 | the task has no state | the target, if it is present |
 | a copy is ready, tailed or, once a target is placed, on disk | the best one |
-| a storm is on, or there is no target | nobody |
-| the target, or the last owner, is away to restart | nobody |
+| a storm is on, or there is no target | none |
+| the target, or the last owner, is away to restart | none |
 | a copy is behind | the most caught-up |
 | the target reports its copy without a lag, and another member may have it | the least loaded one (cold) |
-| a copy of unknown lag may turn out to be better | nobody, for a while |
+| a copy of unknown lag may turn out to be better | none, for a while |
 | no copy is of use | the target, which restores cold |
 
-Of several ready copies the previous owner's comes first, then the target's; those on members that drain come last. Once
-the deadline of a drain is over, its member takes over nothing of which the owner or the target stays: it would have to
-give that up again at once.
+Of several ready copies the previous owner's comes first, then the target's; those on members that drain come last. A
+member past the deadline of its drain takes over no task whose owner or target stays: it would have to give the task up
+again at once.
 
 ``copies`` decides on the standbys and warmups beside the active, ``budget`` on slots, and ``reconcile`` on what each
-member is told. This file reads the view that it is given, and changes nothing.
+member may hold. This file only reads the view that it is given, and changes nothing.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from batonpass.core.view import View
 class Choice(NamedTuple):
     """Which member has the active of one task when the step is complete.
 
-    ``ready``: the member runs the task, or is caught up. ``held`` says why nobody has the task, or not its target.
+    ``ready``: the member runs the task, or is caught up. ``held`` says why no member has the task, or not its target.
     """
 
     active: MemberId | None
@@ -102,9 +102,8 @@ def choose_active(view: View, task: Task) -> Choice:
         return _choose_for_running(view, task, owner)
     own = view.copy(task, owner.id)
     if own.readiness is Readiness.RUNNING:
-        # The coordinator has started, and this owner has not reported since, so it counts as running. One exception:
-        # if it got the task by a handover, and the owner before it is the target again, it keeps the task until it
-        # has reported.
+        # This owner has not reported since the coordinator started, so it counts as running. One exception: if it got
+        # the task by a handover, and the previous owner is the target again, it keeps the task until it has reported.
         is_way_back = owner.drain is None and task.target is not None and task.target == task.previous_owner
         return _stays(view, task, owner) if is_way_back else _choose_for_running(view, task, owner)
     return _choose_for_not_running(view, task, owner, own)
@@ -126,7 +125,7 @@ def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
 
 
 def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
-    """The holder of lost state is the last choice, but better than no owner."""
+    """Choose the owner that lost its state only if no other member can have the task: it is better than no owner."""
     choice = _best_ready(view, task, excluding=(owner.id,)) or _most_caught_up(view, task)
     if choice is not None:
         return choice
@@ -143,7 +142,7 @@ def _choose_for_suspected(view: View, task: Task, owner: Member) -> Choice:
 
 
 def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
-    """Hand the task over to its target once that is caught up and nothing holds the move. Till then the owner stays."""
+    """Hand the task over once its target is caught up and nothing holds the move. Until then the owner stays."""
     if view.is_past_deadline(owner):
         return _stays(
             view, task, owner, Held.PLACEMENT_FAILED if view.group.placement_failed else Held.NO_ELIGIBLE_MEMBER
@@ -167,12 +166,13 @@ def _held_for_overdue(view: View, task: Task, owner: Member) -> Held | None:
 
 
 def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | None:
-    """Hold a handover if the target could not be granted the task yet. The task would stand still meanwhile.
+    """Hold a handover if the target could not be granted the task yet: no member would run the task meanwhile.
 
-    That is so while grants are held, and in two cases of an earlier handover. A target that has to confirm a revocation
-    is granted nothing until then (``reconcile``): the owner would stop too early. An owner that is about to be granted
-    another task would get that task later if it had to stop one now. A revocation of the owner's own holds nothing.
-    Handovers under way never wait for held ones: they end with their confirmations, or with the time limit of these.
+    The target cannot be granted it while grants are held. In two more cases an earlier handover comes first. A target
+    that has to confirm a revocation is granted nothing until then (``reconcile``), so the owner would stop too early.
+    An owner that is about to be granted another task would get that task later if it had to stop one now. A revocation
+    that the owner has to confirm holds nothing. Handovers under way never wait for held ones: they end when members
+    confirm, or when the time limit for that is over.
     """
     if view.as_if_released:
         return None
@@ -204,10 +204,10 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
     previous_owner = None if failed or is_stuck else task.previous_owner
     is_still_expected = previous_owner is not None or task.state is ActiveState.GRANTED
     if is_still_expected and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
-        # A report that the owner runs is due within a heartbeat interval: its copy was caught up if it took the task
-        # over, and if it had none, the changelog may be almost empty.
+        # The owner may report within a heartbeat interval that it runs: if it took the task over, its copy was caught
+        # up, and if it had no copy, the changelog may be almost empty.
         return _stays(view, task, owner)
-    # A member where the task failed too is no better, so that members do not pass a poisoned task back and forth.
+    # Members where the task failed lately are left out, so that they do not pass a poisoned task back and forth.
     as_bad = [failure.member_id for failure in task.failures if failed and view.has_failed(task, failure.member_id)]
     choice = _best_ready(view, task, excluding=(owner.id, previous_owner, *as_bad))
     return choice or _stays(view, task, owner, Held.FAILED if failed else None)
@@ -265,9 +265,9 @@ def _is_away(view: View, member_id: MemberId) -> bool:
 def _cold(view: View, task: Task) -> Choice:
     """Grant a task cold, unless a copy of unknown lag may turn out to be better.
 
-    A copy that has not been reported since the coordinator started is waited for: its member sends a heartbeat soon. A
-    copy that is reported without a lag is never promoted. If it is the target's, another member restores the task
-    instead, and the task waits only if no other member may have it.
+    The task waits for a copy that has not been reported since the coordinator started: its member sends a heartbeat
+    soon. A copy that is reported without a lag is never promoted. If that copy is the target's, another member restores
+    the task instead, and the task waits only if no other member may have it.
     """
     for holder in view.holders(task):
         copy = view.copy(task, holder)
@@ -355,7 +355,7 @@ def _best_ready(
 def _may_take_over(view: View, task: Task, member: Member) -> bool:
     """Say whether the member's program knows the task, the member has room for it, and may keep it.
 
-    A member with a limit on its copies has room for what it holds, and for what it is the target of.
+    A member with a limit on its copies has room for the tasks that it holds, and for those whose target it is.
     """
     if not _knows(view, task, member):
         return False

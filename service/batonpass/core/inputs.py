@@ -174,7 +174,7 @@ class Tick:
 class StreamsProcess:
     """A process of a Kafka Streams application. ``capacity`` is the number of its processing threads.
 
-    ``id`` is a UUID. ``name`` is what people call the process; where it has one, its member has it for an id. ``tasks``
+    ``id`` is a UUID. ``name`` is what people call the process; if it has one, that is the id of its member. ``tasks``
     is what the process has. Kafka identifies only actives; every other copy has the role ``none``.
     """
 
@@ -199,7 +199,7 @@ class StreamsRebalance:
     """The leader of a Kafka Streams group reports the processes and what each has, and asks for an assignment.
 
     ``config`` has the settings of the application that are also settings of a group. ``other`` is the decision of
-    Kafka's own assignor, if that one is followed.
+    Kafka's own assignor, if the application follows that one.
     """
 
     topology: Topology

@@ -1,8 +1,8 @@
 """How far each copy of a task has come: the one definition of *caught up*.
 
 Readiness is a class before it is a number: running < caught up < behind by n < cold < unknown. A copy of unknown lag
-is never promoted, and is never dropped because its lag is unknown. What has not been reported counts so that tasks stay
-where they are: an active as running, a copy as unknown.
+is never promoted, and is never dropped because its lag is unknown. Until it is reported, an active counts as running
+and any other copy as unknown, so that tasks stay where they are.
 
 Lag is in records, summed over the task's changelogs. These rules avoid the defects D5, D6, D17 and D26 of Kafka's
 assignor (``docs/decisions/0003-kafka-defects.md``).
@@ -40,15 +40,15 @@ class Copy(NamedTuple):
 
     @property
     def is_caught_up(self) -> bool:
-        """Say whether the copy lacks no more than is acceptable. A task that no owner runs may go to it at once."""
+        """Say whether the copy's lag is acceptable. A task that no owner runs may go to it at once."""
         return self.readiness <= _CAUGHT_UP
 
     @property
     def is_ready_for_handover(self) -> bool:
         """Say whether a running owner may hand the task over to this copy.
 
-        State on disk that the member does not tail falls further behind with all that the owner writes, so it counts
-        only once the member tails it, which its next report says.
+        State on disk that the member does not tail falls further behind with everything that the owner writes. It
+        counts only once a report says that the member tails it.
         """
         return self.is_caught_up and not self.on_disk
 
@@ -135,7 +135,7 @@ def _made_progress(report: TaskReport, lag: int | None, before: MeasuredReport) 
     kept: another member would have to start from the beginning, and is seldom faster.
     """
     if lag == 0 or before.lag == 0 or report.role != before.report.role:
-        # A copy that has been level until now is not behind for any length of time, however old its last report is.
+        # A copy that was level until now has only just fallen behind, however old its last report is.
         return True
     if lag is not None and before.lag is not None and lag < before.lag:
         return True
@@ -159,8 +159,8 @@ def is_acceptable_lag(lag: int | None, rate: float | None, config: GroupConfig) 
 def level_in_ms(copy: Copy) -> int | None:
     """Return the estimated time until the copy reaches the end of its changelog; None if lag or rate is unknown.
 
-    It compares copies, and says when to look at one again: by then the copy counts as caught up under any settings.
-    People are told ``caught_up_in_ms``, when a copy may take over at the earliest.
+    Use it to compare copies, and to choose when to look at one again: by then the copy counts as caught up under any
+    settings. People are shown ``caught_up_in_ms``: when a copy may take over at the earliest.
     """
     if copy.readiness is Readiness.RUNNING:
         return 0

@@ -7,7 +7,7 @@ from batonpass.core.soft import Soft
 
 
 def fenced_by_ms(group: Group, soft: Soft, now_ms: int, member: Member, since_ms: int) -> tuple[int, bool]:
-    """Return until when a member that must give something up since ``since_ms`` can keep others waiting.
+    """Return the instant until which a member that must give something up since ``since_ms`` can delay others.
 
     The second value is true if the member is silent, and its lease ends before it would be fenced for not confirming.
     """
@@ -21,7 +21,7 @@ def fenced_by_ms(group: Group, soft: Soft, now_ms: int, member: Member, since_ms
 def lease_end_ms(group: Group, soft: Soft, now_ms: int, member: Member) -> int:
     """Return when a member's lease ends as this coordinator counts it: from receipt, by the largest timeout.
 
-    The present timeout counts in any case, because a long-poll may have sent it without a trace.
+    The present timeout always counts: an answer to a long-poll may have carried it, and such answers are not noted.
     """
     member_soft = soft.members.get(member.id)
     if member_soft is None:

@@ -1,4 +1,4 @@
-"""What only time brings: leases that run out, deadlines, and guards for when the coordinator itself was silent.
+"""What happens because time passes: leases and deadlines end. Also the guards for a coordinator that was silent itself.
 
 A tick asks what is due; it decides nothing itself. So a tick that comes too early or too often changes nothing.
 """

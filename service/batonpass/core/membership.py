@@ -2,7 +2,7 @@
 
 Laws kept here: a member id is never used twice. An instance id has one living holder. A task that a member may still be
 running stays unreleased until the member confirmed, left, was vouched for as dead, or its lease ran out (L1). Expiry,
-and everything else that only time brings, is in ``liveness``.
+and everything else that happens because time passes, is in ``liveness``.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _new_member(draft: DecisionDraft, item: Join) -> Member:
 
 
 def _predecessors(draft: DecisionDraft, item: Join) -> list[Member] | ProtocolError:
-    """Return the members whose place the newcomer takes: the one that it replaces, and its instance id's holder."""
+    """Return the members whose place the newcomer takes: the one in ``replaces``, and the holder of its instance id."""
     group = draft.group
     replaced = group.members.get(item.replaces) if item.replaces is not None else None
     if replaced is not None and replaced.instance_id is not None and replaced.instance_id != item.instance_id:
@@ -226,9 +226,9 @@ def leave(draft: DecisionDraft, item: Leave) -> Reply:
 
 
 def _note_left_before_joining(draft: DecisionDraft, member_id: MemberId) -> None:
-    """Remember an id that left before its join arrived. The join would otherwise make a member that never speaks.
+    """Remember an id that left before its join arrived. Otherwise the join adds a member that never sends a heartbeat.
 
-    The join cannot be far behind its leave. So this may be lost with the process, and the newest such ids are enough.
+    The join follows its leave soon. So the newest such ids are enough, and a restart of the process may lose them.
     """
     known = {**draft.soft.left_before_joining, member_id: draft.now_ms}
     oldest_ms = draft.now_ms - draft.policy.gone_retention_ms

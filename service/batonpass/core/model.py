@@ -72,8 +72,8 @@ class Subtopology:
 
     ``partitions`` is None until the source topics have been read. ``epoch`` is the topology epoch that added or last
     changed the subtopology; only members with at least that epoch get its tasks. A task weighs ``weight`` unless
-    ``task_weights`` names it. ``task_weights`` may name tasks that do not exist yet, where Kafka tells the number of
-    partitions.
+    ``task_weights`` names it. ``task_weights`` may name tasks that do not exist yet if the number of partitions comes
+    from Kafka.
     """
 
     id: str
@@ -231,7 +231,7 @@ def with_target(task: Task, target: tuple[MemberId | None, tuple[MemberId, ...],
 
 
 class Pending(IntEnum):
-    """Which steps look at an unsettled task, that is one which is not yet as its target says.
+    """Which steps look at an unsettled task, which is a task that is not yet as its target says.
 
     What each task waits for, and which step looks at it::
 
@@ -248,12 +248,12 @@ class Pending(IntEnum):
               v
         settled                                                 none
 
-    A ``QUEUED`` task runs and has as many standbys as it should. It waits for a warmup slot, at its target or at the
-    place of a standby that is to move. A task that has no owner, and that no member may have, is ``AWAITING_NEWS`` as
-    well: the news of a target. A record can turn each kind into any other (``evolve``). Where members have limits on
-    their copies (``room``), tasks share room, and every step looks at the queued tasks too. A settled
-    task of a member that is past the deadline of its drain is looked at by every step too, and a queued one is
-    ``MOVING``.
+    A ``QUEUED`` task runs and has as many standbys as it should. It waits for a warmup slot, at its target or where a
+    standby is to move. A task that has no owner, and that no member may have, is ``AWAITING_NEWS`` as well: it waits
+    for a target. A record can turn each kind into any other (``evolve``). Where members have limits on their copies
+    (``room``), tasks share room, and every step looks at the queued tasks too. Every step also looks at the settled
+    tasks of a member that is past the deadline of its drain. A queued task is ``MOVING`` if the drain of its owner has
+    a deadline.
     """
 
     AWAITING_NEWS = 0
@@ -265,8 +265,9 @@ def pending(task: Task, *, replicas: int | None) -> Pending | None:
     """Return which steps look at a task of the topology, as far as the task itself says; None if it is settled.
 
     A task is settled if it runs at its target, has the wanted standbys, and involves no other member. ``replicas`` is
-    how many standbys a task should have; None for a stateless task. ``evolve`` asks this of each task that changes. The
-    task of a suspected owner is ``MOVING`` whatever it says, and so is a queued one whose owner's drain has a deadline.
+    how many standbys a task should have; None for a stateless task. ``evolve`` asks this of each task that changes. It
+    marks two kinds of tasks ``MOVING`` by itself: those of a suspected owner, and queued ones whose owner's drain has a
+    deadline.
     """
     owner, state, target, standbys = task.owner, task.state, task.target, task.standbys
     if task.unreleased or task.warmups or task.next_owner is not None or task.previous_owner is not None:
@@ -361,11 +362,11 @@ class Group:
         revision: counts declarations of topology and config. It is the group's ``ETag``.
         group_epoch: grows when members, topology or config change so that a new target may be needed.
         generation: the number of the last committed target assignment.
-        generation_epoch: the group epoch that this target answers.
+        generation_epoch: the group epoch for which this target was placed.
         pins: the tasks that an operator pinned, with their member.
         unsettled: the tasks whose holders differ from the target, or include a suspected member; and which steps have
             to look at each of them.
-        placement_due_ms: when the next placement is due. None if the target answers the present group epoch.
+        placement_due_ms: when the next placement is due. None if the target was placed for the present group epoch.
         placement_failed: why the last placement found no answer and left the target unchanged. Empty if it found one.
         next_probe_ms: when to look again. None at rest.
         grants_from_ms: nothing is granted before this instant (L3, or a forced delete).

@@ -1,4 +1,4 @@
-"""The question to placement and its answer: values only, with tasks and members as small numbers.
+"""The request to placement and its answer: plain values, with tasks and members as small numbers.
 
 A task is its index in its table. A member is its index among the members sorted by id. This module needs neither the
 solver nor numpy, so code that only handles tasks and targets does not need them either.
@@ -167,7 +167,7 @@ class Placed:
     Attributes:
         owner: per task, the target owner; ``UNASSIGNED`` for a task that waits.
         standbys: per task, the target standbys, ascending; empty for stateless tasks.
-        waiting: why each task without a target owner waits. On a draining member it goes on running meanwhile.
+        waiting: why each task without a target owner waits. A draining member goes on running it meanwhile.
         short: per task, the number of standbys that no member can take.
         why: why each task whose target is not its home has another target.
         moves: the stateful tasks whose target is not their home, including those without an owner.

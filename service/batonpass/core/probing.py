@@ -1,6 +1,6 @@
 """When to look again: a deadline while there is something left to do, none at rest.
 
-What becomes known by an input is acted upon at once: joins, leaves, commands, confirmations, and the heartbeat that
+The group acts at once on what an input reports: joins, leaves, commands, confirmations, and the heartbeat that
 reports a warmup caught up. The timer is the safety net for what no input reports. It belongs to the group and survives
 a restart of the coordinator, unlike Kafka's, which lives on one member (D11, D12 and D21 in
 ``docs/decisions/0003-kafka-defects.md``).
@@ -48,7 +48,7 @@ def schedule_probe(draft: DecisionDraft) -> None:
     group, now_ms = draft.group, draft.now_ms
     view = draft.view()
     is_due = group.next_probe_ms is not None and group.next_probe_ms <= now_ms
-    # Nothing is written just because a standby falls behind and catches up: the timer follows other records.
+    # No record is written only because a standby falls behind and catches up: the timer is set beside other records.
     may_write = bool(draft.records or group.unsettled or is_due)
     if not group.members or is_at_rest(view):
         if group.next_probe_ms is not None:

@@ -25,7 +25,7 @@ from batonpass.core.view import View
 
 
 class Reachability(NamedTuple):
-    """What becomes of a target.
+    """Which part of a target the group can reach.
 
     ``unreachable`` are the tasks that wait for room in vain, in order. ``in_their_way`` are the tasks that run without
     a target for lack of room. ``may_free_up``: some tasks wait for room that may still come free, so the group has to
@@ -54,7 +54,7 @@ def _is_nothing_under_way_for(task: Task) -> bool:
 
 
 def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachability:
-    """Return what would become of the target after ``changes``. Without limits it costs a pass over the members.
+    """Return what of the target after ``changes`` can be reached. Without limits it costs a pass over the members.
 
     While moves are held in the whole group, nothing is judged: the group is placed anew once they go on.
     """
@@ -136,8 +136,8 @@ def target_where_it_is(view: View, plan: TaskPlan) -> Target | None:
     """Return the target with which a stuck task stays where it is; None if it cannot stay for good.
 
     The task keeps its owner, and as many of its standbys as are wanted. A member that is leaving is no target. A task
-    without an owner, or on a leaving member, is not part of a ring: its going makes no room for others, and there is
-    room where it should go, unless it needs the room of a task that runs without a target.
+    without an owner, or on a leaving member, is not part of a ring: its move makes no room for others, and there is
+    room where it should go, unless a task that runs without a target takes that room.
     """
     task, owner = plan.task, plan.task.owner
     if owner is None or not stays_present(view.group.members[owner]):

@@ -13,10 +13,10 @@ from batonpass.core.ids import MemberId, TaskId
 
 
 class Why(StrEnum):
-    """Why a task stays where it is, or goes where it goes.
+    """Why a task stays where it is, or moves.
 
-    The first seven say why its target is not the member that has it. The others say why it has its active where it has
-    it when a step is complete.
+    The first seven say why its target is not the member that has it. The others say why a member has its active when a
+    step is complete.
     """
 
     NO_OWNER = "no-owner"
@@ -89,11 +89,11 @@ MEANINGS: Final[Mapping[str, str]] = {
     Held.INITIAL_DELAY: "the group waits for members that are just joining",
     Held.PLACEMENT_FAILED: "placement found no answer; it is tried again at the next change or probe",
 }
-"""What each reason for which something is held back means, and what ends it."""
+"""What each reason for holding a task back means, and what ends it."""
 
 
 def meaning_of(code: str) -> str:
-    """Return what holds something back, in words; a code that is newer than these words as it stands."""
+    """Return a reason in words. A newer code, which is not in the table, is returned with spaces for its hyphens."""
     return MEANINGS.get(code, code.replace("-", " "))
 
 

@@ -1,10 +1,10 @@
-"""After the store lost commits (L3), by an asynchronous failover or a restore from a backup.
+"""What happens after the store lost commits (L3), by an asynchronous failover or a restore from a backup.
 
-The proof is a member that reports an epoch or a fencing token above those in the log. It is not fenced for that. Epochs
-and tokens rise above the highest reported, members' running tasks are adopted as theirs, an alarm is raised, and
-nothing is granted for the longest session timeout of the group, by which time every member that runs a task has
-reported it. Each further member that is ahead of the log, and each silent one that may run what another reports, makes
-that longer.
+The sign is a member that reports an epoch or a fencing token above those in the log. It is not fenced for that. The
+coordinator raises epochs and tokens above the highest reported, adopts the tasks that members run as theirs, and raises
+an alarm. It grants nothing for the longest session timeout of the group: by then every member that runs a task has
+reported it. That time grows with each further member that is ahead of the log, and with each silent member that may run
+a task that another member reports.
 
 A report alone does not take tasks from others. If the log gives a task to another live member that reports running it
 too, the task stays with that member. Until that member has reported, or its lease is over, nothing is decided.
@@ -144,8 +144,8 @@ def _ask_for_full_reports(draft: DecisionDraft) -> None:
 def adopt(draft: DecisionDraft, member: Member, epoch: int, reports: Mapping[TaskId, TaskReport]) -> bool:
     """Give the member the tasks that it reports as running, and take from it those that it no longer runs.
 
-    ``epoch`` is the one that it echoes. Return whether that is decided. It is not as long as others that may run one of
-    these tasks have yet to report.
+    ``epoch`` is the epoch that the member echoes. Return False if nothing is decided yet, because other members that
+    may run one of these tasks have yet to report.
 
     A task that another member in the log reports as running stays with that member. If the log gives the task to
     another member, and the reported token is not one of the lost ones (which are above the log's last), the task gets a
@@ -184,10 +184,10 @@ def adopt(draft: DecisionDraft, member: Member, epoch: int, reports: Mapping[Tas
 
 
 def _waits_for_others(draft: DecisionDraft, member: Member, claimed: list[TaskId]) -> bool:
-    """Say whether others may run the tasks that the member reports as running, and some of these have yet to report.
+    """Say whether another member that may run one of the ``claimed`` tasks has yet to report.
 
-    Until they have, or their leases are over, the member gets no assignment and goes on as it is. Nothing is granted
-    meanwhile.
+    Until all of them have reported, or their leases are over, the member gets no assignment and goes on as it is.
+    Nothing is granted meanwhile.
     """
     silent = {
         other: until_ms

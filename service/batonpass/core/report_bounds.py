@@ -1,8 +1,8 @@
 """What a member's report may hold: tasks of the group, and offsets of each task's changelogs.
 
 Anything else is ignored, and named in the member's status. During a rolling change of the topology members know tasks
-and changelogs that the group does not have yet, or no longer. Refusing their heartbeats would cost them their leases.
-So the topology bounds what is kept of a report, whichever member sends it.
+and changelogs that the group does not have yet, or no longer has. Refusing their heartbeats would cost them their
+leases. So the topology bounds what is kept of a report, whichever member sends it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def bounded(
 
 
 def _why_ignored(task_id: TaskId, topics: Collection[str], *, is_any_named: bool, policy: Policy) -> list[str]:
-    """Return the status entries for topics that the topology does not name for the task; none if they count anyway.
+    """Return the status entries for topics that the topology does not name for the task; none if they are used anyway.
 
     If the topology names no changelogs for the task, it is unknown which of many topics to believe, and the lag of only
     some would be too low. So above the limit all of them are ignored.

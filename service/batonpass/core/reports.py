@@ -123,7 +123,7 @@ def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int
 
 
 def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:
-    """Remember that the member is sent the present session timeout now: it may count its lease by it."""
+    """Remember that the answer to the member carries the present session timeout: it may count its lease by that."""
     member_soft = draft.member_soft(member.id)
     timeout_ms = draft.group.config.session_timeout_ms
     if member_soft is None or (
@@ -145,7 +145,7 @@ def _take_report(
     kept: dict[TaskId, MeasuredReport],
     tasks: dict[TaskId, TaskReport],
 ) -> None:
-    """Take in the reports that are to be examined, beside those that are kept as they are."""
+    """Take in the reports that are to be examined. Those in ``kept`` stay as they are."""
     member = draft.group.members[item.member_id]
     is_recovering = draft.group.recovering_until_ms > draft.now_ms
     is_undecided = is_recovering and not adopt(draft, member, item.member_epoch, tasks)
@@ -220,7 +220,7 @@ def _confirmed_releases(
     for task_id in sorted(member.revoking):
         revocation = member.revoking[task_id]
         if revocation.epoch > item.member_epoch:
-            # The member had not seen the revocation when it said this: what it does not run yet it may still start.
+            # The member reported this before it saw the revocation, so it may still start what it does not run yet.
             continue
         report = tasks.get(task_id)
         held = report is not None and (report.role == "active" if revocation.active else report.role != "none")
@@ -254,8 +254,8 @@ def _is_target_to_change(draft: DecisionDraft, record: ActiveReported) -> bool:
     """Say whether an owner's new state calls for another target.
 
     It does when the task fails: a stateless task may start elsewhere at once, and no copy has to be kept ready where
-    the task failed. It also does when the task runs elsewhere, because a copy that caught up took it over from a target
-    where it failed: it should then stay where it runs.
+    the task failed. It also does when the task runs on a copy that took it over from a target where it failed: it
+    should then stay there.
     """
     task = draft.group.tasks[record.task]
     if record.state is not ActiveState.RUNNING or task.target in (None, record.member_id):

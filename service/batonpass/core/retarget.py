@@ -23,7 +23,7 @@ class TargetPlan:
     """The target that a group is to reach.
 
     Attributes:
-        request: the question to placement.
+        request: the request to placement.
         placed: its answer.
         changes: the tasks whose target changes.
         unreachable: the tasks that stay although placement would move them, each with the full member that has no room
@@ -60,10 +60,10 @@ def plan_target(view: View, solver: Solver) -> TargetPlan:
 def place_now(draft: DecisionDraft) -> None:
     """Place the group's tasks anew and record what changes about the target.
 
-    Without changes the generation stays the same. If the present group epoch was answered before as well, nothing is
+    Without changes the generation stays the same, and if the present group epoch has a target already, nothing is
     recorded. A target is provisional if it had to respect something temporary: a handover under way, a place kept for
-    an away member, a copy without a known lag, a member that is still full. It is placed anew before the group rests
-    on it.
+    an away member, a copy without a known lag, a member that is still full. The group is placed anew before it rests on
+    such a target.
     """
     group = draft.group
     is_provisional = False
@@ -97,7 +97,7 @@ def place_now(draft: DecisionDraft) -> None:
 
 
 def _keep(draft: DecisionDraft, problem: str) -> None:
-    """Keep the present target after a failed placement, and say why. Recorded once for each change to be answered.
+    """Keep the present target after a failed placement, and say why. This is recorded once for each group epoch.
 
     Placement is tried again at the next change of members, topology or settings, when a probe is due, and on request.
     """
@@ -121,7 +121,7 @@ def _moves_not_made(draft: DecisionDraft, placed: Placed, unreachable: Collectio
 
 
 def _why_bound(group: Group, task: TaskId, target: MemberId | None) -> Why:
-    """Return why a task that placement had no choice about has another target."""
+    """Return why a bound task has another target."""
     if group.pins.get(task) == target:
         return Why.PINNED
     return Why.NO_OWNER if group.tasks[task].owner is None else Why.FAILED_ON_OWNER

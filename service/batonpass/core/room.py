@@ -1,6 +1,6 @@
 """How much a member takes: the one place for its limits, on copies (``max_tasks``) and on bytes (``max_disk_bytes``).
 
-Copies are counted. Bytes are first turned into a count, because placement deals tasks by number and a flow has no
+Copies are counted. Bytes are first turned into a count, because placement gives out tasks by number, and a flow has no
 sizes. A member with a limit on its disk keeps what it has there, whatever its size. Of further stateful tasks it takes
 as many as fit into the free space if each is as large as the largest task of the group. A task of which it already has
 state, in any role, needs no further room.

@@ -99,8 +99,8 @@ class Soft(NamedTuple):
         target_is_provisional: the present target respects a temporary condition, so another target may be better once
             the group is about to rest. After a start this is unknown, and taken to be true.
         left_before_joining: ids whose leave overtook their join, and when. The joins may still arrive.
-        other_assignor: what decides in place of this group at the last rebalance of a Kafka Streams application, in
-            shadow. Empty where this group decides.
+        other_assignor: the assignor that decided instead of this group (in shadow) at the last rebalance of a Kafka
+            Streams application. Empty if this group decides.
     """
 
     started_ms: int = 0

@@ -57,8 +57,8 @@ from batonpass.core.topology import next_topology
 from batonpass.core.view import View
 
 NUDGE_MS = 150
-"""The delay until every process should rejoin after a rebalance that takes an active away. Kafka Streams tells only the
-next owner at once. A process that neither gives nor takes would learn of it by its heartbeat, up to 3 s later."""
+"""The delay until every process should rejoin after a rebalance that takes an active away. Kafka Streams notifies only
+the next owner at once. A process that neither gives nor takes would learn of it by its heartbeat, up to 3 s later."""
 
 SOONEST_MS = 1_000
 UNKNOWN_MS = 2_000
@@ -215,7 +215,7 @@ def _adopt(draft: DecisionDraft, item: StreamsRebalance) -> None:
 
 
 def _explain_other(draft: DecisionDraft, other: OtherAssignment) -> None:
-    """Add how many tasks Kafka's own assignor, which is followed, moves."""
+    """Add how many tasks Kafka's own assignor moves. Its decision is the one that is followed."""
     tasks, table = draft.group.tasks, draft.group.table
     members = draft.group.instances
     moved = [

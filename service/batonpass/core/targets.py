@@ -1,7 +1,7 @@
-"""From the group to placement and back: the question to placement, and what its answer changes.
+"""From the group to placement and back: the request to placement, and what its answer changes.
 
-The question says more than who has what. Some tasks are *bound*: placement has no choice about them. ``_Constraints``
-binds them, and changes where some count as being, in this order. A task that is bound once stays so.
+The request holds more than the present owners and copies. Some tasks are *bound*: placement has no choice about them.
+``_Constraints`` binds tasks, and changes the home of some, in this order. A task that is bound once stays bound.
 
 | the task | placement |
 |---|---|
@@ -9,7 +9,7 @@ binds them, and changes where some count as being, in this order. A task that is
 | failed, and a ready copy takes over | binds it to that copy's member, so that it does not return |
 | has an away member as its target | binds it to that member |
 | lost its state | counts it as without an owner |
-| has a target where its warmup stalled, or where it failed | prefers the least loaded other member to that one |
+| has a target where its warmup stalled, or where it failed | prefers the least loaded other member to that target |
 | does not run, and all its copies have unknown lag | binds it to its target, else its owner, unless that drains |
 | is pinned to a member that does not drain and has room | binds it to that member |
 | failed lately, but not where it is | binds it to where it is |
@@ -57,7 +57,7 @@ Target = tuple[MemberId | None, tuple[MemberId, ...], str]
 
 
 def build_request(view: View) -> PlacementRequest:
-    """Return the question to placement for the group as it stands."""
+    """Return the request to placement for the group as it stands."""
     group = view.group
     table = group.table
     members = [group.members[member_id] for member_id in sorted(group.members)]
@@ -226,7 +226,7 @@ class _Constraints:
         return member_id != task.owner and self._view.has_failed(task, member_id)
 
     def redirect(self, members: list[PlacementMember], home: list[int]) -> None:
-        """Point every task from a target that it avoids to the least loaded member, if that is better than staying."""
+        """Point every task that avoids its target to the least loaded other member, if that is better than staying."""
         if not self.avoided:
             return
         table = self._view.group.table
@@ -386,7 +386,7 @@ def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dic
         task = tasks[task_id]
         why = str(waiting[task_index]) if task_index in waiting else ""
         chosen: tuple[MemberId, ...] = ()
-        # A task without an owner has no standbys. A bound task may be on one of its standbys, which then is none.
+        # A task without an owner has no standbys. If a bound task is on one of its standbys, that one is dropped.
         if standbys and index != UNASSIGNED:
             if index in standbys:
                 standbys = tuple([standby for standby in standbys if standby != index])

@@ -84,7 +84,7 @@ def next_topology(before: Topology, wanted: Topology) -> Topology:
 def _foreign_weights(part: Subtopology, path: str) -> list[tuple[str, str]]:
     """Return, as (path, reason), the tasks in ``part.task_weights`` that are not the subtopology's own.
 
-    If Kafka tells the partition count, a task may have a weight before its partition exists.
+    If the partition count comes from Kafka, a task may have a weight before its partition exists.
     """
     faults: list[tuple[str, str]] = []
     for task in part.task_weights:

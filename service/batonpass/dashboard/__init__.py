@@ -1,6 +1,6 @@
-"""The dashboard: pages for operators, rendered on the server, kept fresh by the coordinator's own event stream.
+"""The dashboard: pages for operators, rendered on the server, kept fresh by the coordinator's event stream.
 
-It is a process of its own and knows nothing but the public REST API. `view_models` turn answers of that API into what
-a page shows, and are pure; `pages` ask, and render; what is served to the browser lies in `templates` and
-`static`, and nothing comes from another host.
+It is a separate process that uses only the public REST API. `view_models` turn answers of that API into what a page
+shows, and are pure. `pages` call the API and render. `templates` and `static` have what is served to the browser;
+nothing comes from another host.
 """

@@ -40,9 +40,9 @@ ZIPPED_FROM_BYTES: Final = 8_000
 
 
 class _Safe:
-    """Says with every answer what a browser may do with it: load from here, and from nowhere else.
+    """Tells the browser with every answer to load things only from here.
 
-    ``root`` is what an ingress puts in front of paths, whether it takes that off again or not.
+    ``root`` is what an ingress puts in front of paths, whether it removes that again or not.
     """
 
     def __init__(self, app: ASGIApp, root: str) -> None:
@@ -73,7 +73,7 @@ async def _livez(_: Request) -> Response:
 
 
 def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = None) -> Starlette:
-    """Return the dashboard; ``transport`` is how it reaches the coordinator, over the network where it is left out."""
+    """Return the dashboard; ``transport`` is how it reaches the coordinator, by default over the network."""
     client = CoordinatorClient(
         config.server, patience_s=0, trusted=config.trusted, agent="batonpass-dashboard", transport=transport
     )

@@ -1,4 +1,4 @@
-"""Commands: each is asked to be confirmed and given a reason, and goes out under the visitor's own token."""
+"""Commands: the visitor confirms each and gives a reason, and it is sent with the visitor's own token."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ REASON_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: what it is called, what it does, and how it is sent.
+    """One command: its name, what it does, and how it is sent.
 
     ``subject`` is what it is about: `group`, `member` or `task`. ``is_grave``: it may interrupt work. ``extra`` names
-    the fields that it takes beside the reason.
+    its fields in addition to the reason.
     """
 
     label: str
@@ -141,7 +141,7 @@ async def ask(
 
 
 async def carry_out(context: RequestContext) -> Response:
-    """Send a command that was confirmed, and say what came of it."""
+    """Send a confirmed command, and show the result."""
     given = await fields(context.request)
     name, command, subject = _named(context)
     if command is None:

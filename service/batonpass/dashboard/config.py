@@ -1,4 +1,4 @@
-"""What a dashboard is started with."""
+"""The configuration of a dashboard."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ DEFAULT_PORT: Final = 8421
 class Config:
     """Where the coordinators are (their URLs, with commas between them), and how the dashboard is reached.
 
-    ``token`` is shown to the coordinator for visitors who have not signed in: they see with it, and command nothing.
-    ``trusted`` says whose certificates the coordinator's is checked against. ``is_secure``: browsers reach the
-    dashboard over HTTPS, so that its cookie never travels in clear. ``root_path`` is what an ingress puts in front of
-    every path, without a slash at its end.
+    ``token`` is sent to the coordinator for visitors who have not signed in: they look with it, and command nothing.
+    ``trusted`` has the authorities that the coordinator's certificate is checked against. ``is_secure``:
+    browsers reach the dashboard over HTTPS, so that its cookie never travels in clear. ``root_path`` is what an ingress
+    puts in front of every path, without a slash at its end.
     """
 
     server: str

@@ -1,4 +1,4 @@
-"""Tells an open page when to ask for itself again, and whether the coordinator's events are heard."""
+"""Tells an open page when to ask for itself again, and whether the coordinator's event stream is open."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from batonpass.dashboard.shared_client import EventListener
 
 KEEP_ALIVE_S: Final = 10.0
 GATHER_S: Final = 0.25
-"""Events that come within so long of one another make one change."""
+"""Events that come within this time count as one change."""
 
 RECONNECT_MS: Final = 1_000
 OPENING_S: Final = 1.0
-"""How long the first word waits for the stream of events to be opened: a page that just appears need not alarm."""
+"""How long the first message waits until the event stream is open: a page that just appears need not alarm."""
 
 
 _POSITION: Final = re.compile(r"[0-9]{1,19}")
 
 
 async def live(request: Request) -> Response:
-    """Stream `change` whenever something happened to the group that is named, and `standing` when hearing is lost.
+    """Stream `change` whenever an event of the named group comes, and `standing` when the event stream is lost.
 
-    Each has the position of the newest event as its id; whoever comes back with an older one is told at once.
+    Each message has the position of the newest event as its id; a page that comes back with an older one gets `change`
+    at once.
     """
     dashboard: Dashboard = request.app.state.dashboard
     session = dashboard.sessions.find(request.cookies.get(dashboard.cookie, ""))
@@ -79,5 +80,5 @@ async def _frames(dashboard: Dashboard, events: EventListener, group: str, seen:
 
 
 def newest(events: EventListener, group: str) -> int:
-    """Return the position of the newest event of a group, or of all of them where none is named."""
+    """Return the position of the newest event of a group, or of all groups if none is named."""
     return events.latest.get(group, 0) if group else max(events.latest.values(), default=0)

@@ -17,7 +17,7 @@ from batonpass.dashboard.words import sentence
 FORM_MAX_BYTES: Final = 16_384
 FORBIDDEN: Final = 403
 WRONG_S: Final = 0.5
-"""How long whoever shows a wrong token waits for the answer."""
+"""How long the answer to a wrong token is delayed."""
 
 
 async def fields(request: Request) -> dict[str, str]:
@@ -32,13 +32,13 @@ async def fields(request: Request) -> dict[str, str]:
 
 
 def is_own(request: Request) -> bool:
-    """Whether a form comes from a page of this dashboard, as far as the browser says."""
+    """Whether a form comes from a page of this dashboard, as far as the browser reports it."""
     site = request.headers.get("sec-fetch-site")
     return site in {None, "same-origin", "none"}
 
 
 async def look_in(request: Request) -> Response:
-    """Show the page that asks for a token; with a token of the dashboard's own, let the visitor look without."""
+    """Show the page that asks for a token; if the dashboard has its own token, let the visitor look without one."""
     dashboard: Dashboard = request.app.state.dashboard
     wanted = _place(request.query_params.get("next", ""))
     if dashboard.config.token and not request.query_params.get("own"):
@@ -90,16 +90,16 @@ async def sign_out(request: Request) -> Response:
 
 
 async def admitted(dashboard: Dashboard, token: str, group: str | None) -> Session:
-    """Return a session for a token that may look, having asked the coordinator what else it may.
+    """Return a session for a token that may look, after asking the coordinator what else it allows.
 
     Raises:
-        Refused: when it may not.
+        Refused: when the token may not look.
         Unreachable: when no coordinator answers.
     """
     client = dashboard.shared_client(token, group)
     await client.get(path("groups", group, "explain") if group else "/groups", limit=1)
     try:
-        # Whoever may read the audit trail may command.
+        # A token that may read the audit trail may command.
         await client.get(path("groups", group, "commands") if group else "/commands", limit=1)
         may_command = True
     except Refused as refused:
@@ -110,7 +110,7 @@ async def admitted(dashboard: Dashboard, token: str, group: str | None) -> Sessi
 
 
 def _let_in(dashboard: Dashboard, request: Request, session: Session, wanted: str) -> Response:
-    # Whoever was here under this name before has gone: a name that was planted is worth nothing.
+    # The earlier session of this name ends, so that a name planted by an attacker is worthless.
     dashboard.sessions.end(request.cookies.get(dashboard.cookie, ""))
     name = dashboard.sessions.begin(session)
     home = path("groups", session.bound_to) if session.bound_to else "/"
@@ -136,5 +136,5 @@ def _form(
 
 
 def _place(wanted: str) -> str:
-    """Return where a visitor wanted to go, if that is a page of this dashboard."""
+    """Return the page that a visitor wanted, if it is one of this dashboard."""
     return wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else ""

@@ -1,4 +1,4 @@
-"""What all pages share: the coordinator, who is signed in, and the templates."""
+"""What all pages share: the coordinator, the visitor's session, and the templates."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from batonpass.dashboard.sessions import Session, Sessions
 from batonpass.dashboard.shared_client import SharedClient
 
 PART: Final = "x-part"
-"""The header with which the script of a page asks for its middle alone."""
+"""The header by which the script of a page asks only for the part in its middle."""
 
 SLOWER: Final = 12
-"""A page is asked for again after so many times what it took to make, so that nobody pays for being looked at."""
+"""A page is fetched again only after this many times the time that it took to make, which limits the load."""
 
 LEAST_EVERY_MS: Final = 2_000
 SIGNED_OUT: Final = 401
@@ -51,7 +51,7 @@ class Dashboard:
         return f"batonpass_{self.config.port}"
 
     def shared_client(self, token: str, bound_to: str | None) -> SharedClient:
-        """Return the client of a token; all who show the same one share it."""
+        """Return the client of a token; all sessions with the same token share it."""
         digest = hashlib.sha256(f"{bound_to or ''}\n{token}".encode()).hexdigest()
         in_use = self.sessions.clients()
         self._clients = {name: one for name, one in self._clients.items() if one in in_use or name == digest}
@@ -62,7 +62,7 @@ class Dashboard:
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request of somebody who may look."""
+    """One request of a visitor who may look."""
 
     dashboard: Dashboard
     request: Request
@@ -71,7 +71,7 @@ class RequestContext:
 
     @property
     def client(self) -> SharedClient:
-        """Return the coordinator as this visitor's token sees it."""
+        """Return the coordinator, called with this visitor's token."""
         return self.session.client
 
     @property
@@ -84,7 +84,7 @@ class RequestContext:
         return self.request.query_params.get(name, otherwise).strip()
 
     def asked_number(self, name: str, otherwise: int, *, most: int = 1_000_000_000) -> int:
-        """Return a whole number of the query that is not below zero; what is none counts as left out."""
+        """Return a whole number of the query that is not negative; an invalid one counts as left out."""
         text = self.asked(name)
         return min(int(text), most) if text.isascii() and text.isdigit() else otherwise
 
@@ -93,7 +93,7 @@ class RequestContext:
         return path("groups", self.group, *names)
 
     def show(self, template: str, *, status: int = 200, live: bool = True, **context: Any) -> Response:
-        """Render a page, or its middle alone where the page's own script asks."""
+        """Render a page, or only its part if the page's own script asks for that."""
         took_ms = (time.perf_counter() - self.began) * 1_000
         common = {
             "context": self,
@@ -113,7 +113,7 @@ class RequestContext:
 
 
 def guarded(page: Page) -> Callable[[Request], Awaitable[Response]]:
-    """Turn a page into an endpoint that only those reach who may look, and that says what is wrong."""
+    """Turn a page into an endpoint that only visitors who may look can reach, and that shows errors."""
 
     async def endpoint(request: Request) -> Response:
         dashboard: Dashboard = request.app.state.dashboard
@@ -147,7 +147,7 @@ def _signed_out(dashboard: Dashboard, request: Request) -> Response:
 def _error_page(context: RequestContext, status: int, said: str, todo: str) -> Response:
     if PART in context.request.headers:
         return JSONResponse({"said": said, "todo": todo}, status)
-    # What may be over in a moment is asked for again; what is wrong stays wrong.
+    # A temporary error is fetched again; a lasting one is not.
     return context.show("error.html", status=status, said=said, todo=todo, title="Sorry", live=status >= TRY_AGAIN)
 
 
@@ -188,6 +188,6 @@ def _templates(root_path: str) -> jinja2.Environment:
 
 
 def linked(root_path: str, *names: object, **query: Any) -> str:
-    """Return the address of a page by the parts of its path, quoted, and its query; what is None is left out."""
+    """Return the address of a page from the parts of its path, quoted, and its query; a None is left out."""
     given = {name: value for name, value in query.items() if value is not None}
     return root_path + (path(*map(str, names)) or "/") + (f"?{urlencode(given)}" if given else "")

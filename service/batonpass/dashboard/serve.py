@@ -19,7 +19,7 @@ from batonpass.terminal import log_to_stderr
 
 STOP_S: Final = 3
 KEEP_ALIVE_S: Final = 65
-"""Longer than load balancers keep an idle connection, so that none is closed while a request is on its way."""
+"""Longer than load balancers keep an idle connection, so that none is closed while a request is under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Certificate:
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it listens, and that ends the streams of open pages instead of waiting for them."""
+    """A server that reports when it listens, and that ends the streams of open pages instead of waiting for them."""
 
     def __init__(self, config: uvicorn.Config, dashboard: Dashboard, listening: Callable[[], None]) -> None:
         super().__init__(config)
@@ -46,7 +46,7 @@ class _Server(uvicorn.Server):
         self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop to accept requests, and end those that have no end of their own."""
+        """Stop accepting requests, and end those that have no end of their own."""
         self._desk.closing.set()
         await super().shutdown(sockets)
 
@@ -66,7 +66,7 @@ def serve(
         http=bounded(ConnectionLimits()),
         log_config=None,
         log_level="warning",
-        # Addresses of pages hold names of groups and members, and nothing else is worth a line.
+        # The addresses of pages hold names of groups and members, and nothing else in the log would be of use.
         access_log=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=STOP_S,

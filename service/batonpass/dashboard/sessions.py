@@ -1,7 +1,7 @@
-"""Who is signed in: the token of each visitor, kept in the memory of this process alone, under a random name.
+"""Sessions: the token of each visitor, kept only in the memory of this process, under a random name.
 
-The browser holds the name only, in a cookie that scripts cannot read. Tokens are in no URL, no page and no log, and
-gone when the process is.
+The browser has only the name, in a cookie that scripts cannot read. Tokens are in no URL, no page and no log, and are
+lost when the process ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from batonpass.dashboard.shared_client import SharedClient
 
 IDLE_S: Final = 12 * 3_600.0
-"""A session that nobody has used for so long has ended."""
+"""A session that was not used for this long has ended."""
 
 SWEEP_EVERY_S: Final = 60.0
 SESSIONS_MAX: Final = 10_000
@@ -26,7 +26,7 @@ class Session:
     """One visitor. ``may_command`` is whether the token's role includes commands.
 
     ``is_shared``: the visitor has not signed in and looks with the dashboard's own token. ``bound_to`` is the only
-    group that the token may look at, where there is such a one. ``stamp`` is in every form, and must come back with it.
+    group that the token may look at, if it is bound to one. ``stamp`` is in every form, and must come back with it.
     """
 
     client: SharedClient
@@ -39,7 +39,7 @@ class Session:
 
 
 class Sessions:
-    """All visitors by the names that their browsers hold."""
+    """All sessions, by the names that browsers have."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, most: int = SESSIONS_MAX) -> None:
         self._monotonic = monotonic
@@ -51,7 +51,7 @@ class Sessions:
         return len(self._kept)
 
     def begin(self, session: Session) -> str:
-        """Keep a session and return its name; beyond the most, the one that was idle longest ends."""
+        """Keep a session and return its name; if there are too many, the one that was idle longest ends."""
         self._sweep()
         if len(self._kept) >= self._most:
             self.end(min(self._kept, key=lambda name: self._kept[name].used_at))
@@ -77,7 +77,7 @@ class Sessions:
         self._kept.pop(name, None)
 
     def clients(self) -> set[SharedClient]:
-        """Return the clients that are in use."""
+        """Return the clients of all sessions."""
         return {session.client for session in self._kept.values()}
 
     def _sweep(self) -> None:

@@ -1,6 +1,6 @@
-"""The coordinator as all visitors with one token see it: what was asked a moment ago is not asked again.
+"""The coordinator as all visitors with one token see it: a call that was made a moment ago is not repeated.
 
-All visitors with the same token share it, so a page that is open in ten browsers costs the coordinator what one costs.
+All visitors with the same token share one client, so a page open in ten browsers costs the coordinator what one costs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from batonpass.client import ApiError, CoordinatorClient, Refused, path
 from batonpass.dashboard.words import Names
 
 FRESH_S: Final = 0.7
-"""An answer of so long ago is as good as a new one."""
+"""An answer at most this old is as good as a new one."""
 
 ANSWERS_MAX: Final = 200
 PAGE: Final = 1_000
@@ -23,7 +23,7 @@ OPENING: Final = "the stream of events is being opened"
 
 
 class SharedClient:
-    """The coordinator as one token sees it."""
+    """The coordinator, called with one token."""
 
     def __init__(self, client: CoordinatorClient, token: str, *, bound_to: str | None = None) -> None:
         self.names = Names()
@@ -33,35 +33,35 @@ class SharedClient:
         self._answers: dict[str, tuple[float, asyncio.Task[Any]]] = {}
 
     async def get(self, place: str, **query: Any) -> Any:
-        """Return what stands under a path below ``/v1``; who asks for the same at once gets the same.
+        """Return the answer to a GET below ``/v1``; callers that ask for the same at the same time share one call.
 
         Raises:
-            Unreachable: when nobody answers.
-            Refused: when it is refused.
+            Unreachable: when no coordinator answers.
+            Refused: when the coordinator refuses.
         """
         key = json.dumps([place, query])
         known = self._answers.get(key)
         if known is None or time.monotonic() - known[0] > FRESH_S:
             asked = asyncio.create_task(self._client.get(place, token=self._token, **query))
-            # Whoever asked may be gone when it fails, and an error that nobody takes is reported as lost.
+            # The caller may be gone when the call fails, and asyncio logs an error that is never retrieved.
             asked.add_done_callback(lambda done: done.cancelled() or done.exception())
             known = (time.monotonic(), asked)
             self._keep(key, known)
         return await asyncio.shield(known[1])
 
     async def look(self, place: str, **query: Any) -> Any:
-        """Return what a POST that changes nothing answers."""
+        """Return the answer to a POST that changes nothing."""
         return (await self._client.call("POST", place, token=self._token, body=query, is_repeatable=True)).body
 
     async def command(self, method: str, place: str, *, query: Mapping[str, Any], body: Any = None) -> Any:
-        """Carry a command out. What was known before it is forgotten."""
+        """Carry a command out. All earlier answers are forgotten."""
         try:
             return (await self._client.call(method, place, token=self._token, query=query, body=body)).body
         finally:
             self._answers.clear()
 
     async def members(self, group: str) -> list[dict[str, Any]]:
-        """Return all members of a group, and learn what they are called."""
+        """Return all members of a group, and learn their names."""
         found: list[dict[str, Any]] = []
         after: str | None = ""
         while after is not None:
@@ -73,9 +73,9 @@ class SharedClient:
         return found
 
     async def newest_events(self, group: str, *, limit: int, before: int | None = None) -> dict[str, Any]:
-        """Return a page of a group's events, newest first, and learn what those are called who joined or went.
+        """Return a page of a group's events, newest first, and learn the names of members that joined or went.
 
-        Whatever shows the past asks for one, if only for the names.
+        Pages that show the past call this, if only for the names.
         """
         page: dict[str, Any] = await self.get(
             path("groups", group, "events"), newest="true", limit=limit, before=before
@@ -92,10 +92,10 @@ class SharedClient:
 
 
 class EventListener:
-    """Follows the events that a token may hear, as long as anybody listens; a stream that breaks is resumed.
+    """Follows the events that a token may read, as long as there are listeners; a stream that breaks is resumed.
 
-    ``latest`` is the newest position by group. ``lost_at`` is since when nothing is heard, on the clock of this
-    machine, and ``why`` is why; None and empty while the stream is open.
+    ``latest`` is the newest position by group. ``lost_at`` is the time since which no events come, on the clock of this
+    machine, and ``why`` is the reason; None and empty while the stream is open.
     """
 
     def __init__(self, client: CoordinatorClient, token: str, bound_to: str | None, names: Names) -> None:
@@ -117,7 +117,7 @@ class EventListener:
         return listener
 
     def leave(self, listener: asyncio.Event) -> None:
-        """Take a listener away; with the last one the stream is closed."""
+        """Remove a listener; with the last one the stream is closed."""
         self._listeners.discard(listener)
         if not self._listeners and self._task is not None:
             self._task.cancel()
@@ -140,7 +140,7 @@ class EventListener:
             self.latest[group] = event["position"]
             self._names.learn_from(event)
         elif event:
-            # Events are missing: whatever is shown had better be asked for again.
+            # Some events are missing, so every page should ask again for what it shows.
             self.latest = dict.fromkeys(self.latest, int(self._feed.position or 0))
         if event or was_lost:
             self._wake()

@@ -11,7 +11,7 @@ from batonpass.core.durations import duration
 from batonpass.core.reasons import meaning_of  # noqa: F401 - templates ask for it here
 
 DASH: Final = "\N{EN DASH}"
-"""What stands where there is nothing to say."""
+"""Shown when there is no value."""
 
 SHORT_ID: Final = 8
 
@@ -52,7 +52,7 @@ def span(milliseconds: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number with its thousands apart; a dash for None."""
+    """Return a number with separated thousands; a dash for None."""
     if value is None:
         return DASH
     if value != int(value):
@@ -61,7 +61,7 @@ def number(value: float | None) -> str:
 
 
 def short(value: float) -> str:
-    """Return a number in the room of a small cell: `812`, `12k`, `3.4M`."""
+    """Return a number short enough for a small cell: `812`, `12k`, `3.4M`."""
     for size, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
         if value >= size:
             scaled = value / size
@@ -70,7 +70,7 @@ def short(value: float) -> str:
 
 
 def count(amount: int, one: str, more: str | None = None) -> str:
-    """Return how many of something: `1 task`, `12 tasks`."""
+    """Return a number of things: `1 task`, `12 tasks`."""
     return f"{number(amount)} {one if amount == 1 else more or one + 's'}"
 
 
@@ -90,13 +90,13 @@ def ago(text: str | None, now: datetime | None = None) -> str:
 
 
 def soon(text: str | None, now: datetime | None = None) -> str:
-    """Return how soon something that is due will be: `in 3 min`, or `now` where it is overdue by a moment."""
+    """Return how soon something that is due will be: `in 3 min`, or `now` if it is a moment overdue."""
     found = ago(text, now)
     return "now" if found.endswith("ago") else found
 
 
 def span_whole(milliseconds: float) -> str:
-    """Return a span in whole seconds, for what a clock beside it counts."""
+    """Return a span in whole seconds, to match a clock beside it."""
     return duration(round(milliseconds / 1_000) * 1_000) if milliseconds >= 500 else "0 s"
 
 
@@ -117,7 +117,7 @@ def why(code: str | None) -> str:
 
 
 def sentence(text: object) -> str:
-    """Return what was said as a sentence that stands alone, with a capital letter."""
+    """Return a text as a sentence that stands alone, with a capital letter."""
     return str(text)[:1].upper() + str(text)[1:]
 
 
@@ -127,19 +127,19 @@ def ended(code: str | None) -> str:
 
 
 class Names:
-    """What people call members: the instance id where there is one, else the beginning of the id."""
+    """What people call members: the instance id if there is one, else the beginning of the id."""
 
     def __init__(self, known: Mapping[str, str] | None = None) -> None:
         self._known: dict[str, str] = dict(known or {})
 
     def learn(self, member_id: str, name: str | None) -> None:
-        """Remember the instance id of a member, also after the member has gone: the past speaks of it."""
+        """Remember the instance id of a member, also after the member has gone, because past events name it."""
         known = readable_name(name)
         if known:
             self._known[member_id] = known
 
     def learn_from(self, event: Mapping[str, Any]) -> None:
-        """Remember the instance id of the member that an event tells of, if it says it: who joined, went or is away."""
+        """Remember the instance id in an event of a member, if it has one: who joined, went or is away."""
         self.learn(event["member"] or "", (event["body"] or {}).get("instance_id"))
 
     def __call__(self, member_id: str | None) -> str:

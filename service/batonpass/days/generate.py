@@ -1,6 +1,6 @@
 """Fills a database with days of simulated groups, in as many processes as there are cores.
 
-Each group is written as soon as it is there, in one transaction, so that no process ever holds more than one.
+Each group is written in one transaction as soon as it is simulated, so that no process ever holds more than one.
 
 Up to ``VARIANTS_MAX`` days are simulated. Further groups are copies of these under other names, without traces.
 """
@@ -35,7 +35,7 @@ TOLD_EVERY_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be written: ``groups`` of days with about ``events`` changes in all, from ``seed`` on.
+    """What is to be written: a day of ``groups`` groups with about ``events`` changes in all, from ``seed`` on.
 
     ``faults`` are planted into the first group. ``sample_every`` is in minutes; 0: no samples.
     """
@@ -67,7 +67,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """How much of the day of a group, which is not written yet, has been simulated: from 0 to 1."""
+    """How much of a group's day has been simulated, from 0 to 1; the group is not written yet."""
 
     group: str
     share: float
@@ -78,7 +78,7 @@ Hear = Callable[[Written | Drawing], None]
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One day, and the groups that have it: the first one for itself, the others as copies."""
+    """One day, and the groups that have it: the first one as simulated, the others as copies."""
 
     scenario: Scenario
     groups: tuple[str, ...]
@@ -86,15 +86,15 @@ class _Part:
 
 
 def generate(url: str, wish: Wish, *, hear: Hear, workers: int | None = None) -> None:
-    """Write days drawn from seeds; ``hear`` is told of each group as soon as it is there, and of days under way.
+    """Write days drawn from seeds; ``hear`` is called for each group that is written, and for days under way.
 
-    A group's rows hang on its seed alone, not on how many processes there are; only positions in the feed of events,
+    A group's rows depend on its seed alone, not on how many processes there are. Only positions in the feed of events,
     which all groups share, are given out in the order in which groups are written.
 
     Raises:
-        ValueError: when too much is wished of one group, or its day has nothing to plant a fault into.
-        GroupsThere: when groups of these names are there; nothing was written.
-        StoreUnavailable: when the database is away; groups that were written stay.
+        ValueError: when one group would have too many events, or its day has nothing to plant a fault into.
+        GroupsThere: when groups of these names exist; nothing was written.
+        StoreUnavailable: when the database cannot be reached; groups that were written stay.
     """
     _write_all(url, list(_parts(wish)), wish, hear=hear, workers=workers)
 
@@ -158,7 +158,7 @@ def _write_part(url: str, wish: Wish, part: _Part, hear: Hear) -> None:
 
 
 def _teller(scenario: Scenario, hear: Hear) -> Callable[[int], None]:
-    """Return a function that is called with the time played, and reports it every now and then."""
+    """Return a function that is called with the time played, and reports it every ``TOLD_EVERY_S``."""
     told_s = time.monotonic()
 
     def passed(until_ms: int) -> None:

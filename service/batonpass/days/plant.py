@@ -1,4 +1,4 @@
-"""Faults for those who look for them: what no correct coordinator writes, and what no healthy group does.
+"""Faults for the audit to find: what no correct coordinator writes, and what no healthy group does.
 
 Two owners, a cold promotion and a hole in the sequence are put into the rows of a finished day, as if a defective
 coordinator had written them. A stuck warmup and a flapping member are true events of the simulation (``drawing``).
@@ -31,7 +31,7 @@ class Fault(StrEnum):
 
 
 OF_DRAWN_DAYS: Final = frozenset({Fault.STUCK_WARMUP, Fault.FLAPPING_MEMBER})
-"""What a day is drawn with; the others are put into the rows of any day."""
+"""The faults that a day is drawn with; the others are put into the rows of any day."""
 
 LATER: Final = timedelta(seconds=30)
 
@@ -45,7 +45,7 @@ def plant(rows: GroupRows, faults: Sequence[Fault]) -> GroupRows:
     """Return the rows with these faults in them; the day's own rows are left alone.
 
     Raises:
-        ValueError: The day has nothing to plant into: no task that runs, or nobody else to give it to.
+        ValueError: The day has nothing to plant into: no task that runs, or no other member to give it to.
     """
     found = replace(rows, tables={name: list(table) for name, table in rows.tables.items()})
     if Fault.TWO_OWNERS in faults:
@@ -58,7 +58,7 @@ def plant(rows: GroupRows, faults: Sequence[Fault]) -> GroupRows:
 
 
 class _Forger:
-    """Goes on with a day where its records end, as no core would."""
+    """Appends to a finished day what no core would write."""
 
     def __init__(self, rows: GroupRows) -> None:
         self._rows = rows
@@ -161,7 +161,7 @@ class _Forger:
 
 
 def _make_hole(rows: GroupRows) -> None:
-    """Lose one record of the middle of the day, one that nothing else hangs on (L2)."""
+    """Delete one record from the middle of the day, one that nothing else depends on (L2)."""
     log = rows.tables["record_log"]
     kinds = [place for place, row in enumerate(log) if row[4] == "probe-scheduled"] or list(range(1, len(log)))
     del log[kinds[len(kinds) // 2]]

@@ -1,7 +1,7 @@
-"""Processes that work side by side, tell how far they are, and end at once with whoever started them.
+"""Processes that work side by side, report their progress, and end at once with the process that started them.
 
-None of them heeds Ctrl-C, which a terminal sends to all: the one that started them does, and they end with it, also
-where it is killed. What they have not committed by then was never written.
+They ignore Ctrl-C, which a terminal sends to all. The process that started them handles it, and they end with that
+process, even if it is killed. What they have not committed by then was never written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Part = TypeVar("Part")
 Progress = TypeVar("Progress")
 
 _spawning = get_context("spawn")
-# Where a process tells how far it is; of each process its own.
+# Where this process reports its progress; each process has its own.
 _reports: SimpleQueue[Any] | None = None
 
 
@@ -34,7 +34,7 @@ def carry_out(
     heard: Callable[[Progress], None],
     workers: int,
 ) -> None:
-    """Call ``work`` with each part, in so many processes; ``heard`` gets what they tell, in this one.
+    """Call ``work`` with each part, in so many processes; ``heard`` is called in this one with their progress.
 
     With one worker everything happens here. The first error ends the rest at once, and so does Ctrl-C.
 
@@ -46,7 +46,7 @@ def carry_out(
             work(part, heard)
         return
     reports: SimpleQueue[Progress] = _spawning.SimpleQueue()
-    # Nothing is ever sent: who reads finds the end of it when this process has ended, however it did.
+    # Nothing is ever sent: a reader finds the end of the pipe when this process has ended, for whatever reason.
     lifeline, ours = _spawning.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, mp_context=_spawning, initializer=_begin, initargs=(reports, lifeline))
     try:

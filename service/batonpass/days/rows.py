@@ -72,13 +72,13 @@ class GroupRows:
 
     @property
     def events(self) -> int:
-        """How many changes of assignments there are: what the size of a day is counted in."""
+        """How many changes of assignments there are: the size of a day is counted in these."""
         return len(self.tables["assignment_events"])
 
     def copy_as(self, group_id: str) -> GroupRows:
-        """Return the same day under another name, without traces, as if retention had taken these already.
+        """Return the same day under another name, without traces, as if retention had deleted these already.
 
-        The moment of a probe hangs on the group's name, so what was decided under another name cannot be replayed.
+        The moment of a probe depends on the group's name, so what was decided under another name cannot be replayed.
         """
         tables: dict[str, list[Row]] = {}
         for name, rows in self.tables.items():
@@ -90,7 +90,7 @@ class GroupRows:
 
 
 class GroupRecorder:
-    """Writes down one group, as the service does: its historian makes the history, its store the rows.
+    """Writes down one group as the service does: the service's historian makes the history, and its store the rows.
 
     How long a decision took is not simulated; it is 0.
     """
@@ -110,7 +110,7 @@ class GroupRecorder:
     def decided(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int) -> None:
         """Write down a decision."""
         if soft.started_ms != self._started_ms:
-            # Another coordinator, or the same one anew: it has taken the group over, and what was heard is gone.
+            # A coordinator has started and taken the group over, without the soft state of the last one.
             self._historian.begin_anew()
             self._rows.coordinator_epoch += bool(group.version)
             self._started_ms = soft.started_ms
@@ -139,7 +139,7 @@ class GroupRecorder:
         self._note_members(parts, now_ms)
 
     def minute(self, group: Group, soft: Soft, now_ms: int) -> None:
-        """Take the turn of a minute: a sample, and a snapshot of a group that has grown."""
+        """Take a sample, and a snapshot if the group has grown enough."""
         if self._sample_every and self._minutes % self._sample_every == 0 and group.version:
             at = EPOCH + timedelta(milliseconds=now_ms)
             self._rows.tables["samples"].append((self._rows.group_id, at, self._sample(group, soft, now_ms)))
@@ -149,7 +149,7 @@ class GroupRecorder:
             self._snapshots.append((group, now_ms))
 
     def _sample(self, group: Group, soft: Soft, now_ms: int) -> str:
-        """Return the sample; where nobody said anything new it is the last one."""
+        """Return the sample; if no member reported anything new, it is the last one."""
         key = [heard.reports for heard in soft.members.values()]
         if self._sampled is not None and self._sampled[0] == key:
             return self._sampled[1]

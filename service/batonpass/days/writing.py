@@ -22,7 +22,7 @@ _THERE: Final = text(
 _HEAD: Final = text(
     "insert into group_heads (group_id, version, coordinator_epoch) values (:of_group, :version, :epoch)"
 )
-# Others that write events wait for this row, so it is taken last.
+# Other writers of events wait for this row, so it is locked last.
 _POSITIONS: Final = text(
     "insert into event_counter as e (id, position) values (1, :count)"
     " on conflict (id) do update set position = e.position + excluded.position returning position"
@@ -38,11 +38,11 @@ class GroupsThere(Exception):
 
 
 async def refuse_existing(engine: AsyncEngine, groups: Sequence[str]) -> None:
-    """Look whether there are groups of these names.
+    """Check that there are no groups of these names.
 
     Raises:
         GroupsThere: when there are; it has their names.
-        StoreUnavailable: when the database is away.
+        StoreUnavailable: when the database cannot be reached.
     """
     async with reaching(engine) as connection:
         found = list((await connection.execute(_THERE, {"groups": list(groups)})).scalars())
@@ -54,7 +54,7 @@ async def make_days(engine: AsyncEngine, days: Iterable[date]) -> None:
     """Make the parts of these days in every table that is cut into days.
 
     Raises:
-        StoreUnavailable: when the database is away, or a lock was not to be had.
+        StoreUnavailable: when the database cannot be reached, or a lock could not be taken.
     """
     upkeep = Upkeep(engine)
     for day in days:
@@ -65,8 +65,8 @@ async def write(engine: AsyncEngine, rows: GroupRows) -> None:
     """Write one group with everything that it left.
 
     Raises:
-        StoreUnavailable: when the database is away; nothing of the group was written.
-        DBAPIError: when a group of the name is there.
+        StoreUnavailable: when the database cannot be reached; nothing of the group was written.
+        DBAPIError: when a group of this name exists.
     """
     async with transacting(engine) as connection:
         await connection.execute(

@@ -1,4 +1,4 @@
-"""Leads through a whole demonstration, and returns its results."""
+"""Runs a whole demonstration, and returns its results."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from batonpass.worker import Exit
 
 
 class DemoRun:
-    """One run. ``experiments`` are there to be looked at while it goes on."""
+    """One run. Its ``experiments`` can be watched while it goes on."""
 
     def __init__(self, sizes: Sizes, policy: HandoverMode, *, folder: Path, logs: Path, view: View) -> None:
-        """Name everything; nothing happens before ``run``."""
+        """Take the configuration; nothing happens before ``run``."""
         self.sizes = sizes
         self.policy = policy
         self.view = view
@@ -28,7 +28,7 @@ class DemoRun:
         self.experiments: list[Experiment] = []
 
     async def run(self) -> RunFigures:
-        """Do everything, and stop whatever was started, however it ends."""
+        """Run everything, and stop whatever was started, however the run ends."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.infrastructure.stop)
             self.view.tell("a broker, a database and a coordinator are started")

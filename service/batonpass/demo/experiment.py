@@ -1,4 +1,4 @@
-"""One job with its group, its workers, its load and its reader, and the measure of what is done to it."""
+"""One job with its group, its workers, its load and its reader, and the measurements of what is done to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REST_PATIENCE_S = 240.0
 DONE_PATIENCE_S = 60.0
 
 Owners = dict[str, str]
-"""Who runs each task, by name."""
+"""The worker that runs each task, by name."""
 
 
 class NoRest(Exception):
@@ -36,7 +36,7 @@ class NoRest(Exception):
 
 
 def now_ms() -> int:
-    """Return the time as the broker stamps records."""
+    """Return the time on the clock by which the broker stamps records."""
     return time.time_ns() // 1_000_000
 
 
@@ -57,7 +57,7 @@ class Steps:
 
 
 class Experiment:
-    """A job at work."""
+    """A running job."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Experiment:
         *,
         tell: Callable[[str], None],
     ) -> None:
-        """Name everything; nothing happens before ``begun``."""
+        """Take the configuration; nothing happens before ``begun``."""
         self.job = job
         self.infrastructure = infrastructure
         self.sizes = sizes
@@ -91,7 +91,7 @@ class Experiment:
 
     @contextlib.asynccontextmanager
     async def begun(self, names: list[str], *, standbys: int, on_exit: Exit = Exit.RESTART) -> AsyncIterator[None]:
-        """Make the topics, start the workers and the load, and wait until the group rests; end everything after it."""
+        """Make the topics, start the workers and the load, and wait until the group rests; stop all at the end."""
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.group.client)
             await make_topics(self.job)
@@ -108,7 +108,7 @@ class Experiment:
             await stack.enter_async_context(self.outputs.followed())
             await self._start_load()
             if self.job.stateful:
-                # From here on whoever restores does so slowly.
+                # From here on all restoring is slow.
                 reading = asyncio.ensure_future(self.reader.run())
                 stack.push_async_callback(_cancelled, reading)
             yield
@@ -130,7 +130,7 @@ class Experiment:
         return self.outputs.ledger.account(self._taken or [0] * self.job.tasks)
 
     async def _note_events(self) -> None:
-        """Keep what the coordinator says of all that has happened; should it not answer, there is none."""
+        """Keep the coordinator's events of the whole run; none if it does not answer."""
         with contextlib.suppress(ApiError):
             self.events = await self.group.events()
 
@@ -142,7 +142,7 @@ class Experiment:
     # --- what is seen -----------------------------------------------------------------------------------------------
 
     async def owners(self) -> Owners:
-        """Return who runs each task."""
+        """Return the worker that runs each task."""
         return {
             grant["task"]: member["instance_id"]
             for member in await self.group.members()
@@ -150,7 +150,7 @@ class Experiment:
         }
 
     async def rest(self, names: set[str]) -> int:
-        """Wait until exactly these workers are members and nothing is left to do; return when that was.
+        """Wait until exactly these workers are members and nothing is left to do; return the time of that.
 
         Raises:
             NoRest: when it takes too long.
@@ -179,7 +179,7 @@ class Experiment:
         return sorted(running) == sorted(self.job.task_ids)
 
     async def be_quiet(self, seconds: float) -> None:
-        """Do nothing for a while, so that there is something to compare with."""
+        """Do nothing for a while, to have a time to compare with."""
         begin = now_ms()
         await asyncio.sleep(seconds)
         self.workers.check()
@@ -188,7 +188,7 @@ class Experiment:
     # --- what is done -----------------------------------------------------------------------------------------------
 
     async def throttle(self, names: list[str], times: int = 1) -> None:
-        """From here on, these workers restore slowly, or so many times faster than slowly."""
+        """Let these workers restore slowly from here on, or ``times`` times as fast."""
         if self.job.stateful:
             await throttle(self.job, names, times * self.sizes.restore_bytes_per_s)
 
@@ -207,7 +207,7 @@ class Experiment:
         self.since_ms = steps.begun_ms
         yield steps
         await asyncio.sleep(self.sizes.tail_s)
-        # What was put out by then has to be read first.
+        # The outputs up to that time have to be read first.
         window = (steps.begun_ms, now_ms())
         await self._read_until(window[1])
         into.append(self._figures(steps, window))
@@ -225,9 +225,9 @@ class Experiment:
 
     @contextlib.asynccontextmanager
     async def step(self, steps: Steps, names: set[str], *, restarts: str | None = None) -> AsyncIterator[Owners]:
-        """Do one thing that may move tasks, wait for rest with these workers, and count what moved and had to.
+        """Do one thing that may move tasks, wait for rest with these workers, and count the moves, made and needed.
 
-        ``restarts`` names a worker that goes and comes back in it, with its state.
+        ``restarts`` names a worker that stops in this step and comes back with its state.
         """
         before = await self.owners()
         yield before
@@ -254,7 +254,7 @@ class Experiment:
         ledger = self.outputs.ledger
         handovers = ledger.handovers(window)
         changed = {one.task for one in handovers}
-        # A task that stood still without a change of writer, because its worker restarted, is measured by its silence.
+        # A task that stood still because its worker restarted, without a change of writer, is measured by its silence.
         stood = sorted(steps.touched - changed)
         unmoved = sorted(set(ledger.tasks) - changed - steps.touched)
         restored_in = (steps.begun_ms, steps.rested_ms)

@@ -12,7 +12,7 @@ from batonpass.percentiles import nearest_rank
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The middle, the 99th in a hundred and the largest of some durations, in milliseconds; None of none."""
+    """The median, the 99th percentile and the maximum of some durations, in milliseconds; None if there are none."""
 
     p50: int | None
     p99: int | None
@@ -27,7 +27,7 @@ class Spread:
         return cls(nearest_rank(ranked, 50), nearest_rank(ranked, 99), ranked[-1])
 
     def body(self) -> dict[str, int | None]:
-        """Return it for JSON."""
+        """Return the spread as JSON."""
         return {"p50": self.p50, "p99": self.p99, "max": self.max}
 
 
@@ -36,8 +36,8 @@ class PhaseFigures:
     """Results of one phase.
 
     ``moves`` are tasks with another owner at rest than before, summed over the phase's steps, and ``moves_needed`` the
-    fewest that balance asks for. ``handovers`` are changes of writer in the output; ``handovers_needed`` are those that
-    the moves need, and, where a worker restarts whose tasks have standbys, one to the standby and one back for each.
+    fewest that balance requires. ``handovers`` are changes of writer in the output. ``handovers_needed`` are those that
+    the moves need; where a worker restarts whose tasks have standbys, also one to the standby and one back for each.
     """
 
     name: str
@@ -59,7 +59,7 @@ class PhaseFigures:
     notes: list[str] = field(default_factory=list)
 
     def body(self) -> dict[str, Any]:
-        """Return the phase as `--json` has it."""
+        """Return the phase as `--json` prints it."""
         return {
             "name": self.name,
             "moves": self.moves,

@@ -1,4 +1,4 @@
-"""One group at the coordinator, as the demonstration declares, changes and looks at it."""
+"""One group at the coordinator: calls of the demonstration to declare, change and read it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from batonpass.client import CoordinatorClient, path
 from batonpass.demo.job import Job
 
 PATIENCE_S: Final = 30.0
-"""How long is asked again while the coordinator cannot answer."""
+"""How long a call is repeated while the coordinator cannot answer."""
 
 WHY: Final = {"reason": "the demonstration"}
 EVENTS_PAGE: Final = 500
@@ -26,25 +26,25 @@ class DemoGroup:
         """Declare the group, or give it other settings.
 
         Raises:
-            ApiError: when the coordinator does not agree.
+            ApiError: when the coordinator refuses.
         """
         body = {"topology": job.topology(), "config": dict(config)} | WHY
         await self.client.declare(self._group, body, is_repeatable=True)
 
     async def state(self) -> dict[str, Any]:
-        """Return the group as it stands."""
+        """Return the group's present state."""
         return dict(await self.client.get(self._at()))
 
     async def members(self) -> list[dict[str, Any]]:
-        """Return the members, each with what it holds and says."""
+        """Return the members, each with what it holds and reports."""
         return await self.client.pages(self._at("members"), "members")
 
     async def route(self, task: str) -> dict[str, Any]:
-        """Return who serves a task and who could."""
+        """Return which members serve a task or could."""
         return dict(await self.client.get(self._at("tasks", task, "route")))
 
     async def drain(self, member: str) -> None:
-        """Have a member hand everything over."""
+        """Drain a member: it hands over all its tasks."""
         await self.client.call("POST", self._at("members", member, "drain"), query=WHY, is_repeatable=True)
 
     async def undrain(self, member: str) -> None:
@@ -52,7 +52,7 @@ class DemoGroup:
         await self.client.call("DELETE", self._at("members", member, "drain"), query=WHY, is_repeatable=True)
 
     async def events(self) -> list[dict[str, Any]]:
-        """Return all that has happened."""
+        """Return all events of the group."""
         found: list[dict[str, Any]] = []
         after = 0
         while True:

@@ -20,14 +20,14 @@ START_PATIENCE_S = 60.0
 
 
 class CoordinatorNotStarted(Exception):
-    """The coordinator did not start. The message says where its words are."""
+    """The coordinator did not start. The message says where its log is."""
 
 
 class Infrastructure:
-    """Everything that runs whatever the workers do."""
+    """The broker, the database and the coordinator of a demonstration."""
 
     def __init__(self, folder: Path, logs: Path, *, say: Callable[[str], None]) -> None:
-        """Name the folders; nothing happens before ``start``. ``say`` is called with what takes its time."""
+        """Name the folders; nothing happens before ``start``. ``say`` is called before each step that takes time."""
         self.folder = folder
         self.logs = logs
         self.token_file = folder / "token"
@@ -41,14 +41,14 @@ class Infrastructure:
         self._coordinator: Child | None = None
 
     async def start(self) -> None:
-        """Start everything, the broker and the database beside one another.
+        """Start everything, the broker and the database at the same time.
 
         Raises:
-            BrokerUnavailable: when there is no broker to be had; the message says what to do.
-            EmbeddedPostgresError: when there is no database to be had; the same.
+            BrokerUnavailable: when no broker is available; the message says what to do.
+            EmbeddedPostgresError: when no database is available; the same.
             CoordinatorNotStarted: when the coordinator does not start.
         """
-        # The database's own user has to pass through.
+        # The database's own user has to get through this folder.
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o711)
         write_private(self.token_file, self.token)
@@ -87,7 +87,7 @@ class Infrastructure:
             BATONPASS_ADMIN_TOKEN=self.token,
             BATONPASS_SOLE_COORDINATOR="true",
             BATONPASS_KAFKA_BOOTSTRAP=self.bootstrap,
-            # An end that is a second old makes a copy look closer to it than it is, by what a second brings.
+            # With an end offset a second old, a copy seems closer to the end by as many records as come in a second.
             BATONPASS_KAFKA_INTERVAL_MS="200",
             BATONPASS_LOG_LEVEL="warning",
         )
@@ -108,5 +108,5 @@ class Infrastructure:
 
     @property
     def broker_log(self) -> Path | None:
-        """The broker's own words; None for a cluster that was given."""
+        """The broker's log; None for a cluster that was given."""
         return None if self._broker is None else self._broker.log

@@ -1,8 +1,8 @@
 """The job: running totals per customer, with the state that they need, and a twin that keeps none.
 
-Every input record is an amount for a customer. The stateful job adds it to the customer's total, which lies in a store
-with a changelog; the output names the input's offset, how many amounts the total holds, and who wrote it. So nothing
-that is missing, doubled or forgotten can hide.
+Every input record is an amount for a customer. The stateful job adds it to the customer's total, which is kept in a
+store with a changelog. The output names the input's offset, how many amounts the total holds, and who wrote it. So
+everything that is missing, doubled or forgotten shows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiokafka import ConsumerRecord
 from batonpass.worker.kafka import Context, KafkaConnection, Subtopology
 
 STATE_BYTES: Final = 200
-"""A total with what else is known of a customer: as large as in the measurement of Kafka Streams beside this one."""
+"""A total and other data of a customer: as large as in the comparable measurement of Kafka Streams."""
 
 STORE: Final = "totals"
 PART: Final = "0"
@@ -41,7 +41,7 @@ class Job:
 
     @property
     def output(self) -> str:
-        """The topic of totals; its records bear the time at which the broker took them."""
+        """The topic of totals; its records have the time at which the broker took them."""
         return f"{self.group}.totals"
 
     @property
@@ -55,27 +55,27 @@ class Job:
         return [f"{PART}_{number}" for number in range(self.tasks)]
 
     def topology(self) -> dict[str, Any]:
-        """Return what the coordinator is told; it reads the partitions from the broker, but need not."""
+        """Return the topology to declare; the coordinator can read the partitions from the broker, but need not."""
         part: dict[str, Any] = {"id": PART, "partitions": self.tasks, "source_topics": [self.source]}
         if self.stateful:
             part["changelog_topics"] = [self.changelog]
         return {"epoch": 1, "subtopologies": [part]}
 
     def words(self) -> str:
-        """Return the job as another process reads it."""
+        """Return the job as text for another process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_words(cls, words: str) -> Self:
-        """Return the job that another process wrote."""
+        """Return the job from the text of another process."""
         return cls(**json.loads(words))
 
 
 class Output(NamedTuple):
-    """What one output says.
+    """The contents of one output.
 
-    ``amounts`` is how many amounts the customer's ``total`` holds with this one; in the job without state it is 0, and
-    ``total`` the amount alone.
+    ``amounts`` is how many amounts the customer's ``total`` holds with this one. In the job without state it is 0, and
+    ``total`` is the amount alone.
     """
 
     offset: int
@@ -89,7 +89,7 @@ class Output(NamedTuple):
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
-        """Return what a record's value says."""
+        """Return the output that a record's value holds."""
         offset, amounts, total, writer = value.decode().split(" ", 3)
         return cls(int(offset), int(amounts), int(total), writer)
 
@@ -100,7 +100,7 @@ def customer(number: int) -> bytes:
 
 
 def state(count: int, total: int) -> bytes:
-    """Return what the store keeps of a customer."""
+    """Return a customer's value in the store."""
     return (b"%d %d" % (count, total)).ljust(STATE_BYTES, b".")
 
 
@@ -113,7 +113,7 @@ def read_state(kept: bytes | None) -> tuple[int, int]:
 
 
 def subtopology(job: Job, writer: str) -> Subtopology:
-    """Return what a worker of this name does with each record."""
+    """Return what the worker of this name does with each record."""
 
     async def add(record: ConsumerRecord, context: Context) -> None:
         totals = context.store(STORE)

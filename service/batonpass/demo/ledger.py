@@ -1,4 +1,4 @@
-"""The account of everything that a job has put out: what is missing or doubled, who wrote it, and when nobody did.
+"""The account of everything that a job has put out: what is missing or doubled, who wrote it, and when it was silent.
 
 Times are milliseconds since 1970, as the broker stamped the records when it took them (LogAppendTime).
 """
@@ -28,7 +28,7 @@ class Handover(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What came of the input: records in and out, inputs without an output, and outputs too many."""
+    """What came of the input: records in and out, inputs without an output, and surplus outputs."""
 
     taken_in: int
     put_out: int
@@ -47,7 +47,7 @@ class _Page:
     """One task's outputs in order."""
 
     times: array[int] = field(default_factory=lambda: array("q"))
-    # Where a writer begins: its first output's number in `times`.
+    # Where each writer begins: the index of its first output in `times`.
     begins: list[int] = field(default_factory=list)
     writers: list[str] = field(default_factory=list)
     next_offset: int = 0
@@ -58,10 +58,10 @@ class _Page:
 
 
 class Ledger:
-    """Takes note of outputs, task by task, in their order."""
+    """Notes outputs, task by task, in their order."""
 
     def __init__(self, tasks: int, *, stateful: bool) -> None:
-        """Begin with nothing; ``stateful`` says whether totals are to be checked."""
+        """Begin without outputs; ``stateful`` says whether totals are to be checked."""
         self._pages = [_Page() for _ in range(tasks)]
         self._stateful = stateful
 
@@ -71,7 +71,7 @@ class Ledger:
         return range(len(self._pages))
 
     def note(self, task: int, key: bytes, output: Output, at_ms: int) -> None:
-        """Take an output in."""
+        """Add an output."""
         page = self._pages[task]
         if output.offset >= page.next_offset:
             page.missing.update(range(page.next_offset, output.offset))
@@ -81,7 +81,7 @@ class Ledger:
         else:
             page.doubled += 1
         if self._stateful:
-            # A customer's total has forgotten nothing and counted nothing twice if it holds one amount more each time.
+            # If a customer's total holds one amount more each time, it has forgotten nothing and counted nothing twice.
             if output.amounts != page.amounts.get(key, 0) + 1:
                 page.wrong_totals += 1
             page.amounts[key] = output.amounts
@@ -91,7 +91,7 @@ class Ledger:
         page.times.append(at_ms)
 
     def account(self, taken: Sequence[int]) -> Account:
-        """Return what came of so many input records of each partition."""
+        """Return what came of the input, given how many records of each partition the broker has taken."""
         return Account(
             taken_in=sum(taken),
             put_out=self.put_out,
@@ -99,7 +99,7 @@ class Ledger:
                 len(page.missing) + max(0, count - page.next_offset)
                 for page, count in zip(self._pages, taken, strict=True)
             ),
-            # Outputs of inputs that nobody wrote are too many, too.
+            # Outputs of inputs that do not exist count as doubled too.
             doubled=sum(
                 page.doubled + max(0, page.next_offset - count) for page, count in zip(self._pages, taken, strict=True)
             ),
@@ -112,18 +112,18 @@ class Ledger:
         return sum(len(page.times) for page in self._pages)
 
     def is_done(self, taken: Sequence[int]) -> bool:
-        """Whether there is an output beyond or at the last of so many inputs of each partition."""
+        """Whether each partition has an output at or beyond its last input, given how many inputs each has."""
         return all(page.next_offset >= count for page, count in zip(self._pages, taken, strict=True))
 
     def longest_silence(self, task: int, window: Window) -> int:
-        """Return the longest time in a window without an output of the task; what began before it counts whole."""
+        """Return the longest time in a window without an output of the task; one that began before it counts whole."""
         times, (begin, end) = self._pages[task].times, window
         first, last = bisect_right(times, begin), bisect_right(times, end)
         longest = 0
         for index in range(max(1, first), last):
             longest = max(longest, times[index] - times[index - 1])
         if last:
-            # It may be silent still.
+            # The silence may go on at the end of the window.
             longest = max(longest, end - times[last - 1])
         return longest
 
@@ -140,12 +140,12 @@ class Ledger:
         return found
 
     def put_out_within(self, task: int, window: Window) -> int:
-        """Return how many outputs of a task a window has."""
+        """Return how many outputs of a task lie within a window."""
         times = self._pages[task].times
         return bisect_left(times, window[1]) - bisect_left(times, window[0])
 
     def writer_at(self, task: int, at_ms: int) -> str | None:
-        """Return who wrote the task's last output before a time."""
+        """Return the writer of the task's last output before a time."""
         page = self._pages[task]
         index = bisect_right(page.times, at_ms) - 1
         if index < 0:
@@ -153,7 +153,7 @@ class Ledger:
         return page.writers[bisect_right(page.begins, index) - 1]
 
     def writers_of(self, task: int) -> set[str]:
-        """Return who ever wrote an output of a task."""
+        """Return every writer of a task's outputs."""
         return set(self._pages[task].writers)
 
     def first_at(self, task: int) -> int | None:
@@ -168,18 +168,18 @@ class Ledger:
 
 
 def silences(ledger: Ledger, tasks: Iterable[int], windows: Sequence[Window]) -> list[int]:
-    """Return for each task its longest silence in any of some windows."""
+    """Return for each task its longest silence in any of these windows."""
     return [max((ledger.longest_silence(task, window) for window in windows), default=0) for task in tasks]
 
 
 def quiet_for(phase: Window, quiet: Sequence[Window]) -> list[Window]:
-    """Return quiet windows, the nearest in time, that are together as long as a phase, or all that there are."""
+    """Return the quiet windows nearest to a phase that are together as long as the phase, or all that there are."""
     left, found = phase[1] - phase[0], []
     for begin, end in sorted(quiet, key=lambda window: min(abs(phase[0] - window[1]), abs(window[0] - phase[1]))):
         if left <= 0:
             break
         length = min(left, end - begin)
-        # Of the last one, what is nearest to the phase.
+        # Of the last window, the part nearest to the phase.
         found.append((end - length, end) if end <= phase[0] else (begin, begin + length))
         left -= length
     return sorted(found)
@@ -188,7 +188,7 @@ def quiet_for(phase: Window, quiet: Sequence[Window]) -> list[Window]:
 def needed(held: dict[str, int], tasks: int) -> int:
     """Return the fewest tasks that must change owner so that each of these members has its equal share of all tasks.
 
-    ``held`` has how many each of the members that remain runs now; what the others ran must move in any case.
+    ``held`` has how many tasks each member that remains runs now; the tasks of the others must move in any case.
     """
     share, rest = divmod(tasks, len(held))
     counts = sorted(held.values(), reverse=True)

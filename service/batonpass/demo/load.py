@@ -1,6 +1,6 @@
 """Amounts for customers at a steady rate: ``python -m batonpass.demo.load JOB [SEED]``, until it is told to stop.
 
-At the end it says in one line of JSON how many records of each partition the broker has taken.
+At the end it prints in one line of JSON how many records of each partition the broker has taken.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from batonpass.terminal import say
 
 TICK_S = 0.02
 BACKLOG_MAX_S = 1.0
-"""After a stop of this process or the broker that was longer, what was not sent is not made up for at once."""
+"""After this process or the broker stood still for longer, the records not sent are not made up for at once."""
 
 
 class Load:
-    """Sends to every partition of the source at the job's rate, and counts what was taken."""
+    """Sends to every partition of the source at the job's rate, and counts the records taken by the broker."""
 
     def __init__(self, job: Job, seed: int) -> None:
         self._job = job
@@ -74,7 +74,7 @@ class Load:
 
 
 async def work(job: Job, seed: int) -> int:
-    """Be the load until told to stop; return the exit code."""
+    """Run the load until told to stop; return the exit code."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

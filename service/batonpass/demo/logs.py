@@ -1,6 +1,6 @@
-"""What the processes of the demo write down: warnings, and of what a Kafka client says again and again, one line.
+"""What the processes of the demo log: warnings, and repeated messages of a Kafka client only now and then.
 
-A client whose broker is away says so some ten times a second, and a worker has dozens of clients.
+A client whose broker is away logs that some ten times a second, and a worker has dozens of clients.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final
 from batonpass.terminal import log_to_stderr
 
 AGAIN_S: Final = 30.0
-"""How often one message of a Kafka client is written down at most, whatever it is about."""
+"""How often one message of a Kafka client is logged at most, whatever it is about."""
 
 KEPT_MOST: Final = 500
-"""So many different messages are remembered; when there are more, all are forgotten."""
+"""How many different messages are remembered; when there are more, all are forgotten."""
 
 
 class NotAgain(logging.Filter):
-    """Passes a message of a Kafka client now and then, with how often it was held back since; all else at once."""
+    """Passes each message of a Kafka client now and then, with how often it was held back since; all else at once."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -28,12 +28,12 @@ class NotAgain(logging.Filter):
         self._said: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether a record is written down."""
+        """Return whether a record is logged."""
         if not record.name.startswith("aiokafka"):
             return True
         if len(self._said) > KEPT_MOST:
             self._said.clear()
-        # Before its values are filled in: each connection and node would be news.
+        # Compared before its values are filled in: otherwise each connection and node would make a new message.
         what = (record.name, str(record.msg))
         at, held = self._said.get(what, (None, 0))
         if at is not None and self._now() - at < AGAIN_S:
@@ -46,7 +46,7 @@ class NotAgain(logging.Filter):
 
 
 def configure() -> None:
-    """Write down what this process and its clients say, from warnings on, to standard error."""
+    """Log warnings and errors of this process and its clients to standard error."""
     log_to_stderr("WARNING", "%(asctime)s %(levelname)s %(message)s")
     for handler in logging.getLogger().handlers:
         handler.addFilter(NotAgain())

@@ -1,4 +1,4 @@
-"""Reads what a job puts out, under read_committed, and writes it into the ledger."""
+"""Reads the outputs of a job, under read_committed, and writes them into the ledger."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Outputs:
 
     @contextlib.asynccontextmanager
     async def followed(self) -> AsyncIterator[None]:
-        """Read along for as long as the block lasts.
+        """Read the topic for as long as the block lasts.
 
         Raises:
             KafkaError: when the broker cannot be reached.
@@ -51,11 +51,11 @@ class Outputs:
             for partition, records in (await consumer.getmany(timeout_ms=200, max_records=2_000)).items():
                 for record in records:
                     self.ledger.note(partition.partition, record.key, Output.decode(record.value), record.timestamp)
-            # Nobody waits for this; workers on the same machine do.
+            # This reader is in no hurry, but workers on the same machine are.
             await asyncio.sleep(LOOK_S)
 
     async def until(self, taken: Sequence[int], *, within_s: float) -> bool:
-        """Wait until the last of so many inputs of each partition has an output; False when that takes longer."""
+        """Wait until the last input of each partition, by their number, has an output; False if that takes longer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while not self.ledger.is_done(taken):
@@ -64,7 +64,7 @@ class Outputs:
         return self.ledger.is_done(taken)
 
     def check(self) -> None:
-        """Raise what ended the reading, if anything did.
+        """Raise the error that ended the reading, if there was one.
 
         Raises:
             KafkaError: when the broker failed.

@@ -11,10 +11,10 @@ from batonpass.worker import Exit
 
 Figures = list[PhaseFigures]
 FASTER = 5
-"""How many times faster copies are restored while only handovers are looked at."""
+"""How many times faster copies are restored while only handovers are measured."""
 
 UNDRAIN_S = 0.3
-"""Within this time a group has begun to do what an undrain asks for (`rebalance_batch_ms` is 50)."""
+"""Within this time a group begins to act on an undrain (`rebalance_batch_ms` is 50)."""
 
 
 async def main_job(experiment: Experiment, into: Figures) -> None:
@@ -89,14 +89,14 @@ async def crash(experiment: Experiment, into: Figures, names: list[str], victim:
 
 
 async def come_back(experiment: Experiment, into: Figures, names: list[str], who: str) -> None:
-    """Start the worker that was killed again, with what its disk has."""
+    """Start the worker that was killed again, with the state on its disk."""
     async with experiment.phase("comes-back", into) as steps, experiment.step(steps, set(names)):
         experiment.tell(f"{who} is started again, with its state on disk")
         await experiment.workers.start(who)
 
 
 async def drain(experiment: Experiment, into: Figures, names: list[str], who: str) -> None:
-    """Have a worker hand everything over, and let it stay afterwards."""
+    """Have a worker hand over all its tasks, and let it stay afterwards."""
     members = {one["instance_id"]: one["member_id"] for one in await experiment.group.members()}
     async with experiment.phase("drain", into) as steps, experiment.step(steps, set(names)):
         experiment.tell(f"{who} is drained")
@@ -118,7 +118,7 @@ async def drained(experiment: Experiment, member: str) -> None:
 async def warm_handovers(experiment: Experiment, into: Figures, names: list[str]) -> None:
     """Drain one worker after the other and let it stay, until there were enough moves.
 
-    Copies are restored faster meanwhile: it is the handovers that are looked at, not what comes before them.
+    Copies are restored faster meanwhile, because only the handovers are measured, not what comes before them.
     """
     await experiment.throttle(names, FASTER)
     members = {one["instance_id"]: one["member_id"] for one in await experiment.group.members()}
@@ -138,7 +138,7 @@ async def warm_handovers(experiment: Experiment, into: Figures, names: list[str]
 
 
 async def eager(experiment: Experiment, into: Figures, names: list[str]) -> None:
-    """Scale out once more, with every copy taken for caught up: what immediate reassignment costs."""
+    """Scale out once more, with every copy counted as caught up, to see the cost of immediate reassignment."""
     await experiment.configure(standbys=0, policy=HandoverMode.EAGER)
     await experiment.rest(set(names))
     newcomer = name_of(experiment, 6)

@@ -1,4 +1,4 @@
-"""A picture of each task's throughput over a run, coloured by who wrote: SVG, drawn here, with nothing to fetch."""
+"""A picture of each task's throughput over a run, coloured by writer: an SVG that needs nothing else to be loaded."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 16, 74, 30
 ROW, GAP = 30, 6
 BINS_MAX: Final = 900
 BIN_MIN_MS: Final = 300.0
-"""Outputs come in transactions, several a second: finer than this, a row would show these and nothing else."""
+"""Outputs come in transactions, several a second: with narrower bins, a row would show only the transactions."""
 
 COLOURS: Final = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb5566", "#004488", "#999933")
-"""Told apart by most people whatever their eyes (Paul Tol's schemes)."""
+"""Most people can distinguish these, also with colour-vision deficiency (Paul Tol's schemes)."""
 
 FULL: Final = 1.6
-"""A row is full at so many times the usual rate: after a gap, what waited is put out faster."""
+"""A row is full at this many times the usual rate: after a gap, the waiting input is processed faster."""
 
 STYLE: Final = (
     "text{font:11px system-ui,sans-serif;fill:#333}.title{font-size:15px;font-weight:600}.quiet{fill:#777}"
@@ -36,7 +36,7 @@ class _Look(NamedTuple):
 
 
 def picture(title: str, ledger: Ledger, window: Window, phases: Sequence[PhaseFigures], rate: float) -> str:
-    """Return an SVG document: a row for each task, its height the records a second beside the usual ``rate``."""
+    """Return an SVG document: a row for each task, its height the records a second relative to the usual ``rate``."""
     height = TOP + len(ledger.tasks) * (ROW + GAP) + BOTTOM
     scale = (WIDTH - LEFT - RIGHT) / max(1, window[1] - window[0])
     writers = sorted({writer for task in ledger.tasks for writer in ledger.writers_of(task)})
@@ -70,7 +70,7 @@ def _bands(phases: Sequence[PhaseFigures], window: Window, scale: float, height:
         parts.append(
             f'<rect class="band" x="{x:.1f}" y="{TOP - 8}" width="{width:.1f}" height="{height - TOP - BOTTOM + 8}"/>'
         )
-        # Names of short phases beside one another would run together.
+        # The names of short phases would overlap side by side.
         y = TOP - 12 - 11 * (number % 2)
         anchor, at = ("start", x) if x < WIDTH - 160 else ("end", x + width)
         parts.append(f'<text class="quiet" x="{at:.1f}" y="{y}" text-anchor="{anchor}">{escape(phase.name)}</text>')
@@ -78,7 +78,7 @@ def _bands(phases: Sequence[PhaseFigures], window: Window, scale: float, height:
 
 
 def _row(ledger: Ledger, task: int, window: Window, scale: float, look: _Look) -> list[str]:
-    """Draw one task: each stretch of bins with the same writer as one filled line, and nothing where nothing came."""
+    """Draw one task: each stretch of bins with the same writer as one filled line, and nothing for empty bins."""
     floor = TOP + task * (ROW + GAP) + ROW
     parts = [
         f'<text x="{LEFT - 8}" y="{floor - 10}" text-anchor="end">0_{task}</text>',

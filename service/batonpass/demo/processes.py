@@ -1,4 +1,4 @@
-"""Processes that work for this one and end with it: what they print in JSON is heard, the rest goes to a log."""
+"""Processes that work for this one and end with it: JSON that they print is parsed, the rest goes to a log."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Child:
     async def start(
         cls, name: str, module: str, arguments: Sequence[str], *, log: Path, hear: Hear, **environment: str
     ) -> Self:
-        """Start a process. ``hear`` gets every line of JSON that it prints; what it says otherwise goes to ``log``."""
+        """Start a process. ``hear`` gets every line of JSON that it prints; everything else goes to ``log``."""
         kept = {key: text for key, text in os.environ.items() if not key.startswith("BATONPASS_")}
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
-            # In a session of its own, so that Ctrl-C reaches this process alone, which stops the others in order.
+            # In its own session, so that Ctrl-C reaches only this process, which stops the others in order.
             process = await asyncio.create_subprocess_exec(
                 *tethered_command(module, arguments),
                 stdin=asyncio.subprocess.PIPE,
@@ -53,15 +53,15 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether the process still runs."""
         return self._process.returncode is None
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once, without a word to it."""
+        """End the process at once, without asking it."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -70,13 +70,13 @@ class Child:
                 self._process.send_signal(number)
 
     async def ended(self) -> int:
-        """Wait for its end, and until all that it printed was heard; return its exit code."""
+        """Wait until the process has ended and all of its output was handled; return its exit code."""
         code = await self._process.wait()
         await self._listening
         return code
 
     async def stop(self, patience_s: float = 15.0) -> int:
-        """Ask it to end, wait for that, and end it when it takes too long; return its exit code."""
+        """Ask the process to end, wait, and kill it if that takes too long; return its exit code."""
         self.terminate()
         try:
             async with asyncio.timeout(patience_s):

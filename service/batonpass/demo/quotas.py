@@ -1,6 +1,6 @@
-"""How fast a client may read from the broker (KIP-546): set by name, because restoring is what is to be slow here.
+"""How fast a client may read from the broker (KIP-546), set by client name, because only restoring is to be slow here.
 
-aiokafka can ask for quotas but not set them; this is the one request that it lacks.
+aiokafka can read quotas but not set them; this is the one request that it lacks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CONSUMER_RATE = "consumer_byte_rate"
 
 
 class AlterClientQuotasResponse(Response):  # type: ignore[misc]
-    """What came of each change."""
+    """The result of each change."""
 
     API_KEY = 49
     API_VERSION = 0
@@ -35,7 +35,7 @@ class AlterClientQuotasResponse(Response):  # type: ignore[misc]
 
 
 class AlterClientQuotasStruct(RequestStruct):  # type: ignore[misc]
-    """Changes of quotas, by what they are for."""
+    """Changes of quotas, by the entity that they are for."""
 
     API_KEY = 49
     API_VERSION = 0
@@ -69,7 +69,7 @@ class AlterClientQuotas(Request[AlterClientQuotasStruct]):  # type: ignore[misc]
 
 
 async def limit_reading(admin: AIOKafkaAdminClient, clients: Iterable[str], bytes_per_s: float) -> None:
-    """Let clients of these names read no faster than that, each of them.
+    """Limit how fast each client of these names may read.
 
     Raises:
         KafkaError: when the broker refuses.

@@ -15,7 +15,7 @@ from batonpass.demo.job import Job
 
 PERIOD_S = 0.05
 ANSWER_S = 1.0
-"""A read that nobody answers within this time is unanswered."""
+"""A read without an answer within this time counts as unanswered."""
 
 ATTEMPT_S = 0.4
 RETRY_S = 0.05
@@ -23,7 +23,7 @@ RETRY_S = 0.05
 
 @dataclass(slots=True)
 class Reads:
-    """How many reads were asked, answered by a standby because the active did not, and not answered at all."""
+    """How many reads were sent, answered by a standby because the active did not, and not answered at all."""
 
     asked: int = 0
     by_copies: int = 0
@@ -31,7 +31,7 @@ class Reads:
 
 
 class Reader:
-    """Asks the active of a task first and then its standbys, and looks up anew where they are when none answers."""
+    """Asks the active of a task first and then its standbys, and looks up their places again when none answers."""
 
     def __init__(self, job: Job, group: DemoGroup, seed: int = 7) -> None:
         self._job = job
@@ -42,7 +42,7 @@ class Reader:
         self.reads = Reads()
 
     async def run(self) -> None:
-        """Ask until cancelled. A read that takes long holds up no other."""
+        """Ask until cancelled. A slow read holds up no other."""
         under_way: set[asyncio.Task[None]] = set()
         try:
             while True:

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder: every figure, the tables, a picture of each job, events, and all logs."""
+"""What a run writes into its folder: every figure, the tables, a picture of each job, events, and all logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEAD += ["records restored", "reads unanswered", "Kafka Streams"]
 
 
 def write_report(run: DemoRun, folder: Path) -> list[Path]:
-    """Write everything into a folder that is there; return what was written, the most telling first."""
+    """Write everything into a folder that exists; return the written files, the most informative first."""
     written = [folder / "report.md", folder / "report.json"]
     written[0].write_text(_words(run))
     written[1].write_text(json.dumps(_everything(run), indent=1) + "\n")

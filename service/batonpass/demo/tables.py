@@ -26,15 +26,15 @@ SCENARIOS: Final = {
     "crash": "kill",
     "replaced-pod": "replaced-pod",
 }
-"""What was measured of Kafka Streams in the shape of a phase, by the name it has in ``kafka_streams.json``.
+"""Measurements of Kafka Streams that correspond to a phase, by their names in ``kafka_streams.json``.
 
-The file is what ``make compare-streams`` wrote; docs/compare.md says with which settings.
+``make compare-streams`` wrote that file; docs/compare.md has its settings.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Something that a run is to reach, and whether it did."""
+    """A goal of a run, and whether the run reached it."""
 
     text: str
     held: bool
@@ -90,7 +90,7 @@ def rows(figures: RunFigures) -> list[list[str]]:
 
 
 def kafka_streams(phase: str) -> str:
-    """Return the results of Kafka's own assignor where a phase was measured with it: moves, silence in ms, rest."""
+    """Return the results of Kafka's own assignor, if the phase was measured with it: moves, silence in ms, rest."""
     runs = json.loads(Path(__file__).with_name("kafka_streams.json").read_text())["runs"]
     for run in runs:
         if (run["scenario"], run["arm"]) == (SCENARIOS.get(phase), "kafka") and "failed" not in run:
@@ -108,7 +108,7 @@ def spread_words(values: Sequence[int]) -> str:
 
 
 def bars(figures: RunFigures) -> list[Bar]:
-    """Return every bar that this run can be held against."""
+    """Return every bar that applies to this run."""
     return [*_correctness(figures), *_times(figures)]
 
 
@@ -116,7 +116,7 @@ def _correctness(figures: RunFigures) -> list[Bar]:
     phases = figures.phases
     moves = [one.name for one in phases if one.moves != one.moves_needed]
     handovers = [one.name for one in phases if len(one.handovers) != one.handovers_needed]
-    # Without standbys nobody else has the state of a worker that restarts.
+    # Without standbys no other worker has the state of a worker that restarts.
     unread = sum(one.unanswered_reads for one in phases if one.name != "rolling-restart-no-standby")
     found = [
         Bar("moves exactly as many as needed in every phase", not moves, ", ".join(moves) or "all"),
@@ -168,7 +168,7 @@ def _times(figures: RunFigures) -> list[Bar]:
 
 
 MANY_STEPS: Final = ("rolling-restart", "warm-handovers")
-"""Phases in which one step waits for the other: their time to rest is the sum of all."""
+"""Phases in which one step waits for the one before: their time to rest is the sum over all steps."""
 
 WARM: Final = ("scale-out", "drain", "warm-handovers", "comes-back")
-"""The phases whose moves are all from a running owner to a caught-up copy."""
+"""The phases in which every move is from a running owner to a caught-up copy."""

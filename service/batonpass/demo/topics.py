@@ -1,4 +1,4 @@
-"""The topics of a job: made, filled with the state of customers that nobody has heard of for a while, and throttled."""
+"""The topics of a job: made, filled with the state of customers without recent input, and throttled."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from batonpass.demo.quotas import limit_reading
 
 LEADER_PATIENCE_S = 30.0
 BROKER_SETTINGS = {
-    # Quotas are measured over two seconds instead of eleven: what is throttled is slow from its first second on.
+    # Quotas are measured over two seconds instead of eleven: a throttled client is slow from its first second on.
     "quota.window.num": "2",
     "quota.window.size.seconds": "1",
-    # Changelogs are compacted while one looks, so that a restore stays as long as it was.
+    # Changelogs are compacted during the demonstration, so that a restore stays as long as it was.
     "log.cleaner.backoff.ms": "3000",
 }
-"""What the broker of a demonstration has beside the settings of any local broker."""
+"""What the broker of a demonstration has in addition to the settings of any local broker."""
 
 COMPACTED = {
     "cleanup.policy": "compact",
@@ -30,7 +30,7 @@ COMPACTED = {
 }
 
 LEAST_SEGMENT = 1 << 20
-"""In bytes; a broker takes no less."""
+"""In bytes; a broker accepts no less."""
 
 
 @asynccontextmanager
@@ -45,9 +45,9 @@ async def admin_of(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
 
 
 async def make_topics(job: Job, *, keep_bytes: int | None = None) -> bool:
-    """Make the topics of a job; return whether they were not there yet.
+    """Make the topics of a job; return whether they did not exist yet.
 
-    ``keep_bytes`` is how much of each partition's input and output is kept, about; None: a week's.
+    ``keep_bytes`` is about how much of each partition's input and output is kept; None: a week's.
 
     Raises:
         KafkaError: when the broker refuses, or does not answer.
@@ -84,12 +84,12 @@ async def led(admin: AIOKafkaAdminClient, topic: str, partitions: int) -> None:
 async def preload(job: Job) -> int:
     """Write a state of every customer to the changelog; return how many records that were.
 
-    That is the state before all input, and the group's committed offsets say so: a worker refuses state without any.
+    It is the state before all input, and the committed offsets of the group say so: a worker refuses state without any.
 
     Raises:
-        KafkaError: when the broker does not take them.
+        KafkaError: when the broker does not accept them.
     """
-    # Batches stay small: a quota lets nobody have a batch that is larger than what it allows in its window.
+    # Batches stay small: a client under a quota never gets a batch that is larger than the quota allows in its window.
     producer = AIOKafkaProducer(**connection(job.bootstrap, "batonpass-demo").client_options(), linger_ms=20)
     await producer.start()
     try:
@@ -111,7 +111,7 @@ async def preload(job: Job) -> int:
 
 
 async def throttle(job: Job, workers: Iterable[str], bytes_per_s: float) -> None:
-    """Let each copy of a task, on each of these workers, restore no faster than that.
+    """Limit how fast each copy of a task, on each of these workers, may restore.
 
     Raises:
         KafkaError: when the broker refuses.
@@ -122,5 +122,5 @@ async def throttle(job: Job, workers: Iterable[str], bytes_per_s: float) -> None
 
 
 def restoring_client(worker: str, task: str) -> str:
-    """Return the name by which the broker knows what reads a task's changelog on a worker."""
+    """Return the name by which the broker knows the client that reads a task's changelog on a worker."""
     return f"{worker}-{task}-changelog"

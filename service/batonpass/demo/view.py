@@ -1,4 +1,4 @@
-"""What one sees while a demonstration goes on: a live picture in a terminal, plain lines elsewhere."""
+"""The display while a demonstration goes on: a live picture in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_c
 
 
 class View(Protocol):
-    """Where a run shows itself."""
+    """The display of a run."""
 
     def tell(self, sentence: str) -> None:
-        """Say what is done."""
+        """Show what is being done."""
         ...
 
     def phase_done(self, phase: PhaseFigures) -> None:
@@ -39,7 +39,7 @@ class View(Protocol):
         ...
 
     def showing(self, experiment: Experiment) -> contextlib.AbstractAsyncContextManager[None]:
-        """Show a experiment for as long as the block lasts."""
+        """Show an experiment for as long as the block lasts."""
         ...
 
 
@@ -60,7 +60,7 @@ class PlainView:
 
     @contextlib.asynccontextmanager
     async def showing(self, experiment: Experiment) -> AsyncIterator[None]:
-        """Say what begins."""
+        """Print what begins."""
         kind = "with state" if experiment.job.stateful else "without state"
         rate = experiment.job.tasks * experiment.job.rate
         self.tell(f"{experiment.job.group}: {experiment.job.tasks} tasks {kind}, {rate:,} records a second")
@@ -68,7 +68,7 @@ class PlainView:
 
 
 class LiveView:
-    """A table of tasks that moves, under what has been said and measured so far."""
+    """A live table of tasks, under the latest sentences and measurements."""
 
     def __init__(self, console: Screen) -> None:
         self._console = console
@@ -84,7 +84,7 @@ class LiveView:
             self._console.say(line)
 
     def phase_done(self, phase: PhaseFigures) -> None:
-        """Print the phase's table above what moves."""
+        """Print the phase's table above the live part."""
         self._console.print(phase_table(phase))
 
     @contextlib.asynccontextmanager
@@ -111,7 +111,7 @@ class LiveView:
 
 
 def frame(experiment: Experiment, state: Mapping[str, Any], members: list[dict[str, Any]], said: list[str]) -> Group:
-    """Return one picture of a experiment."""
+    """Return one picture of an experiment."""
     names = sorted(str(one["instance_id"]) for one in members)
     colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
     reads, ledger = experiment.reader.reads, experiment.outputs.ledger
@@ -129,7 +129,7 @@ def frame(experiment: Experiment, state: Mapping[str, Any], members: list[dict[s
 
 
 def state_words(state: Mapping[str, Any]) -> str:
-    """Return how the group stands, in a few words."""
+    """Return the state of the group in a few words."""
     if not state:
         return "the group is being made"
     if state["at_rest"]:
@@ -177,9 +177,9 @@ def _copies(members: list[dict[str, Any]], task: str, colours: Mapping[str, str]
 
 
 def _strip(experiment: Experiment, number: int, now: int, colours: Mapping[str, str]) -> Text:
-    """Return the last seconds of a task's outputs as blocks, a second each, in the colours of who wrote them."""
+    """Return the last seconds of a task's outputs as blocks, one for each second, in the colours of the writers."""
     strip, ledger = Text(), experiment.outputs.ledger
-    # Whole seconds that have been read: a picture that trembles says nothing.
+    # Only whole seconds that have been read: otherwise the picture would flicker.
     upto = (now - 700) // 1_000 * 1_000
     for second in range(upto - HISTORY_S * 1_000, upto, 1_000):
         window = (second, second + 1_000)
@@ -190,6 +190,6 @@ def _strip(experiment: Experiment, number: int, now: int, colours: Mapping[str, 
 
 
 def view_for(*, as_json: bool) -> View:
-    """Return a live view where somebody watches a terminal, else plain lines; on standard error beside JSON."""
+    """Return a live view on a terminal, else plain lines; with JSON, on standard error."""
     console = screen(stderr=as_json, plain_width=110)
     return LiveView(console) if console.is_terminal and not as_json else PlainView(console)

@@ -1,7 +1,7 @@
 """One worker of the demonstration's job in a process of its own: ``python -m batonpass.demo.worker ORDER``.
 
-It restores, processes and hands over as `batonpass.worker.kafka` does, answers questions for single totals over HTTP
-from whatever copies it has, and prints a line of JSON for what happens to its tasks.
+It restores, processes and hands over as `batonpass.worker.kafka` does. Over HTTP it answers reads of single totals from
+whatever copies it has. It prints a line of JSON for each event of its tasks.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from batonpass.worker.tasks import Revocation
 LOOK_S = 0.1
 
 STATE_MEMORY_BYTES = 8 << 20
-"""Its state is small, and several workers run on one machine."""
+"""Small, because the state is small, and several workers run on one machine."""
 
 LARGE_BYTES = 64 << 10
 M_MMAP_THRESHOLD = -3
 EXIT_REFUSED = 1
 SMALL_READS: Mapping[str, Any] = {"max_partition_fetch_bytes": 32 * 1024, "fetch_max_wait_ms": 100}
-"""A broker that holds a client to a quota makes it wait after a read, for longer the larger that was."""
+"""Reads are small: after a read, a broker makes a client with a quota wait longer the larger the read was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a worker is told when it is started. ``caught_up`` is the lag from which a copy counts as restored."""
+    """What a worker is told when it is started. With at most ``caught_up`` of lag a copy counts as restored."""
 
     job: Job
     url: str
@@ -57,23 +57,23 @@ class Order:
     commit_interval_ms: int = 100
 
     def words(self) -> str:
-        """Return the order as the worker reads it."""
+        """Return the order as text for the command line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_words(cls, words: str) -> Self:
-        """Return the order that the command line holds."""
+        """Return the order that a text of the command line holds."""
         order = json.loads(words)
         return cls(**{**order, "job": Job(**order["job"])})
 
 
 def say(event: str, **fields: object) -> None:
-    """Print what happened."""
+    """Print an event as a line of JSON."""
     terminal.say(json.dumps({"at": round(time.time(), 3), "event": event} | fields))
 
 
 class TellingRuntime(KafkaRuntime):
-    """The runtime of a worker, and a word about each step of a task."""
+    """The runtime of a worker, which prints each step of a task."""
 
     async def on_standby(self, task: Task) -> None:
         """Restore and tail."""
@@ -93,7 +93,7 @@ class TellingRuntime(KafkaRuntime):
 
 
 async def tell_restores(order: Order, runtime: KafkaRuntime, member: Member) -> None:
-    """Tell for every copy, and every active that begins, once it has restored, how many records that took."""
+    """Print for every copy, and every active that begins, once it has restored: how many records that took."""
     reported: dict[str, Task] = {}
     while True:
         for task_id, task in member.tasks.items():
@@ -107,21 +107,21 @@ async def tell_restores(order: Order, runtime: KafkaRuntime, member: Member) -> 
 
 
 def _restored(order: Order, runtime: KafkaRuntime, member: Member, task: Task) -> int | None:
-    """Return what a task has read to be where it is; None while it still restores."""
+    """Return how many records a task has read to restore; None while it still restores."""
     holding = member.holdings.get(task.id)
     if holding is None:
         return None
     if task.role is Role.ACTIVE:
         return runtime.restored(task.id) if holding.stage is Stage.RUNNING else None
     if task.was is Role.ACTIVE:
-        # A former owner has everything already.
+        # A former owner has the whole state already.
         return 0
     left = holding.progress.remaining()
     return runtime.records_read(task.id) if left is not None and left <= order.caught_up else None
 
 
 class Questions:
-    """Answers ``GET /{task}/{customer}`` with the total, from an active or a standby, whichever is here."""
+    """Answers ``GET /{task}/{customer}`` with the total, from the active or standby on this worker."""
 
     def __init__(self, runtime: KafkaRuntime, member: Member) -> None:
         self._runtime = runtime
@@ -148,7 +148,7 @@ class Questions:
             return 404, b"{}"
         kept = store.get(key)
         if kept is None:
-            # A copy that is not restored so far knows no better.
+            # A copy that has not restored this customer cannot answer.
             return 404, b"{}"
         count, total = read_state(kept)
         return 200, json.dumps({"count": count, "total": total, "role": task.role}).encode()
@@ -159,7 +159,7 @@ async def answering(listener: socket.socket, questions: Questions) -> AsyncItera
     """Answer questions for as long as the block lasts."""
     config = uvicorn.Config(questions, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
-    # Signals are for the member.
+    # The member handles the signals.
     serving = asyncio.ensure_future(server._serve([listener]))  # noqa: SLF001 - the public one takes the signals
     try:
         yield
@@ -170,7 +170,7 @@ async def answering(listener: socket.socket, questions: Questions) -> AsyncItera
 
 @dataclass(slots=True)
 class Identity:
-    """The member id of the last run, kept on disk: who holds the folder knows that no other process does."""
+    """The member id of the last run, kept on disk: a process that holds the folder knows that no other one does."""
 
     file: Path
 
@@ -179,7 +179,7 @@ class Identity:
         return self.file.read_text().strip() if self.file.exists() else None
 
     def fresh(self) -> str:
-        """Return a new id, kept before anybody hears of it."""
+        """Return a new id, written to disk before it is used."""
         made = fresh_member_id()
         beside = self.file.with_suffix(".new")
         beside.write_text(made)
@@ -231,11 +231,11 @@ async def work(order: Order) -> int:
 
 
 def keep_heap_small() -> None:
-    """Have glibc give each buffer of ``LARGE_BYTES`` or more memory of its own, which goes back when it is freed.
+    """Have glibc map each buffer of ``LARGE_BYTES`` or more separately, so that its memory goes back when it is freed.
 
-    By itself it raises that limit to the largest that was freed. Batches of records then lie among the blocks that
-    RocksDB caches, and leave holes in the heap that the next ones do not fit into: 0.25 MB more every minute. Another
-    C library has no such setting, and is left as it is.
+    By default glibc raises that limit to the largest buffer that was freed. Batches of records then lie among the
+    blocks that RocksDB caches, and leave holes in the heap that the next ones do not fit into: 0.25 MB more every
+    minute. Another C library has no such setting, and is left as it is.
     """
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)

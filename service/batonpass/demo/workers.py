@@ -1,4 +1,4 @@
-"""The workers of one group: processes that are started, ended and killed, and what they say of their tasks."""
+"""The workers of one group: processes that are started, ended and killed, and their reports about their tasks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Restore:
 
 @dataclass(slots=True)
 class Workers:
-    """Who works in one group. ``caught_up`` is the lag from which a copy counts as restored."""
+    """The workers of one group. With at most ``caught_up`` of lag a copy counts as restored."""
 
     job: Job
     infrastructure: Infrastructure
@@ -56,7 +56,7 @@ class Workers:
         )
 
     def kill(self, name: str) -> None:
-        """End a worker as a crash does."""
+        """Kill a worker, as in a crash."""
         self.running.pop(name).kill()
 
     async def stop(self, name: str) -> None:
@@ -64,13 +64,13 @@ class Workers:
         await self.running.pop(name).stop(patience_s=60)
 
     async def stop_all(self) -> None:
-        """End everybody, at once."""
+        """End all workers at once."""
         children = list(self.running.values())
         self.running.clear()
         await asyncio.gather(*(child.stop() for child in children))
 
     def check(self) -> None:
-        """Raise if a worker ended that was not asked to.
+        """Raise if a worker ended without being asked to.
 
         Raises:
             WorkerLost: naming it and its log.
@@ -82,7 +82,7 @@ class Workers:
                 )
 
     def restored(self, window: Window) -> int:
-        """Return how many records were read within a window in order to have a state."""
+        """Return how many records were read within a window to restore state."""
         return sum(one.records for one in self.restores if one.done_ms is not None and _within(one.done_ms, window))
 
     def restoring_ms(self, window: Window) -> int:
@@ -118,7 +118,7 @@ class Workers:
 
 
 class WorkerLost(Exception):
-    """A worker is gone that should be there."""
+    """A worker that should run has ended."""
 
 
 def _within(at_ms: int, window: Window) -> bool:

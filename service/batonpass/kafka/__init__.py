@@ -1,1 +1,1 @@
-"""Kafka on the coordinator's side: a broker of one's own, changelog ends, partition counts, the protocol's topics."""
+"""Kafka on the coordinator's side: a local broker, changelog ends, partition counts, the protocol's topics."""

@@ -12,17 +12,17 @@ from batonpass.terminal import say, say_on_stderr
 
 
 def tell(words: str) -> None:
-    """Tell the one who waits."""
+    """Print progress on standard error."""
     say_on_stderr(*f"batonpass: {words}".splitlines())
 
 
 def end(*_: object) -> None:
-    """End as Ctrl-C does, whoever asks."""
+    """End as Ctrl-C does."""
     raise KeyboardInterrupt
 
 
 def main() -> int:
-    """Start a broker on the folder named, or on one that is thrown away, print where it listens, and wait."""
+    """Start a broker on the folder named, or on a temporary one, print where it listens, and wait."""
     signal.signal(signal.SIGTERM, end)
     with tempfile.TemporaryDirectory(prefix="batonpass-kafka-") as thrown_away:
         folder = Path(sys.argv[1] if len(sys.argv) > 1 else thrown_away)

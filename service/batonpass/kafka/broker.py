@@ -1,4 +1,4 @@
-"""A Kafka broker of one's own, for one machine: one node, no container, data in one folder.
+"""A local Kafka broker for one machine: one node, no container, data in one folder.
 
 It is Apache Kafka itself in KRaft mode (KIP-500: no ZooKeeper), listens on 127.0.0.1 without a password, never outlives
 the process that started it (``batonpass.child_watchdog``), and finds its data again at the next start. It is for tests,
@@ -23,10 +23,10 @@ from batonpass.sockets import free_port
 
 BOOTSTRAP_VARIABLE = "BATONPASS_KAFKA_BOOTSTRAP"
 STARTED = "Kafka Server started"
-"""The broker's word that it has registered itself and answers requests; its ports are open long before."""
+"""What the broker logs once it has registered itself and answers requests; its ports are open long before."""
 
 JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true")
-"""Quick to start rather than quick in the long run."""
+"""Settings for a quick start rather than for speed in the long run."""
 
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -41,9 +41,9 @@ SETTINGS = MappingProxyType(
         "controller.listener.names": "CONTROLLER",
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": "0",
-        # The topics of the broker's own have one copy, and few partitions, or a first transaction takes seconds.
+        # The broker's internal topics have one copy, and few partitions, or a first transaction takes seconds.
         "offsets.topic.replication.factor": "1",
-        # What was committed stays, though nothing was started for weeks.
+        # Committed offsets stay, even if nothing was started for weeks.
         "offsets.retention.minutes": "2147483647",
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.replication.factor": "1",
@@ -70,10 +70,10 @@ class LocalBroker(ChildServer):
     ) -> None:
         """Name the folder; nothing happens before ``start``.
 
-        Without ``port`` it is that of the last start on the folder, so that whoever was told of it finds the broker
-        again; where that is taken, or at the first start, any free one. Then it stays the same. ``settings`` are lines
-        of the broker's properties that go before its own, but for the addresses that it listens on. ``say`` is called
-        at a first fetch of the broker's jars.
+        Without ``port`` the broker takes the port of the last start on the folder, so that clients find it again. If
+        that is taken, or at the first start, it takes any free one, and keeps it. ``settings`` are broker properties
+        that override those here, except the addresses that it listens on. ``say`` is called at a first fetch of the
+        broker's jars.
         """
         super().__init__(folder, "broker.log", name="Kafka", kind="a broker", error=BrokerUnavailable)
         self._port = port
@@ -111,7 +111,7 @@ class LocalBroker(ChildServer):
         return self.folder / "port"
 
     def _last_port(self) -> int | None:
-        """Return the port of the last start on this folder, if there was one and nobody has it now."""
+        """Return the port of the last start on this folder, if there was one and it is free now."""
         try:
             port = int(self._port_file.read_text())
             return port if free_port(port) == port else None
@@ -127,7 +127,7 @@ class LocalBroker(ChildServer):
             time.sleep(0.1)
 
     def _order(self, java: tuple[str, ...], port: int) -> ServerCommand:
-        """Return what runs the broker on a port, after formatting its folder if that is new."""
+        """Return the command that runs the broker on a port, after formatting its folder if that is new."""
         properties = self._write_properties(port, free_port())
         if not (self.folder / "data" / "meta.properties").exists():
             self._format(java, properties)

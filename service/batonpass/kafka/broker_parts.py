@@ -1,7 +1,7 @@
-"""What a broker of one's own is run from: a Java runtime, and Apache Kafka's jars in a cache that keeps their version.
+"""What a local broker is run from: a Java runtime, and Apache Kafka's jars in a cache that keeps their version.
 
-The jars are Apache Kafka's own artifacts. Maven resolves them, or Ivy where there is no Maven; nothing is shipped with
-this package. The pom beside this file says which; Ivy is told the same.
+The jars are Apache Kafka's own artifacts. Maven resolves them, or Ivy if there is no Maven; nothing is shipped with
+this package. The pom beside this file lists them; Ivy gets the same list.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class BrokerUnavailable(Exception):
 
 
 def artifacts() -> list[Artifact]:
-    """Return what the pom asks for."""
+    """Return the artifacts that the pom asks for."""
     space = "{http://maven.apache.org/POM/4.0.0}"
     # The pom is this package's own, so nothing hostile can be in it.
     wanted = ET.parse(POM).getroot().iter(f"{space}dependency")  # noqa: S314
@@ -93,8 +93,8 @@ def find_java() -> tuple[str, ...]:
 def find_jars(java: tuple[str, ...], say: Say, cache: Path | None = None) -> Path:
     """Return a folder with the broker's jars, after fetching them if this user's cache has none of this version.
 
-    ``say`` is called with what goes on, because a first fetch takes ten seconds or more. Two processes at once fetch
-    once.
+    ``say`` is called with the progress, because a first fetch takes ten seconds or more. Of two processes at once, only
+    one fetches.
 
     Raises:
         BrokerUnavailable: when they are not there and cannot be fetched.
@@ -139,7 +139,7 @@ def _fetch(jars: Path, java: tuple[str, ...], say: Say) -> None:
         if len(list(unfinished.glob("*.jar"))) < JARS_MIN:
             raise BrokerUnavailable(f"fetching Apache Kafka {broker_version()} ended, and jars are missing.")
         _check(unfinished)
-        # Only now, so that what was left unfinished is never taken for a broker.
+        # Only now, so that an unfinished folder is never taken for a broker.
         unfinished.rename(jars)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -159,14 +159,14 @@ def _check(folder: Path) -> None:
 
 
 def find_ivy() -> Path | None:
-    """Return Ivy's jar: the system's, this environment's, or the one inside pyspark; None where there is none."""
+    """Return Ivy's jar: the system's, this environment's, or the one inside pyspark; None if there is none."""
     spec = importlib.util.find_spec("pyspark")
     inside = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
     return next((path for path in (*IVY_PLACES, *inside) if path.is_file()), None)
 
 
 def _run(command: list[str], words: str, say: Say) -> None:
-    """Run a fetching command and tell how many files it has fetched meanwhile; its last words if it fails."""
+    """Run a fetching command and report how many files it has fetched; raise its last output if it fails."""
     say(words)
     tail: list[str] = []
     fetched = 0

@@ -1,4 +1,4 @@
-"""``batonpass.events``: what was committed for the event stream, in order, at least once, from the outbox."""
+"""Publishes committed events from the outbox to ``batonpass.events``, in order, at least once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EventPublisher:
         prefix: str = "batonpass",
         mine: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Make a publisher; ``body`` returns an event as the API shows it, ``mine`` whether it is this one's turn."""
+        """Make a publisher; ``body`` returns an event as the API shows it, ``mine`` whether this one publishes now."""
         self._mine = mine
         self._topics = TopicNames(prefix)
         self._outbox = outbox
@@ -45,7 +45,7 @@ class EventPublisher:
         self._body = body
 
     async def run(self) -> None:
-        """Pass events on until cancelled; what was not acknowledged by the cluster is passed on again."""
+        """Pass events on until cancelled; events that the cluster did not acknowledge are passed on again."""
         is_failing = False
         while True:
             try:
@@ -65,8 +65,8 @@ class EventPublisher:
         """Pass the next events on and return how many there were.
 
         Raises:
-            KafkaError: when they could not be written; they are next again.
-            StoreUnavailable: when the store is away; they may be passed on once more.
+            KafkaError: when they could not be written; the next call passes them on again.
+            StoreUnavailable: when the store cannot be reached; they may be passed on once more.
         """
         events = await self._outbox.next(BATCH)
         sent = [

@@ -2,11 +2,11 @@
 
 It is one more shell around the same coordinator: inputs go where HTTP's go, and HTTP and Kafka members mix in a group
 (protocol 11.1 to 11.3). Partitions are assigned by hand, so no rebalance can hold a heartbeat up. Every coordinator
-reads all heartbeats and carries out those of its own groups, as far as their config allows it: whoever may write to the
-topic speaks for all of those, so every other group is left alone, in and out. Assignments are written after the commit
-that made them, by the group's owner alone.
+reads all heartbeats and carries out those of its own groups whose config allows it. A client that may write to the
+topic can speak for each of these groups, so all other groups are left alone, in and out. Assignments are written after
+the commit that made them, by the group's owner alone.
 
-A record of ``batonpass.heartbeats`` is a body of HTTP with the call in ``kind``. What is wrong is refused in the same
+A record of ``batonpass.heartbeats`` is a body of HTTP with the call in ``kind``. A faulty one is refused in the same
 words as over HTTP.
 
     key    the group
@@ -15,12 +15,12 @@ words as over HTTP.
 ``leave`` takes ``mode`` (``leave`` or ``restart``), ``drain`` takes ``deadline_ms``, and these and ``undrain`` take the
 ``reason``.
 
-In ``batonpass.assignments``, which is compacted, stands the last answer of each member, until the member is gone. A
-record is written when something of the answer changed that a member acts on: epoch, assignment, status, or the wish for
-a full report. It is always whole, for a reader that begins here knows nothing.
+``batonpass.assignments`` is compacted, and has the last answer of each member, until the member is gone. A record is
+written when a part of the answer changed that a member acts on: epoch, assignment, status, or the wish for a full
+report. It is always whole, because a reader that begins here knows nothing.
 
-A heartbeat that was read counts as received, whatever becomes of its answer. What is published late or twice is dropped
-by its epoch; what is lost here is published again by the next owner, which begins with every member's assignment.
+A heartbeat that was read counts as received, even if its answer is lost. Members drop late or doubled answers by their
+epoch. A lost answer is published again by the next owner, which begins with every member's assignment.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ log = logging.getLogger("batonpass.kafka")
 
 HOUR_MS: Final = "3600000"
 SWEEP_S: Final = 1.0
-"""How often all groups are looked at, though nothing was committed: for those that came from other coordinators."""
+"""How often all groups are looked at without a commit, because some may have come from other coordinators."""
 
 ACK_LOOK_S: Final = 0.1
 SILENCE_LOOK_S: Final = 0.5
@@ -72,11 +72,11 @@ SILENCE_S: Final = 1.5
 
 AGAIN_S: Final = 1.0
 _NOT_OURS: Final = (NotOwner, StoreUnavailable, CoordinatorLoading)
-"""Answers that the caller would only repeat for: over Kafka the missing acknowledgement says the same."""
+"""Errors that only make the caller repeat its call: over Kafka the missing acknowledgement does the same."""
 
 
 NEVER_SEEN = -1
-"""An epoch below every member's: what follows it is the whole assignment."""
+"""An epoch below every member's: the answer to it has the whole assignment."""
 
 
 class AssignmentRecord(NamedTuple):
@@ -87,16 +87,16 @@ class AssignmentRecord(NamedTuple):
 
 
 class AssignmentsTopic:
-    """Knows what was written last of each member, and what is to be written now."""
+    """Knows what was written last for each member, and what is to be written now."""
 
     def __init__(self) -> None:
         self._written: dict[GroupId, dict[MemberId, Answer | None]] = {}
 
     def news(self, group: Group, soft: Soft) -> Iterator[AssignmentRecord]:
-        """Yield what has to be written so that the topic says what holds for every member of a group."""
+        """Yield the records that bring the topic up to date for every member of a group."""
         known = self._written.get(group.id)
         if known is None:
-            # Who went while nobody wrote is not known here: a tombstone too many does no harm.
+            # Members may have gone while no coordinator wrote here; a tombstone too many does no harm.
             known = self._written[group.id] = dict.fromkeys(group.gone)
         for member_id in sorted(known.keys() - group.members.keys()):
             del known[member_id]
@@ -105,14 +105,14 @@ class AssignmentsTopic:
             found = answer_to_poll(group, soft, member_id, NEVER_SEEN)
             if not isinstance(found, Answer):
                 continue
-            # The seq stands in the acks, the epoch stands for the assignment, and a generation is nothing to act on.
+            # The seq is in the acks, the epoch stands for the assignment, and a member does not act on a generation.
             told = found._replace(seq=0, generation=0, assignment=None)
             if known.get(member_id) != told:
                 known[member_id] = told
                 yield AssignmentRecord(key_of(group.id, member_id), to_json(answer_body(found)))
 
     def refusal(self, group_id: GroupId, member_id: MemberId, error: ProtocolError) -> AssignmentRecord:
-        """Return the record that tells a member that it was refused; what holds is written again after it."""
+        """Return the record that refuses a member's call; the member's present answer is written again after it."""
         known = self._written.get(group_id, {})
         if member_id in known:
             known[member_id] = None
@@ -128,7 +128,7 @@ class AssignmentsTopic:
         self._written.pop(group_id, None)
 
     def groups(self) -> list[GroupId]:
-        """Return the groups that something was written of."""
+        """Return the groups that records were written for."""
         return sorted(self._written)
 
 
@@ -148,7 +148,7 @@ _LEAVE, _DRAIN, _UNDRAIN = Shape(LeaveQuery), Shape(_Drain), Shape(ReasonBody)
 
 
 def read_addressee(key: bytes | None, value: bytes | None) -> tuple[GroupId, MemberId, str, dict[str, Any]] | None:
-    """Return group, member, kind and the rest of a record; None for one that names no member who could be answered."""
+    """Return group, member, kind and the rest of a record; None if it names no member that could be answered."""
     try:
         said = msgspec.json.decode(value or b"")
         group = (key or b"").decode()
@@ -163,7 +163,7 @@ def read_addressee(key: bytes | None, value: bytes | None) -> tuple[GroupId, Mem
 
 
 def read_item(member_id: MemberId, kind: str, said: dict[str, Any], *, tasks_max: int) -> tuple[Input, str]:
-    """Return the input that a record asks for, and why it does.
+    """Return the input that a record asks for, and the reason given for it.
 
     Raises:
         InvalidRequest: naming every fault by path and reason.
@@ -188,9 +188,9 @@ def read_item(member_id: MemberId, kind: str, said: dict[str, Any], *, tasks_max
 
 
 class KafkaMembers:
-    """The members that this coordinator hears over Kafka, so that none is expired for a silence that is the cluster's.
+    """The members that this coordinator hears over Kafka, so that none expires because the cluster is unavailable.
 
-    A heartbeat that could not be read may well have been sent. So while the heartbeats cannot be read, whoever was last
+    A heartbeat that could not be read may well have been sent. So while heartbeats cannot be read, every member last
     heard over Kafka counts as heard; once they can be read again, each has a whole session timeout left.
     """
 
@@ -198,15 +198,15 @@ class KafkaMembers:
         self._heard: dict[tuple[GroupId, MemberId], None] = {}
 
     def heard(self, group_id: GroupId, member_id: MemberId) -> None:
-        """Note that a member spoke."""
+        """Note that a member was heard."""
         self._heard[group_id, member_id] = None
 
     def keep(self, groups: Mapping[GroupId, Collection[MemberId]]) -> None:
-        """Forget whoever is no member any more."""
+        """Forget all that are not members any more."""
         self._heard = {key: None for key in self._heard if key[1] in groups.get(key[0], ())}
 
     async def count_all_as_heard(self, ask: Callable[[GroupId, Input], Awaitable[Reply]]) -> None:
-        """Have each of them count as heard now; whoever is gone, or another coordinator's, is forgotten."""
+        """Count each of them as heard now; forget those that are gone, or belong to another coordinator."""
         for group_id, member_id in list(self._heard):
             try:
                 reply = await ask(group_id, Heartbeat(member_id, LATE_SEQ, 0))
@@ -256,20 +256,20 @@ class Exchange(Observer):
         self._news.set()
 
     async def run(self) -> None:
-        """Serve until cancelled, connecting anew whenever the cluster was away."""
+        """Serve until cancelled, connecting anew whenever the cluster was unavailable."""
         await _first_to_fail(self._serve(), self._count_as_heard_while_silent())
 
     async def _serve(self) -> None:
         while True:
             try:
                 async with self._connected() as (consumer, producer):
-                    # What was to be written last may not have been, so everything is written again.
+                    # The last records may not have been written, so everything is written again.
                     self._assignments = AssignmentsTopic()
                     self.is_connected = True
                     self._consumer = consumer
                     await _first_to_fail(self._read(consumer, producer), self._write(producer), self._ack(producer))
             except (KafkaError, OSError):
-                # Whoever reads ends from the same cluster says that it is away.
+                # ``ClusterWatch`` asks the same cluster, and reports that it is unavailable.
                 pass
             finally:
                 self.is_connected, self._consumer = False, None
@@ -288,7 +288,7 @@ class Exchange(Observer):
                 TopicPartition(self._topics.heartbeats, number)
                 for number in await producer.partitions_for(self._topics.heartbeats)
             ]
-            # What was said before is said again by whoever got no answer to it.
+            # Members that got no answer to earlier records send them again.
             ends = await consumer.end_offsets(partitions)
             consumer.assign(partitions)
             for partition, end in ends.items():
@@ -298,7 +298,7 @@ class Exchange(Observer):
             await asyncio.gather(consumer.stop(), producer.stop(), return_exceptions=True)
 
     async def _count_as_heard_while_silent(self) -> None:
-        """See to it that nobody is expired for heartbeats that could not be read."""
+        """Keep members from expiring for heartbeats that could not be read."""
         while True:
             await asyncio.sleep(SILENCE_LOOK_S)
             if not self._reads():
@@ -358,7 +358,7 @@ class Exchange(Observer):
     # --- out --------------------------------------------------------------------------------------------------------
 
     async def _write(self, producer: AIOKafkaProducer) -> None:
-        """Write what has changed as soon as it was committed, and now and then look at everything."""
+        """Write changes as soon as they are committed, and look at all groups every ``SWEEP_S``."""
         swept_at = 0.0
         while True:
             with contextlib.suppress(TimeoutError):
@@ -381,7 +381,7 @@ class Exchange(Observer):
                     await self._close_group(group_id, producer)
 
     async def _close_group(self, group_id: GroupId, producer: AIOKafkaProducer) -> None:
-        """End a group's records: it was deleted, does not ask for them any more, or is another coordinator's."""
+        """End a group's records: it was deleted, has turned Kafka off, or belongs to another coordinator."""
         if not self._holds(group_id):
             self._assignments.let_go(group_id)
             return
@@ -393,7 +393,7 @@ class Exchange(Observer):
         await producer.send_and_wait(self._topics.assignments, record.value, key=record.key)
 
     async def _ack(self, producer: AIOKafkaProducer) -> None:
-        """Acknowledge what was processed, once per heartbeat interval and group."""
+        """Acknowledge what was processed, at most once per heartbeat interval and group."""
         while True:
             await asyncio.sleep(ACK_LOOK_S)
             if not self._acks:
@@ -409,7 +409,7 @@ class Exchange(Observer):
 
 
 def settings_of(topics: TopicNames) -> dict[str, dict[str, str]]:
-    """Return the topics that an exchange needs, each with what is set where it is made here."""
+    """Return the topics that an exchange needs, each with its settings if it is made here."""
     return {
         topics.heartbeats: {"retention.ms": HOUR_MS},
         topics.assignments: {"cleanup.policy": "compact"},
@@ -418,7 +418,7 @@ def settings_of(topics: TopicNames) -> dict[str, dict[str, str]]:
 
 
 async def _first_to_fail(*work: Any) -> None:
-    """Run things side by side until one fails, and end the others with it."""
+    """Run coroutines side by side until one fails, then cancel the others."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""What a coordinator asks Kafka about topics, how many partitions they have and where these end; and making its own."""
+"""Asks Kafka how many partitions topics have and where these begin and end; makes the coordinator's own topics."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ REQUEST_TIMEOUT_MS = 10_000
 
 PARTITIONS: Final = 8
 COPIES: Final = 3
-"""How many copies a topic that is made here has, where there are so many brokers."""
+"""How many copies a topic that is made here has, if there are so many brokers."""
 
 
 class TopicReader:
     """Asks a cluster about topics, over connections that are made when they are first needed.
 
-    No consumer group is ever joined (manual assignment), so no rebalance of anybody's can hold this up.
+    It joins no consumer group (manual assignment), so no rebalance can hold it up.
     """
 
     def __init__(self, connection: KafkaConnection) -> None:
@@ -36,7 +36,7 @@ class TopicReader:
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         """Return the partition count of each topic that exists.
 
-        It connects though there may be nothing to ask, so that who is not let in hears of it at once.
+        It connects even if ``topics`` is empty, so that a refused login shows at once.
 
         Raises:
             KafkaError: when the cluster cannot be asked.
@@ -49,7 +49,7 @@ class TopicReader:
         try:
             described = await self._admin.describe_topics(sorted(topics))
         except KafkaConnectionError:
-            # A broker closes a connection when what it came in with is over, as tokens are. The next one is a new one.
+            # A broker closes a connection when its login expires, as tokens do. The next call makes a new one.
             described = await self._admin.describe_topics(sorted(topics))
         return {one["topic"]: len(one["partitions"]) for one in described if one["error_code"] == 0}
 
@@ -57,7 +57,7 @@ class TopicReader:
         """Return where each partition ends for a reader of that isolation level; the partitions must exist.
 
         For readers of committed records that is the last stable offset: what an open transaction wrote lies beyond it.
-        Offsets count markers of transactions and what compaction took away, as positions of readers do.
+        Offsets also count transaction markers and compacted records, as positions of readers do.
 
         Raises:
             KafkaError: when the cluster cannot be asked.
@@ -66,7 +66,7 @@ class TopicReader:
         return _by_partition(await (await self._consumer(isolation)).end_offsets(wanted)) if wanted else {}
 
     async def begins(self, partitions: Iterable[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
-        """Return where each partition begins, whoever reads it: what was deleted before that is gone.
+        """Return where each partition begins, the same for every reader: records before that were deleted.
 
         Compaction moves no beginning. The partitions must exist; the isolation level only names the connection.
 
@@ -84,11 +84,11 @@ class TopicReader:
         return consumer
 
     async def why(self, error: Exception) -> str:
-        """Return an error in words, with what the brokers say when they let nobody in."""
+        """Return an error in words, with what the brokers say when they refuse the login."""
         return await in_words(error, self._connection)
 
     async def close(self) -> None:
-        """Disconnect; whatever is asked next connects anew."""
+        """Disconnect; the next call connects anew."""
         admin, self._admin = self._admin, None
         consumers, self._consumers = self._consumers, {}
         if admin is not None:

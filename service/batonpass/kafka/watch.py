@@ -1,7 +1,7 @@
 """What a coordinator looks up in Kafka for its groups: where changelogs begin and end, and partition counts of sources.
 
-So workers need report no more than positions, and a partition that is added becomes a task. Nothing here decides: what
-was read goes to the groups as inputs. While the cluster is away they keep what they know; nothing moves for that.
+So workers need to report only positions, and a partition that is added becomes a task. Nothing here decides: what was
+read goes to the groups as inputs. While the cluster is unavailable, groups keep what they know, and no task moves.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ClusterWatch:
                 await self._reader.close()
 
     async def look(self) -> None:
-        """Look once, for all groups; an error of the cluster is told, and the next look tries again."""
+        """Look once, for all groups; an error of the cluster is reported by ``away``, and the next look tries again."""
         groups = self._coordinator.loaded_groups()
         present = {group.id for group, _ in groups}
         for kept in (self._all_told_ms, self._refused):
@@ -96,7 +96,7 @@ class ClusterWatch:
         if wanted != group.topology and wanted != self._refused.get(group.id):
             reply = await self._coordinator.ask(group.id, PartitionCounts(known))
             if isinstance(reply, ProtocolError) and reply.action == "fix":
-                # Too many tasks, say: it is not asked again and again.
+                # For example too many tasks: the same counts are not sent again.
                 self._refused[group.id] = wanted
 
     async def _tell_ends(self, group: Group, soft: Soft, counts: Mapping[str, int]) -> None:

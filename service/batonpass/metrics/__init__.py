@@ -1,6 +1,6 @@
-"""What Prometheus sees: one prefix, base units, labels of few values, and no series of what is gone.
+"""The metrics for Prometheus: one prefix, base units, labels with few values, and no series of anything that is gone.
 
-``counts`` counts what happens (decisions, commits, calls), ``groups`` shows how the groups stand when they are scraped,
-with the sums of what their members say, and ``audits`` shows how the nightly audits stand.
+``counts`` counts what happens (decisions, commits, calls), ``groups`` shows the state of the groups at a scrape, with
+the sums of their members' reports, and ``audits`` shows the state of the nightly audits.
 docs/metrics.md lists every name; a test holds the list and the code equal.
 """

@@ -1,7 +1,7 @@
-"""How the nightly audits stand, read from the store once a minute and shown as it was read then.
+"""The state of the nightly audits, read from the store once a minute.
 
-A scrape asks the store nothing. While the store is away, what was read last goes on being shown: that an audit is late
-can be seen all the same, because the instants stand still.
+A scrape does not ask the store. While the store is away, the metrics show what was read last. A late audit can still be
+seen, because the instants stand still.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ PREFIX: Final = "batonpass_audit_"
 
 
 class AuditGauges(Collector):
-    """Shows how the audits stand. What never was has no series."""
+    """Shows the state of the audits. What has never happened has no series."""
 
     def __init__(self, audits: Audits, registry: CollectorRegistry, failed: Callable[[str], None]) -> None:
-        """Read ``audits``, to be shown by ``registry``; ``failed`` is called with why they could not be read."""
+        """Show ``audits`` in ``registry``. ``failed`` is called with the reason if they cannot be read."""
         self._audits = audits
         self._failed = failed
         self._standing = AuditStanding()
         registry.register(self)
 
     async def look(self) -> None:
-        """Read how the audits stand; without an answer, what was read before stays."""
+        """Read the state of the audits. If the store does not answer, keep what was read before."""
         try:
             self._standing = await self._audits.standing()
         except ProtocolError as error:
@@ -50,7 +50,7 @@ class AuditGauges(Collector):
             await asyncio.sleep(READ_EVERY_S)
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not look."""
+        """Return nothing, so that registering reads nothing."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

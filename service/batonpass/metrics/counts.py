@@ -34,7 +34,7 @@ GAPS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 1_8
 LAGS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 LOOP_EVERY_S: Final = 0.1
 ALIKE_MAX: Final = 1_000
-"""How many gaps that are told as one are counted one by one; a commit must not wait for more."""
+"""How many gaps of one summarising event are counted one by one; a commit must not wait for more."""
 
 HANDOVERS: Final = {
     (EventType.HANDOVER_DONE, True): "warm",
@@ -44,7 +44,7 @@ HANDOVERS: Final = {
     (EventType.TASK_RECOVERED, True): "recovered",
     (EventType.TASK_RECOVERED, False): "recovered",
 }
-"""What a task's next run is called, by the event that tells of it and whether the copy was ready."""
+"""The kind of a task's next run, by the type of its event and whether the copy was ready."""
 
 UNTIMED_CALLS: Final = frozenset(
     {
@@ -58,10 +58,10 @@ UNTIMED_CALLS: Final = frozenset(
 
 
 class Counts(Observer):
-    """The counters and histograms of one process. It observes the runtime, and meters the calls."""
+    """The counters and histograms of one process. It observes the runtime, and counts the calls."""
 
     def __init__(self) -> None:
-        # When a series began says nothing here, and would nearly double their number.
+        # The creation times of series say nothing here, and would nearly double their number.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=True)
         self._count_decisions()
@@ -74,8 +74,8 @@ class Counts(Observer):
         self._of_groups: dict[str, dict[tuple[Any, tuple[str, ...]], Any]] = {}
 
     def _count_decisions(self) -> None:
-        # To find the series of some labels takes the library longer than to count in it, so ``cache`` remembers those
-        # of what every call counts.
+        # Finding a series by its labels takes the library longer than counting in it, so ``cache`` remembers the series
+        # in which every call is counted.
         decisions = self._counter("decisions", "Decisions taken, by input and outcome.", "input", "outcome")
         self._decisions = cache(decisions.labels)
         seconds = self._histogram("decision_seconds", "How long deciding took.", QUICK, "outcome")
@@ -139,7 +139,7 @@ class Counts(Observer):
                 self._target_placed(before, decision.after, record)
 
     def _target_placed(self, before: Group, after: Group, record: TargetPlaced) -> None:
-        """Count the moves that a target adds. The record also has those to come that an earlier target asked for."""
+        """Count the moves that a target adds. The record also has the moves to come that earlier targets asked for."""
         new = 0
         for task_id, (target, _, _) in record.changes.items():
             task, index = before.tasks.get(task_id), after.table.index_of.get(task_id)
@@ -150,7 +150,7 @@ class Counts(Observer):
         self._of(self._bound, after.id).inc(max(0, record.lower_bound - (record.moves - new)))
 
     def committed(self, commit: Commit, append_ms: float) -> None:
-        """Count a commit, and what it tells."""
+        """Count a commit, and its events."""
         self._append_seconds.observe(append_ms / 1_000)
         self._records.inc(len(commit.records))
         group, history = commit.group_id, commit.history
@@ -162,7 +162,7 @@ class Counts(Observer):
             self._told(group, event)
 
     def _told(self, group: str, event: Event) -> None:
-        # More than a hundred alike are told as one, which says how many there are.
+        # More than a hundred equal events are sent as one event, which says how many there are.
         tasks = event.body.get("tasks", event.body.get("members")) if event.task is None else 1
         count = tasks if isinstance(tasks, int) and "sample" in event.body else 1
         self._of(self._events, group, event.type).inc(count)
@@ -218,13 +218,13 @@ class Counts(Observer):
         self._cut.labels(reason).inc()
 
     def add_gauge(self, name: str, meaning: str, value: Callable[[], float]) -> None:
-        """Show a value that somebody else keeps, as it is when it is scraped."""
+        """Show a value that is kept elsewhere, as it is at the scrape."""
         Gauge(f"batonpass_{name}", meaning, registry=self.registry).set_function(value)
 
     def keep_to(self, groups: set[str]) -> None:
-        """Remove every series of groups that are not here any more, and begin those of handovers for new ones.
+        """Remove every series of groups that are gone, and begin the series of handovers for new groups.
 
-        A series that begins with its first handover would hide it: its rate is that from one on.
+        If a series began with the first handover, a rate would miss it: a rate counts only what is added to a series.
         """
         for group in [name for name in self._of_groups if name not in groups]:
             for metric, labels in self._of_groups.pop(group):
@@ -244,7 +244,7 @@ class Counts(Observer):
         return found
 
     async def watch_loop(self) -> None:
-        """Measure by how much the event loop is late, until cancelled."""
+        """Measure how late the event loop is, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LOOP_EVERY_S

@@ -1,6 +1,6 @@
-"""How the groups stand, looked at when they are scraped: members, tasks, lags, and what is held back.
+"""The state of the groups at a scrape: members, tasks, lags, and what is held back.
 
-Nothing is cached between two scrapes but what is dear to count, so a group or a member that is gone is gone here too.
+Between two scrapes only what is expensive to count is cached, so a group or a member that is gone has no series.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from batonpass.metrics.counts import Counts
 
 COPIES_EACH_SCRAPE: Final = 20_000
-"""The lags of a group with more copies than this are added up once a minute only."""
+"""The lags of a group with more copies than this are added up only once a minute."""
 
 LAGS_EVERY_MS: Final = 60_000
 FLAPS: Final = 3
@@ -72,7 +72,7 @@ OF_MEMBERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 @dataclass(slots=True)
 class _Cached:
-    """What is dear to count of one group: its tasks and who is gone at a version, and what members report."""
+    """What is expensive to count of one group: its tasks and gone members at a version, and the sums of reports."""
 
     version: int = -1
     tasks: Mapping[str, int] | None = None
@@ -92,7 +92,7 @@ class GroupGauges(Collector):
         *,
         members_max: int,
     ) -> None:
-        """Show ``loaded``; of groups with up to ``members_max`` members, each single member too."""
+        """Show the ``loaded`` groups, and each member of a group that has up to ``members_max`` members."""
         self._loaded = loaded
         self._now_ms = now_ms
         self._policy = policy
@@ -101,18 +101,18 @@ class GroupGauges(Collector):
         self._present: list[tuple[Group, Soft]] = []
 
     def look(self) -> set[str]:
-        """Take the groups as they are now, to be shown by ``collect``, and return their names."""
+        """Take the groups as they are now for ``collect`` to show, and return their names."""
         self._present = self._loaded()
         names = {str(group.id) for group, _ in self._present}
         self._cached = {name: cached for name, cached in self._cached.items() if name in names}
         return names
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not look."""
+        """Return nothing, so that registering reads nothing."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family. It reads what cannot change, so a thread may do it."""
+        """Yield every family. The groups that it reads cannot change, so a thread may run it."""
         now_ms = self._now_ms()
         families = {
             name: GaugeMetricFamily(PREFIX + name, meaning, labels=labels)
@@ -168,7 +168,7 @@ class GroupGauges(Collector):
         each = len(group.members) <= self._members_max
         for member in group.members.values():
             member_soft = soft.members.get(member.id)
-            # Nobody is older than this coordinator's knowledge of the group.
+            # No age is longer than this coordinator has known the group.
             age = max(0, now_ms - (member_soft.heard_ms if member_soft else soft.started_ms)) / 1_000
             if member.away_until_ms is None:
                 oldest = max(oldest, age)
@@ -237,8 +237,8 @@ Shown = tuple[str, tuple[str, ...], float]
 class Sums(NamedTuple):
     """The sums over all reports of a group, and when they were made.
 
-    ``total``, ``largest`` and ``unknown`` are of copies, by role. ``input_total`` is None where no active reports a lag
-    of its input.
+    ``total``, ``largest`` and ``unknown`` are of copies, by role. ``input_total`` is None if no active reports a lag of
+    its input.
     """
 
     at_ms: int
@@ -292,9 +292,9 @@ def add_up(group: Group, soft: Soft, now_ms: int) -> Sums:
 
 
 def _runs(member: Member, reports: Mapping[TaskId, MeasuredReport]) -> Iterator[TaskId]:
-    """Yield what a member says that it runs.
+    """Yield the tasks that a member reports as running.
 
-    The last words of one that is away or suspected are not asked: others may have taken over by right.
+    The last report of a member that is away or suspected does not count: others may have taken over by right.
     """
     if member.suspected or member.away_until_ms is not None:
         return

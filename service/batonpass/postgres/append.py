@@ -1,9 +1,9 @@
 """What a commit writes, as rows of each table, and the statement that appends the commits of many groups at once.
 
-Each commit stands behind a guard of its own. The statement moves the heads that are where their commits expect them,
-and adds the rows of these commits alone. So it commits whole, takes one round trip, and a guard that fails costs no
-other group anything. Two writers of one group meet at the row of its head: the second one waits for the first, then
-sees what it has done. Instants are milliseconds in the rows.
+Each commit has a guard of its own. The statement moves the heads that are as their commits expect them, and adds the
+rows of these commits alone. So it is one transaction and one round trip, and a guard that fails affects no other group.
+Two writers of one group meet at the row of its head: the second one waits for the first, then sees its change. Instants
+in the rows are milliseconds.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from batonpass.runtime.ports import Commit
 
 Row = tuple[Any, ...]
 BATCH_CHANGES_MAX: Final = 200
-"""So many changes stand in one row, until each of them gets its own: what is sorted at once must not take long."""
+"""How many changes share one row, until sorting gives each its own. Sorting one row must not take long."""
 
 ROW_BYTES: Final = 100
 """About how many bytes a row has beside its payloads."""
 
 
 class Prepared(NamedTuple):
-    """A commit in its stored form. ``rows`` has those of each part that has any; ``weight`` is about their bytes.
+    """A commit in its stored form. ``rows`` has the rows of each part; ``weight`` is about how many bytes they have.
 
-    ``heals`` says that with it the group has been told that the store lost commits.
+    ``heals`` says that with this commit the group has taken note that the store lost commits.
     """
 
     commit: Commit
@@ -70,7 +70,7 @@ def prepare(commit: Commit, up_to: Mapping[str, int] = VERSIONS) -> Prepared:
 
 
 def plain(said: str) -> str:
-    """Return a text as a column of type text can hold it: what somebody wrote may have a NUL in it."""
+    """Return a text as a column of type text can hold it: without NUL, which a caller's text may have in it."""
     return said.replace("\0", "\N{SYMBOL FOR NULL}")
 
 
@@ -132,7 +132,7 @@ def _command_rows(history: History) -> list[Row]:
 
 
 class _Fate(NamedTuple):
-    """What records say of a member that is there already; None: nothing."""
+    """What records change of a member that exists already; None: nothing."""
 
     drains_since_ms: int | None = None
     drain_said: bool = False
@@ -142,7 +142,7 @@ class _Fate(NamedTuple):
 
 
 def member_rows(records: Iterable[r.Record]) -> dict[str, list[Row]]:
-    """Return what records change of the list of members: those that are new, those that were there, or all of them."""
+    """Return what records change in the table of members: new members, members that exist, or all of them."""
     joined: dict[MemberId, Member] = {}
     fates: dict[MemberId, _Fate] = {}
     emptied: list[Row] = []
@@ -187,7 +187,7 @@ def _joined_row(member: Member, fate: _Fate) -> Row:
 
 
 class Part(NamedTuple):
-    """The rows of one table: what they are made of, in the order of ``rows``, and the insert that adds them.
+    """The rows of one table: their columns, in the order of ``rows``, and the statement that writes them.
 
     In ``sql`` the rows are ``r``, the commits whose guard held are ``m``, and ``$from`` joins the two.
     """
@@ -197,7 +197,7 @@ class Part(NamedTuple):
 
 
 def instant(column: str) -> str:
-    """Return the instant that a column of milliseconds stands for, exactly."""
+    """Return the SQL for the exact instant of a column of milliseconds."""
     return f"(timestamptz 'epoch' + r.{column} * interval '1 millisecond')"
 
 
@@ -227,7 +227,7 @@ PARTS: Final[Mapping[str, Part]] = {
             "reasons": "text",
             "moved": "text",
         },
-        # Numbers come again only when commits were lost; what is written then is what became so.
+        # Numbers are used again only after lost commits; then the later row is the one that counts.
         "insert into generations as g (group_id, number, version, group_epoch, at, triggers, members, tasks, moves,"
         " lower_bound, warmups, score_before, score, decide_ms, reasons, moved)"
         f" select m.group_id, r.number, r.version, r.group_epoch, {AT},"
@@ -309,7 +309,7 @@ PARTS: Final[Mapping[str, Part]] = {
             "task_id": "text",
             "body": "text",
         },
-        # The counter stays locked to the end of the transaction: whoever gets the next positions commits later.
+        # The counter stays locked to the end of the transaction: a transaction with later positions commits later.
         "insert into events (position, group_id, at, type, generation, member_id, task_id, body)"
         " select c.position - c.added + row_number() over (order by r.place, r.number), m.group_id,"
         f" {AT}, r.type, r.generation, r.member_id, r.task_id, cast(r.body as json) $from cross join counted c",
@@ -318,12 +318,12 @@ PARTS: Final[Mapping[str, Part]] = {
 
 ALL_PARTS: Final = frozenset(PARTS)
 MOVING_PARTS: Final = frozenset({"records", "traces", "changes", "events"})
-"""What heartbeats commit while tasks move, which is what somebody waits for."""
+"""What heartbeats commit while tasks move. Members wait for these commits."""
 
 PLANNED: Final = (MOVING_PARTS, MOVING_PARTS | {"generations", "joined", "fates"}, ALL_PARTS)
-"""The mixtures that there is a statement for, the narrow ones first: a commit goes out with the first that has all of
-its parts. What is not needed costs Postgres a tenth of a millisecond each, and one statement for each mixture that may
-come would have to be planned on each connection."""
+"""The sets of parts that have a statement, the narrow ones first: a batch uses the first that has all of its parts.
+Each part that is not needed costs Postgres a tenth of a millisecond. But a statement for every possible set would have
+to be planned on each connection."""
 
 GUARDS: Final[Mapping[str, str]] = {
     "groups": "text",
@@ -333,7 +333,7 @@ GUARDS: Final[Mapping[str, str]] = {
     "tells": "bigint",
     "heals": "boolean",
 }
-"""What each commit says of its group, after the owner, which is the first parameter."""
+"""What each commit states about its group. These parameters follow the owner, which is the first one."""
 
 _GUARDED: Final = """
     asked as (
@@ -362,7 +362,7 @@ _COUNTED: Final = """
 
 @lru_cache
 def statement(parts: frozenset[str]) -> str:
-    """Return the statement that writes these parts. What it returns are the places of the commits that it has made."""
+    """Return the statement that writes these parts. It returns the places of the commits that it has made."""
     steps = [_GUARDED.format(guards=_arrays(GUARDS.values(), first=2))]
     first = 2 + len(GUARDS)
     written = {}
@@ -370,7 +370,7 @@ def statement(parts: frozenset[str]) -> str:
         kinds = ("bigint", *PARTS[name].columns.values())
         written[name] = _step(PARTS[name], name, _arrays(kinds, first))
         first += len(kinds)
-    # The last one in the list is carried out first; the counter, which other coordinators wait for, is to be last.
+    # Postgres carries out the last one first. The counter is to be last, because other coordinators wait for it.
     if "events" in written:
         steps += [_COUNTED, written.pop("events")]
     return f"with {', '.join([*steps, *written.values()])} select place from moved"  # noqa: S608 - constants
@@ -390,7 +390,7 @@ def _step(part: Part, name: str, arrays: str) -> str:
 
 
 def parameters(batch: Sequence[Prepared], parts: frozenset[str], owner: str) -> list[Any]:
-    """Return the parameters of the statement, in order; commits are known by their place in the batch, from 1."""
+    """Return the parameters of the statement, in order; a commit is identified by its place in the batch, from 1."""
     commits = [one.commit for one in batch]
     given: list[Any] = [
         owner,

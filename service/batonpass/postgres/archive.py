@@ -54,10 +54,10 @@ BEYOND_ALL: Final = 2**63 - 1
 
 
 class PostgresArchive:
-    """The history of all groups in one database. It reads what is committed, and nothing that still could be undone."""
+    """The histories of all groups in one database. It reads only what is committed."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        """Read from a database; any coordinator may, of any group."""
+        """Read from a database; any coordinator may read any group."""
         self._engine = engine
 
     async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
@@ -67,13 +67,13 @@ class PostgresArchive:
         return [_generation(row) for row in rows]
 
     async def generation(self, group_id: GroupId, number: int) -> Generation | None:
-        """Return one generation whole."""
+        """Return one generation with ``moved``; None if there is none of this number."""
         for row in await fetch_rows(self._engine, _GENERATION, of_group=group_id, number=number):
             return _generation(row)._replace(moved=msgspec.json.decode(row[-1], type=tuple[Moved, ...]))
         return None
 
     async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
-        """Return what last changed of a task, newest first."""
+        """Return the last changes of a task, newest first."""
         return [
             Change._make(row[:12])
             for row in await fetch_rows(self._engine, _CHANGES, of_group=group_id, task=task, most=limit)
@@ -82,7 +82,7 @@ class PostgresArchive:
     async def events(self, group_id: GroupId | None, *, after: int, limit: int) -> Sequence[StoredEvent]:
         """Return events after a position, in order; of all groups when ``group_id`` is None.
 
-        An event is never returned before one of a lower position could still be committed.
+        An event is never returned while one of a lower position could still be committed.
         """
         return [_event(row) for row in await self._rows(_EVENTS, _AFTER, group_id, position=after, most=limit)]
 
@@ -113,7 +113,7 @@ class PostgresArchive:
     async def _rows(
         self, select: str, page: str, group_id: GroupId | None, *, position: int, most: int
     ) -> list[tuple[Any, ...]]:
-        """Return a page of rows from a position on, without it; of all groups when ``group_id`` is None."""
+        """Return a page of rows beyond a position, without it; of all groups when ``group_id`` is None."""
         if group_id is None:
             return await fetch_rows(self._engine, text(f"{select} where {page}"), position=position, most=most)
         of_group = text(f"{select} where group_id = :of_group and {page}")

@@ -1,4 +1,4 @@
-"""What audits wrote, read back from Postgres. They write it themselves, in one transaction at their end."""
+"""Results of audits, read back from Postgres. An audit writes them itself, in one transaction at its end."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, Audi
 _VERDICT: Final = "state in ('passed', 'failed')"
 _NEWEST: Final = "order by started_at desc, run_id desc limit 1"
 _COUNTS: Final = "groups, records, fatal, notices, report"
-# A run says once a minute that it is at work; the next one writes this down (audit/runs.py).
+# A run records once a minute that it is at work; the next run marks a lost one as broken (audit/runs.py).
 _LOST: Final = (
     "(state = 'running' and coalesce(heard_at, started_at + interval '1 day')"
     " < clock_timestamp() - interval '10 minutes') as lost"
 )
 _SILENT: Final = "nothing was heard of it any more: its process was killed, or its machine went"
 # The newest run of each day, beside the newest of its runs that reached a verdict. Days are walked from the newest one
-# down the index, so a page costs its own days and not the history.
+# down the index, so a page costs only its own days.
 _DAYS: Final = text(
     "with recursive of(day) as ("  # noqa: S608 - constants
     "(select max(day) from audit_runs where day < coalesce(cast(:before as date), 'infinity'))"
@@ -47,7 +47,7 @@ _MEASURES: Final = text(
     "select group_name, cast(measures as text) from audit_daily"  # noqa: S608 - constants
     f' where day = :day and run_id = {_RUN} order by group_name collate "C"'
 )
-# A day that was still under way when it was audited is not done with: it must not hide that the nightly audit is late.
+# An audit of a day that was still under way does not count: it must not hide that the nightly audit is late.
 _STANDING: Final = text(
     f"select (select max(day) from audit_runs where {_VERDICT} and (started_at at time zone 'UTC')::date <> day),"  # noqa: S608
     f" (select {ms_of('max(finished_at)')} from audit_runs where state = 'passed'),"
@@ -74,7 +74,7 @@ class PostgresAudits:
         self._engine = engine
 
     async def days(self, *, before: date | None, limit: int) -> Sequence[AuditDay]:
-        """Return audited days before one (None: from the newest), newest first."""
+        """Return audited days before ``before`` (None: from the newest), newest first."""
         return [_day(row) for row in await fetch_rows(self._engine, _DAYS, before=before, most=limit)]
 
     async def day(self, day: date) -> AuditDay | None:
@@ -86,11 +86,11 @@ class PostgresAudits:
         return next((one for one in found if one.day == day), None)
 
     async def findings(self, day: date, *, after: int, limit: int) -> Sequence[AuditFinding]:
-        """Return the findings of a day's verdict after a number, in order."""
+        """Return the findings of a day's verdict with numbers above ``after``, in order."""
         return [_finding(row) for row in await fetch_rows(self._engine, _FINDINGS, day=day, after=after, most=limit)]
 
     async def measures(self, day: date) -> Sequence[AuditMeasures]:
-        """Return the results of each group's day, by the day's verdict, in the order of their names."""
+        """Return the results of each group from the run with the day's verdict, in the order of their names."""
         return [_measures(*row) for row in await fetch_rows(self._engine, _MEASURES, day=day)]
 
     async def standing(self) -> AuditStanding:

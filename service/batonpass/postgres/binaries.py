@@ -1,4 +1,4 @@
-"""Where the server's binaries are, and as whom they run: both follow from who starts them."""
+"""Where the server's binaries are, and as which user they run: both depend on the user that starts them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ServerUser(NamedTuple):
 
 
 def server_user() -> ServerUser | None:
-    """Return the user to change to; None: the present one will do. It must have an entry in the list of users.
+    """Return the user to change to; None: the present one will do. The user must have an entry in the list of users.
 
     Raises:
         EmbeddedPostgresError: when root starts it and there is no user ``nobody``.
@@ -48,7 +48,7 @@ def server_user() -> ServerUser | None:
 
 
 def find_binaries(folder: Path, user: ServerUser | None, binaries: Path | None = None) -> Path:
-    """Return the folder of the binaries that the server's user can reach: a copy in ``folder`` if there is no other.
+    """Return a folder of binaries that the server's user can reach. If there is none, copy them into ``folder``.
 
     Raises:
         EmbeddedPostgresError: when the package is not installed.
@@ -66,7 +66,7 @@ def find_binaries(folder: Path, user: ServerUser | None, binaries: Path | None =
         )
     if user is None or reachable(binaries, user):
         return binaries
-    # An environment in a home that others cannot enter. The copy keeps the layout, by which libraries are found.
+    # The environment is in a home that others cannot enter. The copy keeps the layout, by which libraries are found.
     version = subprocess.run(  # noqa: S603 - the server's own
         [binaries / "postgres", "--version"], capture_output=True, text=True, check=True, cwd="/"
     ).stdout.split()[-1]

@@ -1,8 +1,8 @@
-"""Connections to Postgres, and its errors in the words of the runtime.
+"""Connections to Postgres, with its errors turned into those of the runtime.
 
-Statements run in autocommit: one statement is one transaction and one round trip. What needs several opens a
-transaction by name. Nothing relies on the state of a session, so a pooler may stand in between. What runs beside the
-calls outlives a database that is away (``keep_at``), and of several coordinators one does it at a time (``alone``).
+Statements run in autocommit: one statement is one transaction and one round trip. Work that needs several opens a
+transaction explicitly. Nothing relies on the state of a session, so a pooler may stand in between. Background work goes
+on when the database comes back (``keep_at``), and only one of several coordinators does it at a time (``alone``).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ log = logging.getLogger("batonpass.postgres")
 
 CONNECT_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 10.0
-"""How long a statement may take before its caller is told that the store is away; what it did is then not known."""
+"""How long a statement may take before its caller gets ``StoreUnavailable``; whether it took effect is then unknown."""
 
 POOL_TIMEOUT_S = 5.0
-# Classes of SQLSTATE that speak of a statement or of what it would break, not of a database that is away.
+# Classes of SQLSTATE for a faulty statement or a constraint that it would break, not for an unavailable database.
 OWN_FAULTS = ("22", "23")
 
 
 def async_url(url: str) -> URL:
-    """Return the URL with the driver that is used here, whatever spelling it came in.
+    """Return a URL of Postgres, in whatever spelling it came, with the driver that is used here.
 
     Raises:
         ValueError: when it is not a URL of Postgres.
@@ -47,7 +47,7 @@ def async_url(url: str) -> URL:
         raise ValueError("this is no URL; expected postgresql://user:password@host:port/database") from None
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
         raise ValueError(f"{parsed.render_as_string()} is not a URL of Postgres; expected postgresql://...")
-    # How to speak TLS, in libpq's words: the driver understands them in a URL of its own only.
+    # TLS options by libpq's names: the driver understands them only in a URL of its own.
     tls = {name: text for name, text in parsed.query.items() if name.startswith("ssl") and name != "ssl"}
     if tls:
         parsed = parsed.difference_update_query(tls).update_query_dict({"dsn": f"postgresql://?{urlencode(tls)}"})
@@ -66,7 +66,7 @@ def connect(url: str, *, connections_max: int = 10, keeps_plans: bool = False) -
         pool_size=connections_max,
         max_overflow=0,
         pool_timeout=POOL_TIMEOUT_S,
-        # The connection that was used last knows the statements best: what is planned stays with it.
+        # The connection that was used last has most statements planned: plans belong to their connection.
         pool_use_lifo=True,
         connect_args={"timeout": CONNECT_TIMEOUT_S, "command_timeout": STATEMENT_TIMEOUT_S},
     )
@@ -77,30 +77,30 @@ def connect(url: str, *, connections_max: int = 10, keeps_plans: bool = False) -
 
 
 def _keep_plans(connection: Any, _record: Any) -> None:
-    """Have plans kept. Left to itself, Postgres plans anew each time where an array of known length looks cheaper.
+    """Have plans kept. By default Postgres plans anew each time that an array of known length looks cheaper.
 
-    Behind a pooler this may reach another session than it is meant for; then statements only take longer.
+    Behind a pooler this may reach another session than intended; then statements only take longer.
     """
     connection.run_async(lambda driver: driver.execute("set plan_cache_mode = force_generic_plan"))
 
 
 def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
-    """Have the pool replace a connection that the server has closed, so that no caller meets it."""
+    """Have the pool replace a connection that the server has closed, so that no caller gets it."""
     if connection.driver_connection.is_closed():
         raise DisconnectionError
 
 
 @contextmanager
 def unavailable_when_away() -> Iterator[None]:
-    """Turn what goes wrong with the database into ``StoreUnavailable``; faults of a statement itself stay as they are.
+    """Turn errors of the database into ``StoreUnavailable``; errors of a statement itself stay as they are.
 
     Raises:
         StoreUnavailable: when the database cannot be reached, or does not answer in time or as expected.
-        DBAPIError: when a statement is itself at fault; ``PostgresError`` where the driver was asked.
+        DBAPIError: when a statement is itself at fault; ``PostgresError`` if the driver was called directly.
     """
     try:
         yield
-    # The last two come from the driver itself, where something is done that SQLAlchemy has no name for.
+    # The last two come from the driver itself, where it is called directly.
     except (DBAPIError, PostgresError, InterfaceError) as error:
         if (sqlstate(error) or "")[:2] in OWN_FAULTS:
             raise
@@ -115,7 +115,7 @@ def unavailable_when_away() -> Iterator[None]:
 
 @asynccontextmanager
 async def reaching(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Lend a connection, in autocommit; what goes wrong with the database comes out as ``StoreUnavailable``.
+    """Lend a connection, in autocommit; errors of the database are raised as ``StoreUnavailable``.
 
     Raises:
         StoreUnavailable, DBAPIError: as ``unavailable_when_away`` does.
@@ -138,7 +138,7 @@ async def fetch_rows(engine: AsyncEngine, statement: TextClause, **parameters: A
 class DedicatedConnection:
     """A connection taken out of the pool for one caller, for one statement at a time; it ends with its engine.
 
-    To take one from the pool and to give it back takes longer than a small statement.
+    Taking one from the pool and giving it back takes longer than a small statement.
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -148,7 +148,7 @@ class DedicatedConnection:
         event.listen(engine.sync_engine, "engine_disposed", self._end)
 
     async def driver(self) -> Any:
-        """Return the connection as the driver knows it: a new one if there is none, or the last one was lost."""
+        """Return the driver's own connection: a new one if there is none, or the last one was lost."""
         if self._driver is None or self._driver.is_closed():
             connection = await self._engine.raw_connection()
             self._driver = connection.driver_connection
@@ -173,16 +173,16 @@ async def transacting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 
 async def alone(connection: AsyncConnection, key: int) -> bool:
-    """Take an advisory lock until the transaction ends, unless somebody else has it; say whether it was to be had."""
+    """Take an advisory lock until the transaction ends, unless another session has it; return whether it was free."""
     took = await connection.execute(text("select pg_try_advisory_xact_lock(:key)"), {"key": key})
     return bool(took.scalar_one())
 
 
 async def keep_at(turn: Callable[[], Awaitable[float]], *, again_s: float, failing: str) -> None:
-    """Take one turn after the other until cancelled; each returns how many seconds the next one waits.
+    """Take one turn after the other until cancelled; each returns how many seconds to wait before the next one.
 
-    A turn that fails in the database is taken again after ``again_s``. Of failures in a row the first is logged, and
-    ``failing`` says what is not done meanwhile.
+    A turn that fails in the database is taken again after ``again_s``. Only the first of several failures in a row is
+    logged; ``failing`` says what is not done meanwhile.
     """
     is_failing = False
     while True:
@@ -197,7 +197,7 @@ async def keep_at(turn: Callable[[], Awaitable[float]], *, again_s: float, faili
 
 
 def sqlstate(error: Exception) -> str | None:
-    """Return the code of an error of Postgres, SQLAlchemy's or the driver's; None when it did not come from there."""
+    """Return the SQLSTATE of an error from SQLAlchemy or the driver; None if it did not come from Postgres."""
     code: str | None = getattr(_of_driver(error), "sqlstate", None)
     return code
 

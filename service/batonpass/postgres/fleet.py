@@ -1,8 +1,8 @@
-"""Divides the groups among live coordinators, and says which of them this one may answer for (L4).
+"""Divides the groups among live coordinators, and says for which groups this one may answer (L4).
 
-Each group falls to one of the coordinators that live, by rendezvous hashing: all agree without asking, and one that
-comes or goes moves its own share only. That is a preference. What counts is the owner in the group's head, who is
-another one only after the last has released the group or has lost its row (``leases``).
+Rendezvous hashing gives each group to one of the live coordinators: all agree without asking, and a coordinator that
+comes or goes moves only its own share. That is a preference. What counts is the owner in the group's head, which
+changes only after the last owner has released the group or has lost its row (``leases``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WINNERS_MAX: Final = 100_000
 
 
 def boot_ms() -> float:
-    """Return a clock that nobody sets, and that also counts while the machine is suspended."""
+    """Return the time of a clock that is never set, and that also counts while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) * 1_000
 
 
@@ -53,12 +53,12 @@ class Registration:
 
 
 class Fleet:
-    """This coordinator among the others: its lease, and the groups that are its own."""
+    """This coordinator among the others: its lease, and the groups that it owns."""
 
     def __init__(self, leases: Leases, registration: Registration, *, clock_ms: Callable[[], float] = boot_ms) -> None:
         """Hold nothing before ``start``. ``changed`` is called when groups went to others or have no owner.
 
-        ``noted`` is called with what goes to the log of leases and groups: an event and its fields.
+        ``noted`` is called with an event of a lease or a group, and its fields, for the log.
         """
         self.changed: Callable[[], Awaitable[None]] = _nobody_listens
         self.noted: Callable[[str, Mapping[str, object]], None] = _nobody_notes
@@ -84,35 +84,35 @@ class Fleet:
 
     @property
     def living(self) -> Sequence[LiveCoordinator]:
-        """The coordinators that live, as far as is known."""
+        """The live coordinators, as far as they are known."""
         return self._living
 
     def holds(self, group_id: GroupId) -> bool:
-        """Whether the lease is valid now, the group falls to this coordinator, and nothing stale is in memory of it."""
+        """Whether the lease is valid now, this coordinator owns the group, and memory has no stale state of it."""
         if self._clock_ms() >= self._valid_until or group_id in self._lost or group_id in self._to_release:
             return False
         winner = self._winner(group_id)
         return winner is not None and winner.id == self._id
 
     def lease_left_s(self) -> float:
-        """Return for how many seconds the lease is valid still; 0 when it is over."""
+        """Return for how many more seconds the lease is valid; 0 when it is over."""
         return max(self._valid_until - self._clock_ms(), 0.0) / 1_000
 
     def owner_url(self, group_id: GroupId) -> str | None:
-        """Return the base URL of the live coordinator that the group falls to; None when it is this one, or unknown."""
+        """Return the base URL of the live coordinator that owns the group; None if it is this one, or unknown."""
         winner = self._winner(group_id)
         return None if winner is None or winner.id == self._id else winner.url or None
 
     def others(self) -> Sequence[str]:
-        """Return the base URLs of the other coordinators that live."""
+        """Return the base URLs of the other live coordinators."""
         return [one.url for one in self._living if one.id != self._id and one.url]
 
     def to_forget(self) -> Sequence[GroupId]:
-        """Return the groups that were taken over here and may have been another's since."""
+        """Return the groups that this coordinator took over, and that another one may have owned since."""
         return sorted(self._lost)
 
     def forgotten(self, group_id: GroupId) -> None:
-        """Called when nothing of a group is in memory any more. It is released; then it may be taken over, here too."""
+        """Called when nothing of a group is in memory any more. It is released; then any coordinator may take it."""
         self._held.discard(group_id)
         if group_id in self._lost:
             self._lost.discard(group_id)
@@ -132,10 +132,10 @@ class Fleet:
         return self._up_to
 
     async def start(self, *, alone: bool = False) -> None:
-        """Take a lease and look who else lives. ``alone``: the caller knows that nobody else can be running.
+        """Take a lease and read the live coordinators. ``alone``: the caller knows that no other one can be running.
 
         Raises:
-            StoreUnavailable: when the database is away; to be called again.
+            StoreUnavailable: when the database cannot be reached; the caller has to call again.
         """
         await self._begin(alone=alone)
         self._look(await self._leases.coordinators())
@@ -163,16 +163,16 @@ class Fleet:
             telling.cancel()
 
     async def renew_and_look(self) -> float:
-        """Renew, remove expired coordinators, read who is live, release forgotten groups; return when to do so again.
+        """Renew, remove expired coordinators, read the live ones, release forgotten groups; return the ms to the next.
 
         Raises:
-            StoreUnavailable: when the database is away.
+            StoreUnavailable: when the database cannot be reached.
         """
         sent = self._clock_ms()
         if await self._leases.renew(self._id):
             self._hold_from(sent)
         else:
-            # Somebody found the lease over and has taken the row away. Whatever was held may be another's by now.
+            # Another coordinator found the lease over and removed the row. All held groups may have other owners now.
             self.noted("lease-lost", {"coordinator": self._id, "groups": len(self._held)})
             self._lose(self._held)
             await self._begin()
@@ -182,7 +182,7 @@ class Fleet:
             self._to_release.difference_update(releasing)
             for group_id in releasing:
                 self.noted("group-released", {"group": group_id, "coordinator": self._id})
-        # After the database was away for everybody, everybody's lease is over. Each gets the time to say that it lives.
+        # After an outage of the database, all leases are over. Each coordinator gets the time to renew its own.
         steady = self._clock_ms() - self._steady_since >= 2 * self._registration.renewal_ms
         living = await self._leases.coordinators()
         if steady and any(one.left_ms < 0 for one in living) and await self._leases.remove_expired(self._id):
@@ -190,7 +190,7 @@ class Fleet:
         self._look(living)
         if any(self.holds(GroupId(group)) for group in await self._leases.orphans()):
             self._news.set()
-        # Whoever is dead is found as soon as its lease is over.
+        # Look again when the next lease ends, so that a dead coordinator is found at once.
         others = [max(one.left_ms, RETRY_MS if one.left_ms < 0 else SOONEST_MS) for one in living if one.id != self._id]
         return min([*others, self._registration.renewal_ms])
 
@@ -198,7 +198,7 @@ class Fleet:
         """Give every group up, so that others take them over at once. Nothing is held from now on.
 
         Raises:
-            StoreUnavailable: when the database is away; the lease then runs out by itself.
+            StoreUnavailable: when the database cannot be reached; the lease then runs out by itself.
         """
         self._valid_until = float("-inf")
         await self._leases.remove(self._id)
@@ -217,11 +217,11 @@ class Fleet:
         self._hold_from(sent)
 
     def _was_here(self, other: LiveCoordinator) -> bool:
-        """Say whether this coordinator comes back in the place of that one, whose process is certain to be dead."""
+        """Return whether this coordinator replaces the other one at its URL, whose process is certain to be dead."""
         return bool(other.url) and other.url == self._registration.url and is_dead(other.id)
 
     def _hold_from(self, sent_ms: float) -> None:
-        # From before it was sent: the database began to count later.
+        # From before the request was sent: the database began to count later.
         self._valid_until = sent_ms + self._registration.lease_ms * (1 - MARGIN)
         self._steady_since = min(self._steady_since, sent_ms)
 

@@ -1,8 +1,8 @@
 """The rows of coordinators' leases. Only the database's clock counts, so clocks of machines may differ at will.
 
-A coordinator is live as long as it has a row. Only the coordinator itself renews its row. Any other one removes the row
-when the lease is over, for good: of a renewal and a removal at once, one comes first and the other finds that. Only
-groups whose owner has no row may be taken over.
+A coordinator is live as long as it has a row. Only the coordinator itself renews its row. Any other one may remove the
+row, for good, when the lease is over: if a renewal and a removal meet, the second one sees the effect of the first.
+Only groups whose owner has no row may be taken over.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _REMOVE: Final = text("delete from coordinators where id = :id")
 
 
 class LiveCoordinator(NamedTuple):
-    """A coordinator that has a row. ``left_ms`` is how long its lease lasts still; below 0 it is over."""
+    """A coordinator that has a row. ``left_ms`` is how much longer its lease lasts; below 0 it is over."""
 
     id: str
     url: str
@@ -58,12 +58,12 @@ class Leases:
     """The statements about leases, each a transaction of its own. Every one may raise ``StoreUnavailable``."""
 
     def __init__(self, engine: AsyncEngine, *, lease_ms: int) -> None:
-        """Use connections that nobody else can exhaust: a lease that cannot be renewed in time is lost."""
+        """Use connections that no other work can exhaust: a lease that cannot be renewed in time is lost."""
         self._engine = engine
         self._lease_ms = lease_ms
 
     async def register(self, identity: str, *, url: str, code: str, reads: Mapping[str, int]) -> None:
-        """Make the row of a coordinator that begins."""
+        """Make the row of a coordinator that starts."""
         parameters = {"id": identity, "url": url, "code": code, "reads": json.dumps(reads), "lease_ms": self._lease_ms}
         async with reaching(self._engine) as connection:
             await connection.execute(_REGISTER, parameters)
@@ -105,7 +105,7 @@ class Leases:
             await connection.execute(_RELEASE, {"id": identity, "groups": groups})
 
     async def remove(self, identity: str) -> None:
-        """Give everything up, and the row."""
+        """Release every group, and remove the row."""
         async with reaching(self._engine) as connection:
             await connection.execute(_RELEASE_ALL, {"id": identity})
             await connection.execute(_REMOVE, {"id": identity})

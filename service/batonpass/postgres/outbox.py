@@ -23,11 +23,11 @@ _PASSED: Final = text(
 
 
 class PostgresOutbox:
-    """Events in the order of their commits, for one publisher, known by its name, that passes them on at least once.
+    """Events in the order of their commits, for one publisher with a name, which passes them on at least once.
 
-    They wait for it for a time (``upkeep``).
+    They are kept for it for a limited time (``upkeep``).
 
-    Only one process at a time should read under a name. Two do no harm but to pass on twice.
+    Only one process at a time should read under a name. Two would only pass events on twice.
     """
 
     def __init__(self, engine: AsyncEngine, name: str) -> None:
@@ -37,10 +37,10 @@ class PostgresOutbox:
         self._name = name
 
     async def next(self, limit: int) -> Sequence[StoredEvent]:
-        """Return the events after the last one that was passed on, oldest first; the same ones until they are.
+        """Return the events after the last one that was passed on, oldest first; the same ones until ``passed``.
 
         Raises:
-            StoreUnavailable: when the database is away.
+            StoreUnavailable: when the database cannot be reached.
         """
         async with reaching(self._engine) as connection:
             position = (await connection.execute(_BEGIN, {"name": self._name})).scalar_one()
@@ -50,7 +50,7 @@ class PostgresOutbox:
         """Note that everything up to a position was passed on; a lower one than before changes nothing.
 
         Raises:
-            StoreUnavailable: when the database is away; then it may be passed on once more.
+            StoreUnavailable: when the database cannot be reached; then events may be passed on once more.
         """
         async with reaching(self._engine) as connection:
             await connection.execute(_PASSED, {"name": self._name, "position": position})

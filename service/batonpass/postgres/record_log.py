@@ -23,10 +23,10 @@ from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, Versio
 
 CANCEL_TIMEOUT_S: Final = 1.0
 LARGE_BYTES: Final = 256 * 1024
-"""A commit from this size on goes out by itself, beside the others, which do not wait for it."""
+"""A commit from this size on goes out over a connection for large ones, so that the others do not wait for it."""
 
 CHANGES_PREPARED_AT_ONCE: Final = 2_000
-"""A commit with more changes than this is encoded in a thread, which takes longer than heartbeats should wait."""
+"""A commit with more changes than this is encoded in a thread: that takes longer than heartbeats should wait."""
 
 _HEADS: Final = (
     "select group_id, version, coordinator_epoch, owner from group_heads where group_id = any(cast($1 as text[]))"
@@ -36,7 +36,7 @@ _MAKE_HEADS: Final = (
     " select group_id, 0, epoch, $3 from unnest(cast($1 as text[]), cast($2 as bigint[])) as a(group_id, epoch)"
     " order by group_id on conflict (group_id) do nothing"
 )
-# An owner lives as long as it has a row; whoever finds that its lease is over takes the row away (fleet).
+# An owner is live as long as it has a row; any coordinator that finds its lease over removes the row (fleet).
 _TAKE_OVER: Final = text(
     "insert into group_heads as h (group_id, version, coordinator_epoch, owner) values (:of_group, 0, 1, :owner)"
     " on conflict (group_id) do update set coordinator_epoch = h.coordinator_epoch + 1, owner = excluded.owner"
@@ -54,7 +54,7 @@ _GROUPS: Final = text("select group_id from group_heads where version > 0")
 
 
 class Tenure(Protocol):
-    """As whom a coordinator owns groups (``fleet``)."""
+    """The name under which a coordinator owns groups, and what it may write (``fleet``)."""
 
     @property
     def id(self) -> str:
@@ -74,7 +74,7 @@ class PostgresRecordLog:
     """The records of all groups in one database."""
 
     def __init__(self, engine: AsyncEngine, *, tenure: Tenure, writing: AsyncEngine | None = None) -> None:
-        """Append to what is owned under ``tenure``, by ``writing``, which should keep its plans; else by ``engine``."""
+        """Append to groups owned under ``tenure``, over ``writing``, which should keep plans, or else ``engine``."""
         self._engine = engine
         self._tenure = tenure
         self._connections = (DedicatedConnection(writing or engine), DedicatedConnection(writing or engine))
@@ -84,8 +84,8 @@ class PostgresRecordLog:
         """Become the group's only writer, and return the epoch to write under; it is higher than any before.
 
         Raises:
-            NotOwner: when another coordinator that lives owns the group.
-            StoreUnavailable: when the database is away; the group may have been taken over all the same.
+            NotOwner: when another live coordinator owns the group.
+            StoreUnavailable: when the database cannot be reached; the group may have been taken over all the same.
         """
         owner = self._tenure.id
         async with reaching(self._engine) as connection:
@@ -102,7 +102,7 @@ class PostgresRecordLog:
         Raises:
             VersionConflict: when it holds another number; nothing was added.
             Superseded: when another coordinator has taken the group over; nothing was added.
-            StoreUnavailable: when the database is away; the commit may have been made all the same.
+            StoreUnavailable: when the database cannot be reached; the commit may have been made all the same.
             UnwritableRecord: when a record has no stored form.
         """
         work = partial(prepare, commit, self._tenure.writes_up_to())
@@ -110,10 +110,10 @@ class PostgresRecordLog:
         await (self._large if prepared.weight >= LARGE_BYTES else self._small).append(prepared)
 
     async def get_ready(self) -> None:
-        """Have the statements that append planned before they are needed, which takes longer than carrying them out.
+        """Have the append statements planned before they are needed: planning takes longer than carrying them out.
 
         Raises:
-            StoreUnavailable: when the database is away.
+            StoreUnavailable: when the database cannot be reached.
         """
         with unavailable_when_away():
             for line in self._connections:
@@ -142,7 +142,7 @@ class PostgresRecordLog:
         """Return the records after the first ``after_version``; None: the whole group, from a snapshot if there is one.
 
         Raises:
-            StoreUnavailable: when the database is away.
+            StoreUnavailable: when the database cannot be reached.
             UnreadableRecord: when a record is missing or cannot be read.
         """
         base: Group | None = None
@@ -159,7 +159,7 @@ class PostgresRecordLog:
             raise UnreadableRecord(
                 f"{group_id} has {len(stored)} records after the first {after}, and its head says {version}"
             )
-        # One record may hold a hundred thousand tasks, and other groups are served meanwhile.
+        # In a thread: one record may hold a hundred thousand tasks, and other groups are served meanwhile.
         records = await asyncio.to_thread(decode_records, stored)
         return Loaded(version, records, base, recovered=recovered)
 
@@ -167,16 +167,16 @@ class PostgresRecordLog:
         """Return every group that holds records, sorted.
 
         Raises:
-            StoreUnavailable: when the database is away.
+            StoreUnavailable: when the database cannot be reached.
         """
         async with reaching(self._engine) as connection:
             return sorted(GroupId(name) for name in (await connection.execute(_GROUPS)).scalars())
 
     async def keep_snapshot(self, group: Group) -> None:
-        """Keep the group as it is at its version, so that later reads need not begin before it.
+        """Store a snapshot of the group at its version, so that later reads need not begin before it.
 
         Raises:
-            StoreUnavailable: when the database is away.
+            StoreUnavailable: when the database cannot be reached.
         """
         if self._tenure.writes_up_to().get(snapshots.KIND, GROUP_VERSION) >= GROUP_VERSION:
             await snapshots.keep(self._engine, group, self._tenure.id)
@@ -192,7 +192,7 @@ async def _carried_out(driver: Any, batch: Sequence[Prepared], parts: frozenset[
 
 
 async def _cancelled(driver: Any) -> None:
-    """Wait until the server has heard that a statement is not wanted any more, or give the connection up."""
+    """Wait until the server has processed the cancellation of a statement, or give the connection up."""
     try:
         await driver.execute("select 1", timeout=CANCEL_TIMEOUT_S)
     except (OSError, TimeoutError, PostgresError, InterfaceError):
@@ -210,11 +210,11 @@ async def _outcomes(driver: Any, batch: Sequence[Prepared], made: set[int], owne
 
 
 class _NoHead(VersionConflict):
-    """There is no row for the group; one that expects nothing of it may make it."""
+    """The group has no head; a commit that expects version 0 may make one."""
 
 
 def _refusal(commit: Commit, head: tuple[int, int, str | None] | None, owner: str) -> VersionConflict:
-    """Return what kept an append from being made."""
+    """Return why an append was not made."""
     group_id, expected = commit.group_id, commit.expected_version
     if head is None:
         return _NoHead(f"{group_id} is at version 0, not {expected}")

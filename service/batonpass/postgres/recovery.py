@@ -2,7 +2,7 @@
 
 Lost commits cannot be restored, and their epochs and positions must not be used again. So coordinator epochs and
 positions of events leap above everything that may have been given out, coordinators lose their leases, and each group
-is marked: whoever reads it next tells it of the loss (L3).
+is marked: the coordinator that reads it next gives it the input ``StoreRecovered`` (L3).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RECOVER: Final = text(
 
 
 class Recovered(NamedTuple):
-    """What was done: how many groups will be told, how many coordinators lost their leases, the position of events."""
+    """What was done: how many groups were marked, how many coordinators lost their leases, the position of events."""
 
     groups: int
     coordinators: int
@@ -36,12 +36,13 @@ class Recovered(NamedTuple):
 
 
 async def recover(engine: AsyncEngine) -> Recovered:
-    """Have everything go on after lost commits. Once more does no harm: numbers leap again, and groups are told again.
+    """Prepare to go on after lost commits. Doing it twice is harmless: numbers leap again, groups are marked again.
 
-    Coordinators may run meanwhile: what they have in memory is refused, and they read everything anew.
+    Coordinators may run meanwhile: appends based on what they have in memory are refused, and they read everything
+    anew.
 
     Raises:
-        StoreUnavailable: when the database is away; nothing, or everything, was done.
+        StoreUnavailable: when the database cannot be reached; nothing, or everything, was done.
     """
     async with reaching(engine) as connection:
         row = await connection.execute(_RECOVER, {"positions": POSITION_LEAP, "epochs": EPOCH_LEAP})

@@ -26,14 +26,14 @@ class PostgresSamples:
     """Keeps samples in a database."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        """Keep them by these connections."""
+        """Keep them in this database."""
         self._engine = engine
 
     async def keep_samples(self, samples: Sequence[Sample]) -> None:
         """Keep samples of several groups, all or none.
 
         Raises:
-            StoreUnavailable: when they could not be kept; a sample that is lost is not made up for.
+            StoreUnavailable: when they could not be kept; a lost sample is not replaced.
         """
         rows = {
             "groups": [one.group for one in samples],

@@ -1,8 +1,8 @@
-"""The schema of a database: whether it and this program fit together, and bringing it to what this program needs.
+"""The schema of a database: whether it fits this program, and its upgrade to what this program needs.
 
-A database remembers, as the comment of the table `alembic_version`, the newest migration that took anything away. A
-program that knows this migration can work on the schema, however many later ones have only added to it: so the version
-before goes on during an upgrade, and is the way back.
+The comment of the table `alembic_version` names the newest migration that took anything away. A program that knows this
+migration can work on the schema, however many later ones have only added to it. So the version before goes on during an
+upgrade, and one can go back to it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sqlalchemy.pool import NullPool
 from batonpass.postgres.connect import CONNECT_TIMEOUT_S, async_url, reaching, sqlstate
 
 LOCK_TIMEOUT_MS = 5_000
-"""How long a migration waits for others to let go of a table, while new readers of it queue up behind."""
+"""How long a migration waits for the lock on a table, while new readers of the table queue up behind it."""
 
 STATEMENT_TIMEOUT_MS = 60_000
 ATTEMPTS = 5
@@ -33,7 +33,7 @@ LOCK_NOT_AVAILABLE = "55P03"
 
 
 class SchemaBusy(Exception):
-    """The tables were in use all the time; nothing was changed. The upgrade may be asked for again."""
+    """The tables were in use in every attempt; nothing was changed. The upgrade may be tried again."""
 
 
 def migrations() -> Path:
@@ -56,11 +56,11 @@ async def upgrade(
     Several processes may do so at once: one waits for the other. Within a process alembic can do only one at a time.
 
     Raises:
-        SchemaBusy: when the locks that it needs were not to be had in any attempt.
-        DBAPIError: when a migration failed, one that took longer than its timeout included.
+        SchemaBusy: when it did not get the locks that it needs in any attempt.
+        DBAPIError: when a migration failed, or took longer than its timeout.
     """
     config = _config(folder or migrations(), lock_timeout_ms, statement_timeout_ms)
-    # No connection outlives its attempt, so nothing that a migration sets for its session does.
+    # No connection outlives its attempt, so no setting that a migration makes for its session does.
     engine = create_async_engine(async_url(url), poolclass=NullPool)
     try:
         for attempt in range(attempts):
@@ -92,7 +92,7 @@ def _upgrade(connection: Connection, config: Config) -> None:
 
 
 TAKES_AWAY = "_contract_"
-"""What the names of migrations have in them that take something away."""
+"""What the file name of a migration contains if it takes something away."""
 
 _CURRENT = text("select to_regclass('alembic_version') is not null")
 _VERSION = text(
@@ -125,7 +125,7 @@ class Standing:
         return self.fit in {Fit.CURRENT, Fit.NEWER}
 
     def sentence(self) -> str:
-        """Return how it stands, and what to run where it does not."""
+        """Return in words how the schema fits, and what to run if it does not."""
         match self.fit:
             case Fit.EMPTY:
                 return "The database has no schema yet. Run `batonpass db upgrade`."
@@ -168,7 +168,7 @@ async def standing_of(url: str, *, folder: Path | None = None) -> Standing:
 
 
 def least_known(script: ScriptDirectory) -> str:
-    """Return the newest migration that takes something away, or the first of all: what a program has to know."""
+    """Return the migration that a program has to know: the newest that takes something away, or the first of all."""
     found = ""
     for one in script.walk_revisions():
         found = one.revision

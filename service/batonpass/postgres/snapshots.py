@@ -15,14 +15,14 @@ from batonpass.core.model import Group
 from batonpass.postgres.connect import reaching
 
 KIND: Final = "group-snapshot"
-"""Under which name coordinators tell one another which version of a stored group they read."""
+"""The name under which a coordinator registers which version of a stored group it reads."""
 
 KEPT: Final = 3
 """How many are kept of each group, in case the newest cannot be read."""
 
 _COMPRESSION: Final = 1
 
-# Only its owner may say what a group was, and only of what is in the log: memory may be ahead after lost commits.
+# Only the owner may store a snapshot, and only of a version that is in the log: memory may be ahead after lost commits.
 _KEEP: Final = text(
     "insert into snapshots (group_id, version, format, payload)"
     " select group_id, :version, :format, :payload from group_heads"
@@ -42,10 +42,10 @@ _NEXT: Final = text(
 
 
 async def keep(engine: AsyncEngine, group: Group, owner: str) -> None:
-    """Keep a group as it is at its version, if its owner says so.
+    """Store a snapshot of a group at its version, if ``owner`` owns the group.
 
     Raises:
-        StoreUnavailable: when the database is away.
+        StoreUnavailable: when the database cannot be reached.
     """
     payload = await asyncio.to_thread(lambda: zlib.compress(encode_group(group), _COMPRESSION))
     row = {"of_group": group.id, "version": group.version, "format": GROUP_VERSION, "payload": payload, "owner": owner}
@@ -55,7 +55,7 @@ async def keep(engine: AsyncEngine, group: Group, owner: str) -> None:
 
 
 async def newest(connection: AsyncConnection, group_id: GroupId) -> Group | None:
-    """Return the newest kept group that can be read; None: the records have to be read from the first one on."""
+    """Return the newest snapshot that can be read; None: the records have to be read from the first one on."""
     below = 2**63 - 1
     while True:
         row = (await connection.execute(_NEXT, {"of_group": group_id, "below": below})).one_or_none()

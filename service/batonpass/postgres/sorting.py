@@ -1,8 +1,8 @@
-"""Puts changes where they belong, after their commit: a row each, in the part of their day, with an index.
+"""Sorts changes after their commit: each becomes a row, in the part of the table for its day, with an index.
 
-A commit writes them as they come, a batch in one text, because rows and an index cost most of what a large commit
-takes. Whoever asks for changes looks into ``assignment_events`` and ``fresh_changes``, which shows the batches that are
-left as rows, in one statement: so every change is seen exactly once, wherever it is.
+A commit writes its changes as batches, each in one text, because rows and an index would cost most of what a large
+commit takes. A query reads ``assignment_events`` and ``fresh_changes``, which shows the remaining batches as rows, in
+one statement. So it sees every change exactly once, wherever it is.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _MOVE: Final = text(
 
 
 async def sort_some(engine: AsyncEngine) -> bool:
-    """Move some batches; say whether there may be more. Of several coordinators one does so at a time.
+    """Move some batches; return whether there may be more. Only one of several coordinators does so at a time.
 
     Raises:
-        StoreUnavailable: when the database is away; nothing was moved.
+        StoreUnavailable: when the database cannot be reached; nothing was moved.
     """
     async with transacting(engine) as connection:
         if not await alone(connection, SORTING_LOCK):
@@ -43,10 +43,10 @@ async def sort_some(engine: AsyncEngine) -> bool:
 
 
 async def keep_sorted(engine: AsyncEngine) -> None:
-    """Move what is there, every few seconds, until cancelled."""
+    """Move all batches, every few seconds, until cancelled."""
 
     async def turn() -> float:
-        # In between, appends go first.
+        # The pause lets appends go first.
         return PAUSE_S if await sort_some(engine) else EVERY_S
 
     await keep_at(turn, again_s=EVERY_S, failing="changes cannot be sorted, and pile up")

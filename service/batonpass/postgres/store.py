@@ -25,12 +25,12 @@ LEASE_CONNECTIONS = 2
 """Connections that only leases use, so that however busy the others are, a lease is renewed in time."""
 
 WRITING_CONNECTIONS = 2
-"""Connections that only append: what is small on one, what is large on the other."""
+"""Connections that only append: small commits on one, large ones on the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Which database, and as whom. ``alone``: no other coordinator can be running on it."""
+    """The database, and how this coordinator registers in it. ``alone``: no other one can be running on it."""
 
     database_url: str
     coordinator_url: str = ""
@@ -78,13 +78,13 @@ class PostgresStore:
         self._background = _Background()
 
     async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Take a lease and keep it; a database that is away is tried again, and nothing is held until then.
+        """Take a lease and keep it. If the database cannot be reached, try again; no group is held until then.
 
         ``changed`` is called when groups went to other coordinators, came from them, or have no owner.
         """
         if changed is not None:
             self.ownership.changed = changed
-        # The first round is a start too.
+        # If this fails, the first round of ``run`` starts the ownership.
         with contextlib.suppress(StoreUnavailable):
             await self.ownership.start(alone=self._alone)
             await self.log.get_ready()
@@ -103,11 +103,11 @@ class PostgresStore:
         await self._engine.dispose()
 
     def not_ready(self) -> str:
-        """Return why requests had better go elsewhere; "" when there is no reason."""
+        """Return why requests should go to another coordinator; "" if there is no reason."""
         return (
             "" if self.lease_left_s() > 0 else "this coordinator's lease is over, and the database has not renewed it"
         )
 
     def lease_left_s(self) -> float:
-        """Return for how long groups are held if the database went away now; 0 when they are not."""
+        """Return for how many seconds groups would be held if the database failed now; 0 when they are not."""
         return self.ownership.lease_left_s()

@@ -1,12 +1,12 @@
-"""The tables, as SQLAlchemy Core values. What makes them is in migrations/; a test holds the two equal.
+"""The tables, as SQLAlchemy Core values. The scripts in migrations/ make them; a test holds the two equal.
 
-The record log is the truth: one row per record, in the order of ``seq`` within its group. A group's head says how many
-there are and which coordinator may add to them; every append begins by moving the head, so that of two writers one
-finds that it has moved (L4). All else is written by the same statement, or can be had again from what was.
+The record log is the source of truth: one row per record, in the order of ``seq`` within its group. A group's head says
+how many records there are and which coordinator may append; every append begins by moving the head, so that the second
+of two writers finds it moved (L4). All else is written by the same statement, or can be derived again.
 
-Instants that a decision was made at come from its coordinator's clock, leases from the database's. Payloads are json,
-never jsonb: what is read must be what was written, byte for byte (L10), and jsonb orders keys anew and has no NUL. The
-results of audits are jsonb: nothing is decided on them again, and people query them.
+Instants of decisions come from the coordinator's clock, those of leases from the database's. Payloads are json, never
+jsonb: what is read must be what was written, byte for byte (L10), and jsonb reorders keys and has no NUL. The results
+of audits are jsonb: no decision is based on them, and people query them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ group_heads = Table(
     _required("coordinator_epoch", BigInteger, "lower ones may not append any more"),
     Column("owner", Text, comment="the coordinator that alone may append; null: released"),
     _instant("recovered_at", "an operator said that the store lost commits; the group has not been told yet"),
-    # Every append changes a head in place; room on its page lets it stay there, without a change to any index.
+    # Every append updates a head. Free room on its page lets the row stay there, without a change to any index.
     postgresql_with={"fillfactor": 50},
 )
 
@@ -151,10 +151,10 @@ change_batches = Table(
     _required("place", Integer, "of the first one among the changes of the decision"),
     _required("changes", Text, "JSON: an array for each field of a change"),
 )
-"""Where a commit puts its changes. A row and an entry of an index for each would be most of what a large commit takes.
+"""Where a commit puts its changes. A row and an index entry for each would be most of what a large commit takes.
 
-``changes`` has an array for each field, the tasks first, with the value of each change; where all have the same, it is
-there once.
+``changes`` has an array for each field, the tasks first, with the value of each change; a value that all changes share
+is there once.
 """
 
 _FIELDS: Final = (
@@ -178,7 +178,7 @@ def batches_as_rows(batches: str) -> str:
         "at": f"timestamptz 'epoch' + {shown['at']} * interval '1 millisecond'",
         "warm": f"cast({shown['warm']} as boolean)",
     }
-    # Without the offset Postgres would read the JSON again for each value.
+    # Without the offset Postgres would parse the JSON again for each value.
     columns = ", ".join(f"{shown[column.name]} as {column.name}" for column in assignment_events.columns)
     arrays = ", ".join(f"jsonb_array_elements(packed -> {number})" for number in range(len(_FIELDS)))
     return (

@@ -1,4 +1,4 @@
-"""Tokens in Postgres, by the digests of their secrets; making and revoking one leaves its row in the audit trail."""
+"""Tokens in Postgres, by the digests of their secrets; making or revoking one adds a row to the audit trail."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _REVOKE: Final = text(
 
 
 class PostgresTokens:
-    """The tokens of all coordinators on one database. A token is good, expired or revoked by the database's clock."""
+    """The tokens of all coordinators on one database. A token is valid, expired or revoked by the database's clock."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         """Keep them in a database."""
@@ -82,7 +82,7 @@ class PostgresTokens:
             return [_stored(tuple(row)) for row in await connection.execute(_LIST)]
 
     async def revoke(self, token_id: str, asked: Asked) -> bool:
-        """Make a token worth nothing from now on; say whether there is one of this id. Once more changes nothing."""
+        """Revoke a token; return whether there is one of this id. Revoking it again changes nothing."""
         async with reaching(self._engine) as connection:
             done = await connection.execute(_REVOKE, {"id": plain(token_id), **_said(asked)})
             return done.one_or_none() is not None

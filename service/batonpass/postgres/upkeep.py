@@ -1,8 +1,8 @@
-"""What the database needs now and then: days made ahead, and what is old enough let go of.
+"""The regular upkeep of the database: it makes days ahead, and deletes what is old enough.
 
-Rows of the tables that are cut into days always find a place: a day that nobody has made yet goes into the rest, and is
-moved out of it when the day is made. Old days are dropped whole. Of several coordinators one does this at a time, and
-no lock is waited for while others wait behind: what cannot be had at once is tried again later.
+Rows of the tables that are cut into days always find a place: rows of a day that was not made yet go into the rest, and
+are moved out of it when the day is made. Old days are dropped whole. Only one of several coordinators does this at a
+time. It does not wait long for a lock, because others would queue up behind; it tries again later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from batonpass.postgres.tables import PARTITIONED, assignment_events, samples, t
 
 DAYS_AHEAD: Final = 4
 CHUNK: Final = 5_000
-"""How many rows one statement deletes: none of them takes long."""
+"""How many rows one statement deletes at most, so that none takes long."""
 
 TURN_S: Final = 3_600.0
 RETRY_S: Final = 60.0
@@ -95,8 +95,8 @@ _OLD_AUDITS: Final = text(
     " delete from audit_runs where day < :day"
 )
 _EXPORTED: Final = text("select day from exported_days where day >= :since and day < :until")
-# A declaration that is refused makes a head of its name, though there is no such group. Whoever is about to write the
-# first record of one finds its head gone, and takes the group over again.
+# A declaration that is refused leaves a head of its name, though there is no such group. A coordinator that is about to
+# write the first record of a group finds the head gone, and takes the group over again.
 _EMPTY_HEADS: Final = text("delete from group_heads where version = 0")
 # The audit trail, which is kept for as long, says who made and revoked them.
 _OLD_TOKENS: Final = text("delete from tokens where least(revoked_at, expires_at) < :cut")
@@ -120,10 +120,10 @@ class Upkeep:
         await keep_at(turn, again_s=RETRY_S, failing="no days are made, and no old rows deleted")
 
     async def turn(self, now: datetime) -> None:
-        """Make days ahead, drop old ones, and delete what is old.
+        """Make days ahead, drop old ones, and delete old rows.
 
         Raises:
-            StoreUnavailable: when the database is away, or a lock was not to be had; what was done stays done.
+            StoreUnavailable: when the database cannot be reached, or a lock was not free; what was done stays done.
         """
         kept_days = {assignment_events: self._retention.changes, traces: self._retention.traces}
         kept_days[samples] = self._retention.samples
@@ -133,9 +133,9 @@ class Upkeep:
         await self._forget(now)
 
     async def _waiting(self, oldest: date, *, with_oldest: bool = False) -> list[date]:
-        """Return the days before ``oldest`` that are kept because nobody has exported them yet, in order.
+        """Return the days before ``oldest`` that are kept because no audit has exported them yet, in order.
 
-        ``with_oldest`` asks for that one too, where only a part of it is to be kept.
+        ``with_oldest`` includes that day too, for the case that only a part of it is to be kept.
         """
         if not self._retention.unexported:
             return []
@@ -153,10 +153,10 @@ class Upkeep:
                 await self._alone(lambda connection, day=day: _make_day(connection, table, day))
 
     async def make_day(self, day: date) -> None:
-        """Make the parts of one day, which may be long past; those that are there stay.
+        """Make the parts of one day, which may be long past; those that exist stay.
 
         Raises:
-            StoreUnavailable: when the database is away, or a lock was not to be had.
+            StoreUnavailable: when the database cannot be reached, or a lock was not free.
         """
         for table in PARTITIONED:
             await self._alone(lambda connection, table=table: _make_day(connection, table, day))
@@ -177,7 +177,7 @@ class Upkeep:
             return list((await connection.execute(_DAYS, {"parent": table.name})).scalars())
 
     async def _alone(self, work: Any) -> None:
-        """Do something in a transaction, unless somebody else is at it; wait for no lock for long."""
+        """Do something in a transaction, unless another coordinator is at it; wait for no lock for long."""
         async with transacting(self._engine) as connection:
             await connection.execute(text(f"set local lock_timeout = {LOCK_TIMEOUT_MS}"))
             if await alone(connection, UPKEEP_LOCK):
@@ -228,16 +228,16 @@ def day_of(table: Table, name: str) -> date | None:
 
 
 async def _make_day(connection: AsyncConnection, table: Table, day: date) -> None:
-    """Make the part of one day, with what has come into the rest of it."""
+    """Make the part of one day, and move its rows out of the rest."""
     name, rest = name_of(table, day), f"{table.name}_rest"
     begin, end = f"'{day} 00:00:00+00'", f"'{day + timedelta(days=1)} 00:00:00+00'"
     within = f"at >= {begin} and at < {end}"
     there = await connection.execute(text("select to_regclass(:name) is not null"), {"name": name})
     if there.scalar_one():
         return
-    # Nothing may come into the rest between the move and the end. Appends for days that are made do not go there.
+    # No row may come into the rest between the move and the end. Appends for days that are made do not go there.
     await _run(connection, f"lock table {rest} in access exclusive mode")
-    # Attached, not made in place: that takes a lock beside which appends go on.
+    # Attached, not made in place: attaching takes a lock that lets appends go on.
     await _run(connection, f"create table {name} (like {table.name} including all, check ({within}))")
     await _run(
         connection,

@@ -1,7 +1,7 @@
-"""One writer for the appends of many groups: what comes while a statement is under way goes out with the next one.
+"""One writer for the appends of many groups: commits that come while a statement runs go out with the next one.
 
 A lone append goes out at once. Under load appends share statements, and with them the wait for the disk. At most one
-commit of a group is in a batch. The writer lives only while it has something to do.
+commit of a group is in a batch. The writer's task runs only while it has something to do.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from batonpass.runtime.ports import StoreUnavailable
 BATCH_COMMITS_MAX: Final = 256
 BATCH_BYTES_MAX: Final = 1 << 20
 WAITING_MAX: Final = 20_000
-"""How many commits may wait; one more is refused, as by a store that is away."""
+"""How many commits may wait; one more is refused with ``StoreUnavailable``."""
 
 MOVED_ON: Final = "23514"
-"""A check failed; of those that these tables have, that of a part of a table is the only one that a commit can meet."""
+"""A check failed. The only check that a commit can fail is that of a part of a table, on the day of a row."""
 
 Outcome = Exception | None
 Write = Callable[[Sequence[Prepared]], Awaitable[Sequence[Outcome]]]
@@ -36,7 +36,7 @@ class _Order(NamedTuple):
 
 
 class Writer:
-    """Collects commits and hands them to ``write``, which says of each of them how it went."""
+    """Collects commits and hands them to ``write``, which returns the outcome of each."""
 
     def __init__(self, write: Write, *, waiting_max: int = WAITING_MAX) -> None:
         """Start with nothing to do."""
@@ -46,7 +46,7 @@ class Writer:
         self._task: asyncio.Task[None] | None = None
 
     async def append(self, prepared: Prepared) -> None:
-        """Have a commit made; what keeps it from being made is raised.
+        """Have a commit made, or raise why it was not made.
 
         Raises:
             StoreUnavailable: when too many wait already; then nothing was written. Otherwise what ``write`` says.
@@ -67,7 +67,7 @@ class Writer:
             self._task = None
 
     def _next(self) -> list[_Order]:
-        """Take what goes out together. Who stopped waiting before that has nothing written."""
+        """Take the next batch. A commit whose caller has stopped waiting is not written."""
         batch: list[_Order] = []
         later: list[_Order] = []
         groups: set[str] = set()
@@ -93,16 +93,16 @@ class Writer:
             outcomes = [StoreUnavailable(error.detail) for _ in batch]
         except (DBAPIError, PostgresError) as error:
             if sqlstate(error) == MOVED_ON and again:
-                # Its rows were on their way into the rest of a table when their day was made. Now they find it.
+                # Rows were on their way into the rest of a table when their day was made. Now they find that day.
                 await self._settle(batch, again=again - 1)
                 return
             if len(batch) > 1:
-                # One of them has something in it that the database refuses. Alone, it fails alone.
+                # The database refuses something in one of them. Written one by one, only that one fails.
                 for order in batch:
                     await self._settle([order])
                 return
             outcomes = [error]
-        except Exception as error:  # noqa: BLE001 - whoever waits must be told, whatever it was
+        except Exception as error:  # noqa: BLE001 - the waiting callers must get the error, whatever it is
             outcomes = [error] * len(batch)
         for order, outcome in zip(batch, outcomes, strict=True):
             if order.done.done():

@@ -1,4 +1,4 @@
-"""Who may call, and as what: the tokens that a store keeps, and what a caller is once its token was found."""
+"""Callers and what they may do: the tokens that a store keeps, and the principal that each token stands for."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from batonpass.core.ids import GroupId
     from batonpass.runtime.history import Asked
 
-SECRET_PREFIX: Final = "bpt_"  # noqa: S105 - the beginning of every secret, not one
-"""How every secret begins, so that a scanner finds one that was committed somewhere by mistake."""
+SECRET_PREFIX: Final = "bpt_"  # noqa: S105 - the prefix of every secret, not a secret
+"""How every secret begins, so that a scanner finds a secret that was committed by mistake."""
 
 SECRET_BYTES: Final = 32
 
 
 class AccessRole(StrEnum):
-    """What a caller may do. ``ADMIN`` includes all; a ``WORKER`` speaks for the members of its own group only."""
+    """What a caller may do. An ``ADMIN`` may do everything; a ``WORKER`` acts only for members of its own group."""
 
     WORKER = "worker"
     VIEWER = "viewer"
@@ -40,9 +40,9 @@ class Forbidden(ProtocolError):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller: the name that its deeds are recorded under, its role, and the one group that it is bound to, if any.
+    """A caller: its name in the audit trail, its role, and the one group that it is bound to, if any.
 
-    ``expires_ms`` is the instant from which its token is worth nothing; None: never.
+    ``expires_ms`` is the instant at which its token expires; None: never.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token that is to be made. A worker's names its group."""
+    """A token to create. The token of a worker names its group."""
 
     name: str
     role: AccessRole
@@ -63,7 +63,7 @@ class NewToken:
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """A token as it is kept: everything but its secret, of which nobody can tell more than the last four characters."""
+    """A stored token. Of its secret it has only the last four characters."""
 
     id: str
     name: str
@@ -76,7 +76,7 @@ class StoredToken:
 
 
 class Tokens(Protocol):
-    """Where tokens are kept, as digests. Every call may raise ``StoreUnavailable``."""
+    """Stores tokens, with digests of their secrets. Every call may raise ``StoreUnavailable``."""
 
     async def find(self, secret: str) -> Principal | None:
         """Return the caller that a secret belongs to; None for one that is unknown, revoked or expired."""
@@ -91,7 +91,7 @@ class Tokens(Protocol):
         ...
 
     async def revoke(self, token_id: str, asked: Asked) -> bool:
-        """Make a token worth nothing from now on; say whether there is one of this id. Once more changes nothing."""
+        """Revoke a token; return whether there is one of this id. Revoking it again changes nothing."""
         ...
 
 
@@ -101,5 +101,5 @@ def new_secret() -> str:
 
 
 def digest_of(secret: str) -> bytes:
-    """Return what is kept of a secret: of 256 random bits one pass of SHA-256 is enough, unlike of a password."""
+    """Return the digest to store for a secret. 256 random bits, unlike a password, need only one pass of SHA-256."""
     return hashlib.sha256(secret.encode()).digest()

@@ -23,8 +23,8 @@ class AuditDay:
     """What is known of one audited day (UTC).
 
     State, times and ``detail`` are those of its newest run. Counts and ``report`` are those of the newest run that
-    reached a verdict, so that a run which is under way, or which broke, hides nothing that an earlier one has found.
-    ``has_verdict`` says whether any did.
+    reached a verdict, so that a run which is under way or broken does not hide earlier findings. ``has_verdict`` says
+    whether any run reached a verdict.
     """
 
     day: date
@@ -58,7 +58,7 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True)
 class AuditMeasures:
-    """Results of a group's day; the recommendation as the audit wrote it, None without one."""
+    """Results of a group's day. ``recommendation`` is as the audit wrote it; None if it has none."""
 
     group: str
     measures: Mapping[str, float | int | None]
@@ -68,13 +68,13 @@ class AuditMeasures:
 
 @dataclass(frozen=True, slots=True)
 class AuditStanding:
-    """How the audits stand, for who watches them.
+    """How the audits stand, for monitoring.
 
     Attributes:
-        newest: of the newest day that was audited, or is being audited; None before the first audit.
-        verdict: of the newest day that has a verdict from when it was over; an audit of a day under way is none yet.
+        newest: the newest day that was audited, or is being audited; None before the first audit.
+        verdict: the newest day with a verdict of a run that began after the day was over.
         last_success_ms: when a run last ended with every law kept.
-        last_finished_ms: when a run last ended, however it did.
+        last_finished_ms: when a run last ended, with whatever result.
     """
 
     newest: AuditDay | None = None
@@ -87,7 +87,7 @@ class Audits(Protocol):
     """The results that audits wrote. Every call may raise ``StoreUnavailable``."""
 
     async def days(self, *, before: date | None, limit: int) -> Sequence[AuditDay]:
-        """Return audited days before one (None: from the newest), newest first."""
+        """Return audited days before ``before`` (None: from the newest), newest first."""
         ...
 
     async def day(self, day: date) -> AuditDay | None:
@@ -95,11 +95,11 @@ class Audits(Protocol):
         ...
 
     async def findings(self, day: date, *, after: int, limit: int) -> Sequence[AuditFinding]:
-        """Return the findings of a day's verdict after a number, in order."""
+        """Return the findings of a day's verdict with numbers above ``after``, in order."""
         ...
 
     async def measures(self, day: date) -> Sequence[AuditMeasures]:
-        """Return the results of each group's day, by the day's verdict, in the order of their names."""
+        """Return the results of each group from the run with the day's verdict, in the order of their names."""
         ...
 
     async def standing(self) -> AuditStanding:

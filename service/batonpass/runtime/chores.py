@@ -1,6 +1,6 @@
-"""What a coordinator does now and then on its own account: samples of lags, and snapshots of groups that have grown.
+"""The regular chores of a coordinator: it samples lags, and keeps snapshots of groups that have grown.
 
-A chore that fails is tried again at its next turn; none of them may fail a decision or hold one up.
+A chore that fails is tried again at the next turn. No chore may fail a decision or hold one up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SAMPLE_EVERY_S = 60.0
 SNAPSHOT_EVERY_RECORDS = 2_000
 COPIES_AT_ONCE = 10_000
-"""How many copies are looked at before other work is let through."""
+"""How many copies are sampled before the samples are stored, which lets other work through."""
 
 
 def sample_of(group: Group, soft: Soft, now_ms: int) -> Sample:
@@ -51,7 +51,7 @@ class Chores:
         self._snapshot_every = snapshot_every
 
     async def once(self) -> None:
-        """Take one turn."""
+        """Run every chore once."""
         now_ms = self._coordinator.now_ms()
         taken = []
         for group, soft in self._coordinator.loaded_groups():
@@ -73,7 +73,7 @@ class Chores:
             self._observer.store_failed(taken[0].group, error.detail)
 
     async def run(self) -> None:
-        """Take a turn once a minute until cancelled."""
+        """Run the chores once a minute until cancelled."""
         while True:
             await asyncio.sleep(SAMPLE_EVERY_S)
             await self.once()

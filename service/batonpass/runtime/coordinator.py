@@ -1,4 +1,4 @@
-"""All groups of this process, each with a runtime of its own that is made on first use."""
+"""All groups of this process, each with its own runtime, which is created on first use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUPS_MAX = 1_000
 
 
 class Coordinator:
-    """What the shells ask: inputs are carried out, long-polls wait, and the present state can be looked at."""
+    """The entry point for the shells: it carries out inputs, serves long-polls, and shows the present state."""
 
     def __init__(
         self,
@@ -46,25 +46,25 @@ class Coordinator:
         self.is_ready = False
 
     async def start(self) -> None:
-        """Read every group, so that deadlines of groups that nobody asks for are kept too.
+        """Read every group that this coordinator owns, so that deadlines are kept even if no request names the group.
 
         Raises:
-            StoreUnavailable: when the log is away.
+            StoreUnavailable: when the log cannot be reached.
         """
         if self._feeding is None:
             self._feeding = asyncio.create_task(self.feed.run(), name="event feed")
         for group_id in await self._ports.log.group_ids():
             if self._ports.ownership.holds(group_id):
-                # A group that cannot be read is a defect, which the observer has heard of; the others are served.
+                # A group that cannot be read is a defect, already reported to the observer; the others are served.
                 with contextlib.suppress(Defect):
                     await self._loaded(group_id)
         self.is_ready = True
 
     async def ownership_changed(self) -> None:
-        """Let go of groups that fall to another coordinator now, and read those that fall to this one.
+        """Forget the groups that another coordinator owns now, and read those that this one owns now.
 
         Raises:
-            StoreUnavailable: when the log is away; to be called again.
+            StoreUnavailable: when the log cannot be reached; the caller has to call again.
         """
         ownership = self._ports.ownership
         for group_id in ownership.to_forget():
@@ -79,34 +79,34 @@ class Coordinator:
                     await self._loaded(group_id)
 
     def loaded_groups(self) -> list[tuple[Group, Soft]]:
-        """Return what this coordinator has in memory of the groups that it answers for now."""
+        """Return the declared groups that this coordinator owns now and has in memory."""
         ownership = self._ports.ownership
         runtimes = [runtime for group_id, runtime in self._runtimes.items() if ownership.holds(group_id)]
         return [(runtime.engine.group, runtime.engine.soft) for runtime in runtimes if runtime.engine.group.declared]
 
     async def keep_snapshots(self, *, after_records: int) -> None:
-        """Have the log keep every group of which more than ``after_records`` records were added since it last did.
+        """Store a snapshot of every group that got more than ``after_records`` records since its last snapshot.
 
         Raises:
-            StoreUnavailable: when the log is away.
+            StoreUnavailable: when the log cannot be reached.
         """
         for group_id, runtime in list(self._runtimes.items()):
             if self._ports.ownership.holds(group_id):
                 await runtime.engine.keep_snapshot(after_records=after_records)
 
     async def stop(self) -> None:
-        """End every wait and carry out what was accepted."""
+        """End every wait and carry out the inputs that were accepted."""
         self.end_waits()
         runtimes = list(self._runtimes.values())
         await asyncio.gather(*(runtime.mailbox.close() for runtime in runtimes))
-        # Last, because whatever was still carried out has set a deadline anew.
+        # Last, because inputs that were still carried out have set new deadlines.
         for runtime in runtimes:
             runtime.deadline.cancel()
         if self._feeding is not None:
             await self._feeding
 
     def end_waits(self) -> None:
-        """Let every long-poll end now, as if its time were over, and every event stream."""
+        """End every long-poll now, as if its time were over, and every event stream."""
         self._stopping.set()
         self.feed.close()
         for runtime in self._runtimes.values():
@@ -114,14 +114,14 @@ class Coordinator:
 
     @property
     def archive(self) -> Archive:
-        """What was committed beside the records of all groups, whoever owns them."""
+        """The histories of all groups, also of those that other coordinators own."""
         return self._ports.archive
 
     async def knows(self, group_id: GroupId) -> bool:
-        """Say whether there is, or ever was, a group of this name, whoever owns it.
+        """Return whether a group of this name exists or ever existed, on any coordinator.
 
         Raises:
-            StoreUnavailable: when the log is away.
+            StoreUnavailable: when the log cannot be reached.
         """
         if group_id not in self._known:
             self._known = set(await self._ports.log.group_ids())
@@ -137,7 +137,7 @@ class Coordinator:
         return self._ports.clock.now_ms()
 
     async def ask(self, group_id: GroupId, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
-        """Have an input carried out and return the reply; a refusal is a reply like any other."""
+        """Carry out an input and return the reply; a refusal is returned, not raised."""
         runtime = self._runtimes.get(group_id)
         if runtime is None:
             if isinstance(item, GroupDeclaration | StreamsRebalance):
@@ -155,7 +155,7 @@ class Coordinator:
             self._tidy(runtime)
 
     async def look(self, group_id: GroupId) -> tuple[Group, Soft]:
-        """Return the group as it is committed, with what is softly known of it.
+        """Return the group as it is committed, with its soft state.
 
         Raises:
             UnknownGroup: when it is not declared.
@@ -177,12 +177,12 @@ class Coordinator:
     ) -> Answer | ProtocolError | None:
         """Return the member's assignment as soon as it is not the one of epoch ``after``; None when the wait is over.
 
-        A refusal is returned too: the member, or the group, is unknown here, or another coordinator's.
+        A refusal is returned too: the member or the group is unknown here, or another coordinator owns the group.
 
-        To cancel this call says that the poll broke: its caller went away without an answer.
+        Cancelling this call means that the poll broke: the caller disconnected before it got an answer.
 
         Raises:
-            UnknownGroup: when there never was such a group.
+            UnknownGroup: when no such group ever existed.
             StoreUnavailable: when the group cannot be read.
         """
         runtime = await self._loaded(group_id)
@@ -210,18 +210,18 @@ class Coordinator:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether every wait ends now."""
+        """Whether the coordinator is stopping: every wait ends at once."""
         return self._stopping.is_set()
 
     async def news(self, group_id: GroupId, member_id: MemberId, *, wait_s: float) -> bool:
-        """Wait until something that concerns the member was committed; say whether it was before the wait was over."""
+        """Wait for a commit that concerns the member; return whether there was one before the wait was over."""
         runtime = self._runtimes.get(group_id)
         if runtime is None or self.is_stopping:
             return False
         return await runtime.watchers.wait(member_id, wait_s) and not self.is_stopping
 
     def _require(self, group_id: GroupId) -> None:
-        """Refuse to speak for a group without a valid lease (L4)."""
+        """Refuse to answer for a group without a valid lease (L4)."""
         if refusal := self._refusal(group_id):
             raise refusal
 
@@ -229,7 +229,7 @@ class Coordinator:
         return None if self._ports.ownership.holds(group_id) else not_owner(self._ports.ownership, group_id)
 
     async def _require_known(self, group_id: GroupId) -> None:
-        """Refuse to read a group that there never was: to read one is to take it over, which writes."""
+        """Refuse to read a group that never existed: reading a group takes it over, which writes."""
         if not await self.knows(group_id):
             self._require(group_id)
             raise _unknown(group_id)
@@ -261,7 +261,7 @@ class Coordinator:
         return runtime
 
     def _tidy(self, runtime: GroupRuntime) -> None:
-        """Forget a group that turned out never to have been declared, so that unknown names do not fill the memory."""
+        """Forget a group that was never declared, so that unknown names do not fill the memory."""
         if runtime.is_empty and self._runtimes.get(runtime.engine.group_id) is runtime:
             runtime.deadline.cancel()
             del self._runtimes[runtime.engine.group_id]

@@ -1,10 +1,10 @@
 """The engine of one group, and the one safe order: decide, check, persist, change memory, answer.
 
-What has arrived together is decided on and committed together, and all of it is answered then. Nobody sees what is not
-committed (L2). Should the program fail on a batch, or break a law, each of its inputs is decided alone, so that only
-the culprit fails. A conflict means that memory is behind the log: the group is read anew and the inputs decided again,
-a few times at most. An append whose fate is unknown is looked up in the log before anything else is decided. What a
-heartbeat said survives a store that is away, so that nobody is expired for it (L5).
+Inputs that arrived together are decided on, committed and answered together. No caller sees what is not committed (L2).
+If the program fails on a batch, or the decision would break a law, each input is decided alone, so that only the
+culprit fails. A version conflict means that memory is behind the log: the engine reads the group again and decides the
+inputs anew, a few times at most. After an append with an unknown outcome, the engine looks in the log before it decides
+anything else. A heartbeat counts even if the store is unavailable, so that no member expires because of that (L5).
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ if TYPE_CHECKING:
     from batonpass.core.replies import Reply
 
 ATTEMPTS_MAX = 4
-"""How often inputs are decided while others keep writing to the same group, before their callers are told to retry."""
+"""How often inputs are decided while others keep writing to the same group. Then their callers get 503, to retry."""
 
 COPIES_DECIDED_AT_ONCE = 5_000
 """Decisions on groups with more copies than this are made and checked in a thread: that may take longer than heartbeats
-of other groups should wait (50 ms). Heartbeats that find such a group at rest and write nothing need none."""
+of other groups should wait (50 ms). Heartbeats that find such a group at rest and write nothing need no thread."""
 
 
 class Attempt:
     """A decision and the state that it was based on. It is stale once ``group`` or ``soft`` has been replaced.
 
-    ``history`` and ``violations`` are there once it has been prepared for the log.
+    ``history`` and ``violations`` are set when it is prepared for the log.
     """
 
     __slots__ = ("decide_ms", "decision", "group", "history", "inputs", "now_ms", "soft", "violations")
@@ -117,9 +117,10 @@ class Engine:
         self._snapshot_at = 0
 
     def try_at_once(self, item: Input) -> Reply | Attempt | None:
-        """Decide on an input where nothing has to be waited for, and return its reply if it writes nothing.
+        """Decide on an input if that needs no waiting, and return its reply if the decision writes nothing.
 
-        Else the attempt is returned, for ``carry_out`` to commit; None where the input has to go the long way.
+        If it writes something, return the attempt, for ``carry_out`` to commit. Return None if the input needs
+        ``carry_out`` from the start.
         """
         if not self._is_current() or (self._may_take_long((item,)) and not self._is_quiet(item)):
             return None
@@ -132,9 +133,9 @@ class Engine:
     async def carry_out(
         self, inputs: Inputs, asked: Asked = NOBODY_ASKED, attempt: Attempt | None = None
     ) -> tuple[Reply, ...]:
-        """Decide on inputs, persist what follows, and return their replies; an error is a reply like any other.
+        """Decide on inputs, persist the result, and return their replies; errors are returned, not raised.
 
-        ``attempt`` is a decision on them that has been made already.
+        ``attempt`` is a decision on these inputs that was made already.
         """
         try:
             return await self._try_batch(inputs, asked, attempt)
@@ -172,7 +173,7 @@ class Engine:
         return self._loaded
 
     def let_go(self) -> None:
-        """Forget the group, because another coordinator has it; it is taken over and read anew when it is asked for."""
+        """Forget the group, because another coordinator has it. The next use takes it over and reads it again."""
         self.group, self.soft = Group(self.group_id), Soft()
         self._loaded = self._doubtful = False
         self._pending = None
@@ -181,7 +182,7 @@ class Engine:
         self._changed(None)
 
     def look_again_soon(self) -> None:
-        """Have a deadline that could not be served come again."""
+        """Wake up again soon, because a deadline could not be served."""
         self._wake_at(self._ports.clock.now_ms() + RETRY_AFTER_MS)
 
     def _is_current(self) -> bool:
@@ -193,7 +194,7 @@ class Engine:
         )
 
     def _may_take_long(self, inputs: Inputs) -> bool:
-        """Whether to decide, or to check what was decided, could hold up other groups."""
+        """Whether deciding, or checking the decision, could hold up other groups."""
         group = self.group
         tasks = len(group.table.ids)
         for item in inputs:
@@ -212,23 +213,23 @@ class Engine:
         if not self._loaded or self._doubtful:
             await self._read()
         if self._recovered:
-            # Before anything else is decided on what may lack commits (L3).
+            # Before any other decision, because the group may lack commits (L3).
             await self._commit((StoreRecovered(),))
             self._recovered = False
         stalls = self._ports.stalls()
         if stalls != self._stalls:
-            # The silence since then was the coordinator's own (L5), so judging starts afresh, as after a start.
+            # The coordinator itself was silent (L5), so judging of members starts afresh, as after a start.
             await self._commit((Started(),))
             self._stalls = stalls
 
     async def _read(self) -> None:
-        """Bring memory to where the log is."""
+        """Bring memory up to date with the log."""
         log, before = self._ports.log, self.group
         if not self._loaded:
             self._epoch = await log.take_over(self.group_id)
         found = await log.read(self.group_id, after_version=before.version if self._loaded else None)
         if self._loaded and found.version < before.version:
-            # The log has less than memory: the store lost commits. Members will say so by their epochs (L3).
+            # The log has less than memory: the store lost commits. The members' epochs will show that (L3).
             before, found = Group(self.group_id), await log.read(self.group_id)
         self._recovered = found.recovered
         version, records = found.version, found.records
@@ -295,12 +296,12 @@ class Engine:
             self._pending, self._doubtful = attempt, True
             raise
         if attempt.history.trace is not None:
-            # Only what was told in a trace need not be told in the next one.
+            # The next trace may leave out only what a committed trace has said.
             self._historian.committed(attempt.soft)
         self._ports.observer.committed(commit, (time.perf_counter() - started) * 1_000)
 
     def _make(self, inputs: Inputs, asked: Asked, made: Attempt | None) -> Attempt:
-        """Decide, and prepare what is to be written. Touches nothing of this engine, so that a thread may do it."""
+        """Decide, and prepare what is to be written. Changes nothing in this engine, so that a thread may do it."""
         attempt = made or self._decide(inputs)
         if attempt.decision.records and self._ports.policy.check_laws:
             attempt.violations = self._ports.check_step(_step(attempt))
@@ -312,10 +313,10 @@ class Engine:
         return attempt
 
     async def keep_snapshot(self, *, after_records: int = 0) -> None:
-        """Have the log keep the group as it is, if more than ``after_records`` were added since it last did.
+        """Store a snapshot of the group, if it got more than ``after_records`` records since the last snapshot.
 
         Raises:
-            StoreUnavailable: when the log is away.
+            StoreUnavailable: when the log cannot be reached.
         """
         group = self.group
         if self._loaded and group.version - self._snapshot_at > after_records:
@@ -344,7 +345,7 @@ class Engine:
                 f"group {self.group_id} could not be read yet: {error.detail}", retry_after_ms=RETRY_AFTER_MS
             )
         if isinstance(item, Heartbeat | Join):
-            # The word of a member counts although nothing of it could be written: the store must not expire it (L5).
+            # The member was heard although nothing could be written: it must not expire because of the store (L5).
             self._missed[item.member_id] = item, self._ports.clock.now_ms()
             self.soft = count_as_heard(self.group, self.soft, *self._missed[item.member_id])
         if isinstance(error, NotOwner):
@@ -353,7 +354,7 @@ class Engine:
 
 
 def _leaves_a_row(asked: Asked, decision: Decision) -> bool:
-    """Whether a command that changed nothing is to be found in the audit trail all the same."""
+    """Whether a command that changed nothing gets a row in the audit trail all the same."""
     return bool(asked.command) and not isinstance(decision.replies[0], ProtocolError)
 
 

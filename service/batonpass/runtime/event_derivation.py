@@ -47,9 +47,9 @@ _FELL_BACK_CAUSES = frozenset(state.value for state in _FELL_BACK)
 
 
 def events_of(before: Group, inputs: Sequence[Input], decision: Decision, now_ms: int) -> tuple[Event, ...]:
-    """Return the events of a decision that was made on ``before``; none where it wrote nothing.
+    """Return the events of a decision that was made on ``before``; none if it wrote nothing.
 
-    Costs a pass over what the records name, whatever the size of the group.
+    The cost depends on what the records name, not on the size of the group.
     """
     if not decision.records:
         return ()
@@ -59,11 +59,12 @@ def events_of(before: Group, inputs: Sequence[Input], decision: Decision, now_ms
 
 
 def merged(events: Iterable[Event]) -> list[Event]:
-    """Return the events with those that are alike put into one where they are more than ``MANY``.
+    """Return the events, with more than ``MANY`` alike events replaced by one.
 
-    Alike are tasks of one member to which the same happened, equally warm, and members to which the same happened. The
-    one that stands for them has no task, or no member. Its body holds what is the same for all of them, how many
-    ``tasks`` or ``members`` there are, the first ``MANY`` of these as ``sample``, and the largest ``gap_ms``.
+    Events are alike if they have the same type and the same ``warm``, and concern either tasks of one member, or
+    members. The event that stands for them has no task, or no member. Its body holds the fields that are the same for
+    all of them, how many ``tasks`` or ``members`` there are, the first ``MANY`` of these as ``sample``, and the largest
+    ``gap_ms``.
     """
     events = list(events)
     alike: dict[_Kind, list[Event]] = {}
@@ -148,7 +149,7 @@ class _EventBuilder:
             self.events.append(Event(kind.value, self._now_ms, self._after.generation, member, None, body))
 
     def _why(self, task: TaskId) -> str:
-        """Return why a task goes where it goes, "" where no reason was given."""
+        """Return the reason why a task moves; "" if the decision gives none."""
         if self._whys is None:
             reasons = self._decision.reasons
             self._whys = {one.task: str(one.code) for one in reasons if one.task is not None and one.code in _WHYS}
@@ -184,9 +185,9 @@ class _EventBuilder:
             self._add(EventType.WARMUP_CAUGHT_UP, member=member, task=task, took_ms=self._now_ms - was.since_ms)
 
     def _given_up(self, task_id: TaskId, owner: MemberId) -> None:
-        """Tell that a running owner was told to stop. One that does not run the task has nothing to hand over."""
+        """Add the event for a running owner that has to stop. Any other owner has nothing to hand over."""
         task, after = self._before.tasks[task_id], self._after.tasks[task_id]
-        # Only what ran is stopped anew. It may have begun to run by an earlier input of the same decision.
+        # A new stop means that the task ran. It may have begun to run by an earlier input of the same decision.
         has_run = after.stop is not None and after.stop != task.stop
         if task.owner != owner or not has_run or task_id in self._handed:
             return
@@ -197,13 +198,13 @@ class _EventBuilder:
             self._add(EventType.TASK_REVOKED, member=owner, task=task_id, why=why)
             return
         if after.stop is not None and after.stop.cause not in _REVOKED:
-            return  # It is taken over: its owner is suspected (``_granted``).
+            return  # A takeover, because the owner is suspected: ``_granted`` adds the event.
         taker = self._before.members.get(successor)
         self._caught_up(task_id, successor, taker.assignment.get(task_id) if taker is not None else None)
         self._add(EventType.HANDOVER_BEGUN, member=successor, task=task_id, **{"from": owner}, why=self._why(task_id))
 
     def _granted(self, task_id: TaskId, member: MemberId, grant: Grant, *, warm: bool) -> None:
-        """Tell of a grant that is not the second half of a handover, and not the first of a task."""
+        """Add the event for a grant, unless it completes a handover or is the first of its task."""
         stop = self._after.tasks[task_id].stop
         if stop is None or stop.cause in _REVOKED:
             return
@@ -218,7 +219,7 @@ class _EventBuilder:
         )
 
     def _next_owner_chosen(self, record: r.NextOwnerChosen) -> None:
-        """Tell that a handover goes to somebody else than was told before."""
+        """Add the event for a handover that goes to another member than an earlier event said."""
         task, stop = self._before.tasks[record.task], self._after.tasks[record.task].stop
         if record.task not in self._handed and stop is not None and stop.cause in _REVOKED:
             self._add(EventType.HANDOVER_REDIRECTED, member=record.next_owner, task=record.task, before=task.next_owner)
@@ -231,7 +232,7 @@ class _EventBuilder:
             self._add(EventType.TASK_STOPPED, member=stop.member_id, task=record.task, cause=stop.cause, to=to)
 
     def _reported(self, record: r.ActiveReported) -> None:
-        # A task may be new, or granted by the very decision: what a rebalance of Kafka Streams grants starts with it.
+        # A task may be new, or granted by this same decision: what a rebalance of Kafka Streams grants starts at once.
         task, granted = self._before.tasks.get(record.task) or Task(record.task), self._after.tasks[record.task]
         member, stop = record.member_id, task.stop
         if record.state is ActiveState.RUNNING:
@@ -309,7 +310,10 @@ class _EventBuilder:
                 self._add(kind, member=pin, task=task, before=known.pin if known is not None else None)
 
     def _blocked(self) -> None:
-        """Tell of every member that drains, has actives left, and since this decision no time, or nobody for them."""
+        """Add an event for every draining member that this decision left blocked.
+
+        Such a member has actives left, and its time is over, no member can take them, or placement failed.
+        """
         concerns = r.DrainStarted | r.MemberGone | r.MemberAway | r.TargetPlaced
         if not any(isinstance(one, concerns) for one in self._decision.records):
             return
@@ -322,7 +326,7 @@ class _EventBuilder:
                 self._add(EventType.DRAIN_BLOCKED, member=member_id, why=why, running=_running(after))
 
     def _drained(self) -> None:
-        """Tell of every member that drains and has, since this decision, no active left."""
+        """Add an event for every draining member that has no active left since this decision."""
         concerned: dict[MemberId, None] = {}
         for record in self._decision.records:
             if isinstance(record, r.TaskReleased | r.AssignmentChanged | r.DrainStarted):
@@ -338,7 +342,7 @@ class _EventBuilder:
 
 
 def _unreleased_left(before: Task, after: Task, released: MemberId) -> bool:
-    """Say whether somebody else may still be running the task."""
+    """Return whether another member may still be running the task."""
     others = {one.member_id for one in before.unreleased if one.member_id != released}
     return any(one.member_id in others for one in after.unreleased)
 
@@ -354,7 +358,7 @@ def _has_actives(member: Member) -> bool:
 
 
 def _of_member(before: Group, record: r.Record, decision: Decision) -> _Event | None:
-    """Return what a record about a member tells; None where it is not one, or tells nothing."""
+    """Return the event of a record about a member; None for any other record."""
     match record:
         case r.MemberJoined(member=joined):
             places = (
@@ -415,7 +419,7 @@ def _gone(member: Member, record: r.MemberGone, decision: Decision) -> dict[str,
 
 
 def _of_group(before: Group, record: r.Record, inputs: Sequence[Input], after: Group) -> _Event | None:
-    """Return what a record about the group as a whole tells; None where it is not one, or tells nothing."""
+    """Return the event of a record about the group as a whole; None for any other record."""
     match record:
         case r.GroupDeclared(topology=topology):
             return EventType.GROUP_DECLARED, None, {"topology_epoch": topology.epoch, "tasks": len(after.table.ids)}

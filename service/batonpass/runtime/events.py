@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Event(NamedTuple):
-    """What the event stream tells. ``body`` holds what is particular to the ``type``, ready to be JSON."""
+    """One event of the stream. ``body`` holds the fields of its ``type``, ready to be JSON."""
 
     type: str
     at_ms: int
@@ -169,4 +169,4 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     _E.TASK_PINNED: ("An operator pinned the task to `member`.", ("before",)),
     _E.TASK_UNPINNED: ("An operator removed the pin of the task.", ("before",)),
 }
-"""What each type means, and all the names in its body. A body always has all of them."""
+"""What each type means, and the fields of its body. A body always has all of them."""

@@ -1,11 +1,12 @@
 """The event stream: one reader of the store for each process, and any number of followers.
 
-A follower never misses an event and never gets one twice, wherever it begins: what is near the end it takes from
-memory, what is older from the archive, page by page. Between the two nothing can be lost, because a position is read
-only when no lower one can still be committed.
+A follower never misses an event and never gets one twice, wherever it begins. It takes recent events from memory and
+older ones from the archive, page by page. No event is lost between the two, because the reader reads a position only
+when no lower one can still be committed.
 
-Nobody polls for himself. A commit of this process wakes the reader at once; what other coordinators committed is found
-by looking every ``POLL_S``, and only while somebody follows. A follower is woken by what concerns it and nothing else.
+Followers do not poll the store themselves. A commit of this process wakes the reader at once. The reader looks for
+commits of other coordinators every ``POLL_S``, while there are followers. It wakes a follower only for events that
+concern it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from batonpass.runtime.ports import Archive
 
 POLL_S: Final = 1.0
-"""How often events of groups that other coordinators own are looked for."""
+"""How often the reader looks for events of groups that other coordinators own."""
 
 KEPT: Final = 2_000
-"""How many of the newest events are kept in memory for those who follow closely."""
+"""How many of the newest events are kept in memory, for followers that are close to the end."""
 
 PAGE: Final = 500
 FOLLOWERS_MAX: Final = 1_000
@@ -38,10 +39,10 @@ RETRY_AFTER_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Events between two positions are not there any more: retention dropped them, or the store lost them.
+    """Events between two positions no longer exist: retention dropped them, or the store lost them.
 
-    Whoever follows goes on after ``upto``, or, where the store gives lost positions away again (``lost``), after
-    ``after``. Either way it had better look at the group anew.
+    The follower goes on after ``upto``, or after ``after`` if the store lost commits and assigns their positions again
+    (``lost``). In both cases the client should look at the group anew.
     """
 
     after: int
@@ -55,7 +56,7 @@ class Missed:
 
 
 class Feed:
-    """Reads new events from the archive and hands them to all who follow."""
+    """Reads new events from the archive and hands them to all followers."""
 
     def __init__(
         self, archive: Archive, *, followers_max: int = FOLLOWERS_MAX, poll_s: float = POLL_S, kept: int = KEPT
@@ -83,7 +84,7 @@ class Feed:
             self._news.set()
 
     def close(self) -> None:
-        """Let everybody who follows end."""
+        """Have every follower end."""
         self._closed = True
         self._news.set()
         for follower in self._followers:
@@ -93,7 +94,7 @@ class Feed:
         """Read new events, until closed or cancelled."""
         while True:
             if not self._followers:
-                # Nobody follows: whoever comes begins at the end as it is then.
+                # There are no followers: the next one begins at the end of the stream as it is then.
                 self._tip = None
                 self._kept.clear()
             with contextlib.suppress(TimeoutError):
@@ -105,15 +106,15 @@ class Feed:
             try:
                 await self._read()
             except StoreUnavailable:
-                # What was not read now is read at the next look, from where this one stopped.
+                # The next look reads on from where this one stopped.
                 await asyncio.sleep(self._poll_s)
 
     async def follow(self, group_id: GroupId | None, *, after: int | None) -> Follower:
-        """Begin to follow the events of a group (None: of all) after a position; None: from now on.
+        """Begin to follow the events of a group (None: of all groups) after a position (None: from now on).
 
         Raises:
-            LimitExceeded: when as many follow as may.
-            StoreUnavailable: when the archive is away.
+            LimitExceeded: when there are as many followers as allowed.
+            StoreUnavailable: when the archive cannot be reached.
         """
         if len(self._followers) >= self._followers_max:
             detail = f"{self._followers_max} event streams are open already, as many as this coordinator serves"
@@ -129,12 +130,12 @@ class Feed:
         except BaseException:
             self._followers.discard(follower)
             raise
-        # Wakes the reader from its sleep, if this is the first to follow.
+        # Wakes the reader from its sleep, if this is the first follower.
         self._news.set()
         return follower
 
     async def _read(self) -> None:
-        """Take every event that was committed since the last look, and wake whom it concerns."""
+        """Read every event that was committed since the last look, and wake the followers that it concerns."""
         while self._tip is not None:
             page = await self._archive.events(None, after=self._tip, limit=PAGE)
             if page:
@@ -147,7 +148,7 @@ class Feed:
                 return
 
     def _rewind(self, last: int) -> None:
-        """Go on from the last event that there is: the store lost commits, and gives their positions away again."""
+        """Go on from the last event that exists: the store lost commits, and assigns their positions again."""
         self._tip = last
         self._kept.clear()
         for follower in self._followers:
@@ -170,7 +171,7 @@ class Feed:
         return self._tip or 0
 
     def kept_after(self, position: int) -> Sequence[StoredEvent] | None:
-        """Return the events after a position from memory; None where some of them are only in the archive."""
+        """Return the events after a position from memory; None if some of them are only in the archive."""
         if position >= self.tip:
             return ()
         if not self._kept or position < self._kept[0].position - 1:
@@ -184,7 +185,7 @@ class Feed:
 
 
 class Follower:
-    """One who follows. ``woken`` is set when there may be something for it, or when it is to end."""
+    """One reader of the stream. ``woken`` is set when there may be events for it, or when it has to end."""
 
     __slots__ = ("_archive", "_feed", "_missed", "_position", "group_id", "woken")
 
@@ -197,7 +198,7 @@ class Follower:
         self._missed: Missed | None = None
 
     def begin(self, after: int | None, last: int) -> None:
-        """Stand after a position; one that lies beyond the last is of a store that lost commits."""
+        """Begin after a position (None: at the end). A position beyond ``last`` means that the store lost commits."""
         self._position = last if after is None else min(after, last)
         if after is not None and after > last:
             self._missed = Missed(last, after, lost=True)
@@ -210,10 +211,10 @@ class Follower:
         return self._position
 
     async def next(self) -> list[StoredEvent | Missed]:
-        """Return what comes next, at once; nothing when everything was returned already.
+        """Return the next events without waiting; an empty list if there are none.
 
         Raises:
-            StoreUnavailable: when it lies in the archive, and that is away. It may be asked again.
+            StoreUnavailable: when they are in the archive, which cannot be reached. The caller may ask again.
         """
         self.woken.clear()
         if self._missed is not None:
@@ -230,17 +231,17 @@ class Follower:
     async def _older(self) -> list[StoredEvent | Missed]:
         tip, after = self._feed.tip, self._position
         found: list[StoredEvent | Missed] = []
-        # There is more to come, or, should the archive be away, everything is.
+        # More events follow this page; if reading it fails, all of them are still to come.
         self.woken.set()
         first = await self._archive.events(None, after=after, limit=1)
         if first and first[0].position > after + 1:
             found.append(Missed(after, first[0].position - 1))
         page = await self._archive.events(self.group_id, after=after, limit=PAGE)
         found.extend(page)
-        # A page that is not full holds all there is of what the reader had seen before it was asked for, at the least.
+        # A page that is not full holds at least all matching events that the reader had seen before this call read it.
         self._position = page[-1].position if len(page) == PAGE else max(tip, page[-1].position if page else 0)
         return found
 
     def leave(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         self._feed.leave(self)

@@ -1,6 +1,6 @@
 """One group of this process: its engine, mailbox, deadline and watchers.
 
-A due deadline decides nothing; the core looks again at what is due. So an early one is harmless.
+A deadline decides nothing: when it fires, the core looks again at what is due. So one that fires early is harmless.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DELAY_MS_MIN = 1
 
 
 class Deadline:
-    """The wake-up of one group: at the instant that the last decision named, an input ``Tick`` is posted."""
+    """The wake-up of one group: it posts an input ``Tick`` at the instant that the last decision named."""
 
     def __init__(self, clock: Clock, tick: Callable[[], None]) -> None:
         self._clock = clock
@@ -35,7 +35,7 @@ class Deadline:
         self.wake_at_ms: int | None = None
 
     def set(self, wake_at_ms: int | None) -> None:
-        """Wake at ``wake_at_ms`` instead of whenever was said before; None: not at all."""
+        """Wake at ``wake_at_ms`` instead of the instant set before; None: not at all."""
         if wake_at_ms == self.wake_at_ms and (self._timer is not None or wake_at_ms is None):
             return
         self.cancel()
@@ -50,7 +50,7 @@ class Deadline:
         self._arm(delay_ms)
 
     def cancel(self) -> None:
-        """Wake no more."""
+        """Cancel the wake-up."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self.wake_at_ms = None
@@ -77,11 +77,11 @@ class GroupRuntime:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group has never been declared and nobody is waiting here."""
+        """Whether the group has never been declared and no request is waiting here."""
         return self.engine.group.version == 0 and self.mailbox.is_idle and not self.watchers
 
     def poll_opened(self, member_id: MemberId) -> None:
-        """Count a long-poll; one that follows a broken one is the member's word that it lives."""
+        """Count a long-poll; one that follows a broken one shows that the member is alive."""
         self._polls[member_id] += 1
         if member_id in self._broken and self.mailbox.post(PollOpened(member_id)):
             self._broken.discard(member_id)
@@ -93,7 +93,7 @@ class GroupRuntime:
             del self._polls[member_id]
 
     def poll_broken(self, member_id: MemberId) -> None:
-        """Called when a long-poll broke. While the member has another one open, that says nothing about it."""
+        """Called when a long-poll broke. While the member has another one open, that does not count against it."""
         is_last = self._polls[member_id] == 1
         if is_last and member_id in self.engine.group.members and self.mailbox.post(PollBroken(member_id)):
             self._broken.add(member_id)

@@ -1,7 +1,7 @@
-"""What stands beside the records of a decision: why it was made, what it changed, and who asked.
+"""What is committed beside the records of a decision: why it was made, what it changed, and who asked.
 
-Records alone say what became so. Operators, the audit and the event stream read the values here, which are committed
-with the records, all or none.
+Records alone only say what happened. Operators, the audit and the event stream read the values here, which are
+committed with the records, all or none.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 class Asked(NamedTuple):
     """Who asked for something, and why.
 
-    ``cause`` is the id under which the request, its log lines and its records are found again. ``command`` names a
-    mutating call that is to leave a row in the audit trail whether or not it changed anything; "" for none.
+    ``cause`` is the id that the request, its log lines and its records share. ``command`` names a mutating call, which
+    leaves a row in the audit trail whether or not it changed anything; "" for any other call.
     """
 
     who: str = ""
@@ -66,16 +66,16 @@ COMMANDS: Final[Mapping[type[Input], str]] = {
     PinRequest: "pin",
     ReleaseRequest: "release",
 }
-"""What a mutating call is named in the audit trail and in the log."""
+"""The name of each mutating call in the audit trail and in the log."""
 
 
 def command_of(item: Input) -> str:
-    """Return what a mutating call is named, "" for an input that is none."""
+    """Return the name of a mutating call; "" for any other input."""
     return "unpin" if isinstance(item, PinRequest) and item.member_id is None else COMMANDS.get(type(item), "")
 
 
 NOBODY_ASKED: Final = Asked()
-"""What is done on the coordinator's own account: a deadline, a start."""
+"""For what the coordinator does without a caller: a deadline, a start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class History:
 
     @property
     def subject(self) -> dict[str, Any]:
-        """What the command was about, for the audit trail: the fields of its input that say something."""
+        """What the command was about, for the audit trail: the fields of its input that are not empty."""
         fields: dict[str, Any] = {} if self.item is None else msgspec.to_builtins(self.item, str_keys=True)
         return {name: said for name, said in fields.items() if said not in (None, {}, [], "") and name != "group_id"}
 
@@ -115,7 +115,7 @@ class CopySample(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The lags and rates of one group at one instant, for those who look back (the audit, the simulator)."""
+    """The lags and rates of one group at one instant, for the audit and the simulator."""
 
     group: GroupId
     at_ms: int
@@ -148,8 +148,8 @@ DAY_MS: Final = 86_400_000
 class Historian:
     """Writes down, for each decision of one group, what is to be committed beside its records.
 
-    It knows what the last trace said, so that the next one says only what is new. The first one of a day says all:
-    traces are kept by the day, and a chain of them can be followed only from its beginning.
+    It remembers what the last trace said, so that the next one says only what is new. The first trace of a day says
+    everything: traces are stored by day, and a chain of them can be followed only from its beginning.
 
     ``code`` identifies the program that decides: the same code decides the same on the same input (L10).
     """
@@ -196,5 +196,5 @@ class Historian:
         )
 
     def committed(self, soft: Soft) -> None:
-        """Called when the history that was made last is in the log, of a decision on ``soft``."""
+        """Called when the last history, of a decision on ``soft``, is in the log."""
         self._traced, self._day = soft, self._day_of_last

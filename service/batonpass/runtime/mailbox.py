@@ -1,8 +1,8 @@
-"""One bounded mailbox per group: what waits in it is carried out together, and a full one refuses at once.
+"""One bounded mailbox per group: waiting inputs are carried out as a batch, and a full mailbox refuses at once.
 
-An input that writes nothing and finds nobody before it is answered on the spot. While a batch is carried out, the next
-one gathers; a command is one of its own, because it leaves a row in the audit trail. A caller that goes away takes
-nothing with it: what was posted is carried out.
+An input that writes nothing is answered on the spot if the mailbox is idle. While a batch is carried out, the next one
+gathers. A command is a batch of its own, because it leaves a row in the audit trail. An input is carried out even if
+its caller disconnects.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ LATE_SEQ = -1
 
 
 BATCH_MAX = 1_000
-"""How many inputs are decided on together at most: more would keep the first of them waiting for the last."""
+"""How many inputs are decided on together at most. In a larger batch the first would wait too long for the last."""
 
 
 CAUSES_MAX = 20
-"""How many of the requests of a batch are named with what it led to."""
+"""How many requests of a batch are named as the cause of its result."""
 
 
 class Waiting(NamedTuple):
-    """An input with the future that its reply goes to; None where nobody waits for one."""
+    """An input with the future that its reply goes to; None if no caller waits for a reply."""
 
     item: Input
     reply: asyncio.Future[Reply] | None
@@ -60,7 +60,7 @@ class Mailbox:
         return self._busy is None
 
     async def ask(self, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
-        """Have an input carried out and return the reply; a full mailbox is a reply too (503)."""
+        """Carry out an input and return the reply. A full mailbox replies with an error (503)."""
         if self._closed:
             return StoreUnavailable("the coordinator is stopping; try again", retry_after_ms=RETRY_AFTER_MS)
         attempt: Attempt | None = None
@@ -79,10 +79,10 @@ class Mailbox:
         return await future
 
     def post(self, item: Input) -> bool:
-        """Have an input carried out without waiting for it; say whether there was room for it.
+        """Queue an input without waiting for its reply; return whether there was room for it.
 
-        A look at what is due is carried out once, however often it was posted before that: each input that waits
-        behind it finds again that it is overdue.
+        Only one ``Tick`` waits at a time, however often one is posted: until it is carried out, each other input finds
+        again that the same deadline is overdue.
         """
         if isinstance(item, Tick) and self._tick is not None:
             return True
@@ -95,20 +95,20 @@ class Mailbox:
         return True
 
     def let_go(self) -> None:
-        """Have the engine forget the group, as soon as what is being carried out has been."""
+        """Have the engine forget the group, as soon as the present batch is carried out."""
         if self._busy is None:
             self._engine.let_go()
         else:
             self._let_go = True
 
     async def close(self) -> None:
-        """Refuse what comes, and wait until what was accepted has been carried out."""
+        """Refuse new inputs, and wait until the accepted ones have been carried out."""
         self._closed = True
         while self._busy is not None:
             await asyncio.wait([self._busy])
 
     def _put(self, waiting: Waiting, attempt: Attempt | None = None) -> None:
-        """Add an input. ``attempt``: what has been decided on it, which is carried out before anything else."""
+        """Add an input. ``attempt`` is a decision already made on it, which is carried out before anything else."""
         self._queue.append(waiting)
         if self._busy is None:
             self._busy = asyncio.create_task(self._empty(attempt), name=f"mailbox {self._engine.group_id}")
@@ -125,7 +125,7 @@ class Mailbox:
             self._let_go_now()
 
     def _next_batch(self) -> list[Waiting]:
-        """Take out what is carried out together next: a command alone, else all that waits before the next one."""
+        """Take the next batch out of the queue: one command alone, else the inputs before the next command."""
         batch = [self._queue.popleft()]
         while not batch[0].asked.command and self._queue and len(batch) < BATCH_MAX:
             if self._queue[0].asked.command:
@@ -136,7 +136,7 @@ class Mailbox:
     async def _carry_out(self, batch: list[Waiting], attempt: Attempt | None) -> None:
         made_up: tuple[Heartbeat, ...] = ()
         if any(isinstance(waiting.item, Tick) for waiting in batch):
-            # The heartbeats that found no room count before any deadline is judged.
+            # Heartbeats that found no room in the mailbox count before any deadline is judged.
             made_up, self._heard = tuple(self._heard.values()), {}
             self._tick = None
         inputs = (*made_up, *(waiting.item for waiting in batch))
@@ -151,13 +151,13 @@ class Mailbox:
             self._engine.let_go()
 
     def _remember(self, item: Input) -> None:
-        """Keep of a heartbeat that found no room that its member was heard (L5)."""
+        """Remember that a member was heard although its heartbeat found no room (L5)."""
         if isinstance(item, Heartbeat):
             self._heard[item.member_id] = Heartbeat(item.member_id, LATE_SEQ, item.member_epoch)
 
 
 def _asked_by(batch: list[Waiting]) -> Asked:
-    """Return who asked for a batch: one of several inputs has no one caller, but the causes of the first."""
+    """Return who asked for a batch. A batch of several inputs has no single caller, only the causes of the first."""
     if len(batch) == 1:
         return batch[0].asked
     causes = dict.fromkeys(waiting.asked.cause for waiting in batch if waiting.asked.cause)

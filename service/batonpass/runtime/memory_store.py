@@ -1,7 +1,7 @@
-"""A store that forgets everything with its process, and otherwise behaves like a real one.
+"""A store in memory, lost when its process ends, that otherwise behaves like a real one.
 
-Its record log keeps stored forms, not the values it was handed: what has no stored form fails here as it would in a
-database, and what is read is never the object that was written.
+Its record log keeps stored forms, not the values it was given. So a record without a stored form fails here as it would
+in a database, and a read never returns the object that was written.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Alone:
 
 
 class MemoryRecordLog:
-    """The records of all groups, and what stands beside them, in memory."""
+    """The records and histories of all groups, in memory."""
 
     def __init__(self) -> None:
         self._stored: dict[GroupId, list[StoredRecord]] = {}
@@ -58,7 +58,7 @@ class MemoryRecordLog:
         self._commands: list[StoredCommand] = []
 
     async def take_over(self, group_id: GroupId) -> int:
-        """Return the next coordinator epoch of the group; appends of lower ones fail from now on."""
+        """Return the next coordinator epoch of the group; appends under lower epochs fail from now on."""
         self._epochs[group_id] = self._epochs.get(group_id, 0) + 1
         return self._epochs[group_id]
 
@@ -110,12 +110,12 @@ class MemoryRecordLog:
         return below[:limit]
 
     async def generation(self, group_id: GroupId, number: int) -> Generation | None:
-        """Return one generation whole."""
+        """Return one generation with ``moved``; None if there is none of this number."""
         found = (one.generation for one in self._histories.get(group_id, ()) if one.generation)
         return next((one for one in found if one.number == number), None)
 
     async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
-        """Return what last changed of a task, newest first."""
+        """Return the last changes of a task, newest first."""
         histories = reversed(self._histories.get(group_id, ()))
         found = [change for one in histories for change in reversed(one.changes) if change.task == task]
         return found[:limit]
@@ -176,7 +176,7 @@ class MemoryTokens:
         return tuple(self._stored.values())
 
     async def revoke(self, token_id: str, asked: Asked) -> bool:  # noqa: ARG002 - no trail is kept
-        """Make a token worth nothing from now on; say whether there is one of this id."""
+        """Revoke a token; return whether there is one of this id."""
         for digest, token in self._stored.items():
             if token.id == token_id:
                 if token.revoked_ms is None:
@@ -186,7 +186,7 @@ class MemoryTokens:
 
 
 class NoAudits:
-    """The audits of a coordinator that keeps everything in memory: it has none, because an audit reads a database."""
+    """The audits of a coordinator with a store in memory: there are none, because an audit reads a database."""
 
     async def days(self, *, before: date | None, limit: int) -> Sequence[AuditDay]:  # noqa: ARG002 - there is none
         """Always empty."""
@@ -217,7 +217,7 @@ class DroppedSamples:
 
 
 class MemoryStore:
-    """A store that is gone with its process, and that nobody shares."""
+    """A store in memory, which no other process shares."""
 
     def __init__(self, clock: Clock) -> None:
         self.log = self.archive = MemoryRecordLog()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from batonpass.runtime.ports import Commit
 
 AWAY_S: Final = 5.0
-"""For how long a failure of the store counts, where nothing has been committed since."""
+"""For how long a failure of the store counts, if nothing has been committed since."""
 
 
 class Observers(Observer):
@@ -80,5 +80,5 @@ class CommitWatch(Observer):
         self._failed_at = None
 
     def store_failed(self, group_id: GroupId, reason: str) -> None:  # noqa: ARG002 - one group is like another here
-        """Record that it does not."""
+        """Record that the store failed."""
         self._failed_at, self._failure = self._monotonic(), reason

@@ -1,4 +1,4 @@
-"""What the runtime needs from the outside, as protocols that the shells implement, and what may go wrong there."""
+"""What the runtime needs from the outside, as protocols that the shells implement, and the errors that they raise."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 RETRY_AFTER_MS = 1_000
-"""When a caller should ask again, and a deadline that could not be served comes again."""
+"""After how long a caller should ask again, and a deadline that could not be served fires again."""
 
 
 class StoreUnavailable(ProtocolError):
-    """The record log cannot be written or read now, or its queue is full. What was asked may be asked again."""
+    """The record log cannot be written or read now, or its queue is full. The caller may ask again."""
 
     type = "store-unavailable"
     status = 503
@@ -57,15 +57,15 @@ class Defect(ProtocolError):
 
 
 class VersionConflict(Exception):
-    """An append expected another version than the log has: somebody else wrote, or an append went through unseen."""
+    """An append expected another version than the log has: another coordinator wrote, or an append went unnoticed."""
 
 
 class Superseded(VersionConflict):
-    """A coordinator of a higher epoch has taken the group over; this one appends to it no more (L4)."""
+    """Another coordinator has taken the group over under a higher epoch; this one can no longer append to it (L4)."""
 
 
 class NotOwner(ProtocolError):
-    """Another coordinator owns the group, or nobody is known to; its owner, where it is known, should be asked."""
+    """Another coordinator owns the group, or no owner is known. The caller should ask the owner, if it is known."""
 
     type = "coordinator-loading"
     status = 503
@@ -86,10 +86,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A group as the log has it: ``version`` records, the later ones of which are to be added to ``base``.
+    """A group as the log has it, at ``version``. ``records`` are the ones to add to ``base``.
 
     ``base`` is a snapshot of the group at ``base.version``; None: the records begin where the caller asked them to.
-    ``recovered``: an operator said that the log lost commits, and the group has not been told yet (``StoreRecovered``).
+    ``recovered``: an operator said that the log lost commits, and the group has had no ``StoreRecovered`` for it yet.
     """
 
     version: int
@@ -107,14 +107,14 @@ class Clock(Protocol):
 
 
 class RecordLog(Protocol):
-    """The truth: for each group, the records in the order in which they were appended."""
+    """The source of truth: for each group, the records in the order in which they were appended."""
 
     async def take_over(self, group_id: GroupId) -> int:
         """Become the group's only writer; return the coordinator epoch to write under, higher than any before.
 
         Raises:
-            NotOwner: when another coordinator that lives owns the group.
-            StoreUnavailable: when the log is away.
+            NotOwner: when another live coordinator owns the group.
+            StoreUnavailable: when the log cannot be reached.
         """
         ...
 
@@ -124,7 +124,7 @@ class RecordLog(Protocol):
         Raises:
             VersionConflict: when it holds another number; nothing was added.
             Superseded: when a higher coordinator epoch has taken the group over; nothing was added.
-            StoreUnavailable: when the log is away; the commit may have been made all the same.
+            StoreUnavailable: when the log cannot be reached; the commit may have been made all the same.
         """
         ...
 
@@ -132,7 +132,7 @@ class RecordLog(Protocol):
         """Return the records after the first ``after_version``; None: the whole group, from a snapshot if there is one.
 
         Raises:
-            StoreUnavailable: when the log is away.
+            StoreUnavailable: when the log cannot be reached.
         """
         ...
 
@@ -140,15 +140,15 @@ class RecordLog(Protocol):
         """Return every group that holds records, sorted.
 
         Raises:
-            StoreUnavailable: when the log is away.
+            StoreUnavailable: when the log cannot be reached.
         """
         ...
 
     async def keep_snapshot(self, group: Group) -> None:
-        """Keep the group as it is at its version, so that later reads need not begin before it.
+        """Store a snapshot of the group at its version, so that later reads need not begin before it.
 
         Raises:
-            StoreUnavailable: when the log is away.
+            StoreUnavailable: when the log cannot be reached.
         """
         ...
 
@@ -160,30 +160,30 @@ class Samples(Protocol):
         """Keep samples of several groups, all or none.
 
         Raises:
-            StoreUnavailable: when they could not be kept; a sample that is lost is not made up for.
+            StoreUnavailable: when they could not be kept; a lost sample is not replaced.
         """
         ...
 
 
 class Archive(Protocol):
-    """What was committed beside the records, for those who ask why. Every call may raise ``StoreUnavailable``."""
+    """The histories that were committed beside the records. Every call may raise ``StoreUnavailable``."""
 
     async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
         """Return generations below ``before`` (None: from the newest), newest first, without ``moved``."""
         ...
 
     async def generation(self, group_id: GroupId, number: int) -> Generation | None:
-        """Return one generation whole."""
+        """Return one generation with ``moved``; None if there is none of this number."""
         ...
 
     async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
-        """Return what last changed of a task, newest first."""
+        """Return the last changes of a task, newest first."""
         ...
 
     async def events(self, group_id: GroupId | None, *, after: int, limit: int) -> Sequence[StoredEvent]:
         """Return events after a position, in order; of all groups when ``group_id`` is None.
 
-        An event is never returned before one of a lower position could still be committed.
+        An event is never returned while one of a lower position could still be committed.
         """
         ...
 
@@ -204,30 +204,30 @@ class Ownership(Protocol):
     """Which coordinator answers for which group."""
 
     def holds(self, group_id: GroupId) -> bool:
-        """Whether this coordinator's lease is valid now and the group falls to it; cheap, called for each request.
+        """Whether this coordinator owns the group and its lease is valid now; cheap, called for each request.
 
-        A reply that writes nothing may be given only while this is so (L4).
+        A reply that writes nothing may be given only while this is true (L4).
         """
         ...
 
     def owner_url(self, group_id: GroupId) -> str | None:
-        """Return the base URL of the live coordinator that the group falls to; None when it is this one, or unknown."""
+        """Return the base URL of the live coordinator that owns the group; None if it is this one, or unknown."""
         ...
 
     def others(self) -> Sequence[str]:
-        """Return the base URLs of the other coordinators that live, as far as is known."""
+        """Return the base URLs of the other live coordinators, as far as they are known."""
         ...
 
     def to_forget(self) -> Sequence[GroupId]:
-        """Return the groups that were taken over here and may have been another's since.
+        """Return the groups that this coordinator took over, and that another one may have owned since.
 
-        What is in memory of them is of no use any more. They are not held before they have been ``forgotten``, even
-        where they fall to this coordinator again.
+        Their state in memory is no longer valid. They are not held before they have been ``forgotten``, even if this
+        coordinator owns them again.
         """
         ...
 
     def forgotten(self, group_id: GroupId) -> None:
-        """Called when nothing of a group is in memory any more; it is read anew when it is asked for."""
+        """Called when nothing of a group is in memory any more; it is read again when it is next used."""
         ...
 
 
@@ -259,7 +259,7 @@ class Store(Protocol):
 
     @property
     def archive(self) -> Archive:
-        """What stands beside them."""
+        """The histories of all groups."""
         ...
 
     @property
@@ -279,7 +279,7 @@ class Store(Protocol):
 
     @property
     def ownership(self) -> Ownership:
-        """Which groups are this coordinator's."""
+        """Which coordinator owns which group."""
         ...
 
     @property
@@ -288,7 +288,7 @@ class Store(Protocol):
         ...
 
     async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Begin what runs in the background; ``changed`` is called when other groups are this coordinator's."""
+        """Start the background tasks; ``changed`` is called when this coordinator owns other groups than before."""
         ...
 
     async def stop(self) -> None:
@@ -296,11 +296,11 @@ class Store(Protocol):
         ...
 
     def not_ready(self) -> str:
-        """Return why requests had better go elsewhere; "" when there is no reason."""
+        """Return why requests should go to another coordinator; "" if there is no reason."""
         ...
 
     def lease_left_s(self) -> float:
-        """Return for how long this coordinator goes on answering if the store went away now."""
+        """Return for how many seconds this coordinator would go on answering if the store failed now."""
         ...
 
 
@@ -337,7 +337,7 @@ class Ports:
     """Everything that a group's engine works with, built once by the composition root.
 
     ``stalls`` returns how often this process has stood still so far (``pulse``). ``code`` identifies the program that
-    decides, as traces tell it.
+    decides; traces record it.
     """
 
     log: RecordLog

@@ -1,7 +1,7 @@
-"""Notice that the coordinator itself stood still: a paused process, a frozen machine, a loop that was blocked.
+"""Detects that the coordinator itself stood still: a paused process, a frozen machine, a blocked event loop.
 
-After such a gap the silence of every member is the coordinator's own, and nobody may be expired for it (L5). Whoever is
-about to decide asks ``stalls`` first, so that no deadline that came due meanwhile is looked at before.
+During such a gap it was the coordinator that was silent, so no member may expire for it (L5). The engine asks
+``stalls`` before each decision, so that it knows of the gap before it looks at deadlines that came due meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Pulse:
         self._stalls = 0
 
     def stalls(self) -> int:
-        """Return how often the process has stood still so far, a gap that ends just now included."""
+        """Return how often the process has stood still so far, including a gap that ends just now."""
         now = self._monotonic()
         gap_ms = (now - self._last) * 1_000
         self._last = now
@@ -39,7 +39,7 @@ class Pulse:
         return (self._monotonic() - self._last) * 1_000
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Look for stalls every ``BEAT_MS`` until cancelled."""
         self._last = self._monotonic()
         while True:
             self.stalls()

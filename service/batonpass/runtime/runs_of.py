@@ -1,4 +1,4 @@
-"""A task's ownership timeline, from the changes of the task as they were committed. Pure."""
+"""Derives a task's ownership timeline from its committed changes. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from batonpass.core.model import ActiveState, Role
 
 @dataclass(slots=True)
 class Run:
-    """One member's time with a task, from its grant to its end. Instants are milliseconds; None: not, or not known.
+    """One run of a task on a member, from its grant to its end. Instants are milliseconds; None: not yet, or unknown.
 
-    ``stopped_ms`` is since when that member was known not to run it, ``ended`` why: ``revoked``, the cause for which
-    the member went, or the state that it fell back to; "" while it goes on. ``gap_ms`` is how long nobody ran the task
-    before this run, by what is known: None where there was no run before, or it is not among the changes.
+    ``stopped_ms`` is from when the member is known not to run the task. ``ended`` says why: ``revoked``, the cause for
+    which the member is gone, or the state that the task fell back to; "" while the run goes on. ``gap_ms`` is how long
+    no member ran the task before this run, as far as is known; None if no earlier run is among the changes.
     """
 
     member: MemberId
@@ -32,9 +32,9 @@ class Run:
 
 
 def runs_of(changes: Iterable[Change]) -> list[Run]:
-    """Return the runs of a task from its changes, which come in the order in which they were committed.
+    """Return the runs of a task from its changes, given in the order in which they were committed.
 
-    Where the first changes are missing, the first run may lack its beginning.
+    If the first changes are missing, the first run may lack its beginning.
     """
     timeline = _Timeline()
     for change in changes:
@@ -69,7 +69,7 @@ class _Timeline:
     def _begin(self, change: Change) -> None:
         last = self.runs[-1] if self.runs else None
         if last is not None and last.ended and last.stopped_ms is None and last.member != change.member:
-            # Nobody waited for the word of a suspected member whose outputs are fenced.
+            # The last owner was suspected and its outputs are fenced, so the coordinator did not wait for it.
             self._end(last, change.at_ms, last.ended)
         run = Run(change.member, change.token, change.at_ms, change.why, change.warm, change.generation)
         self.runs.append(run)
@@ -77,7 +77,7 @@ class _Timeline:
             self._runs(run, change.at_ms)
 
     def _present(self, member: MemberId) -> Run:
-        """Return the last run of a member; one that began before the first change is made up."""
+        """Return the last run of a member; if it began before the first change, make one up."""
         for run in reversed(self.runs):
             if run.member == member:
                 return run
@@ -118,4 +118,4 @@ class _Timeline:
 
 _FELL_BACK = frozenset(state.value for state in (ActiveState.RESTORING, ActiveState.FAILED, ActiveState.LOST))
 _FINAL = _FELL_BACK | {"revoked"}
-"""After these, a member may confirm once more: that it gave up the copy which it had kept."""
+"""After these, a member may confirm again: that it gave up the copy it had kept. That does not move the end."""

@@ -1,9 +1,9 @@
-"""Large networks of placement are solved in a process of its own, so that the event loop goes on meanwhile.
+"""Solves large networks of placement in a separate process, so that the event loop goes on meanwhile.
 
-The solver keeps the interpreter's lock until it is done: up to seconds where a whole fleet restarts. The process is
-started when it is needed first, and kept. It gives the same flows, since it runs the same function, and holds nothing:
-whatever becomes of it, the next network goes to a new one. It ends with this process, however that ends: its input ends
-then. While it solves, that is as soon as it has solved.
+The solver holds the interpreter's lock until it is done, which takes seconds when a whole fleet restarts. The process
+is started on first use, and kept. It runs the same function, so it gives the same flows. It has no state: if it ends,
+the next network goes to a new process. When this process ends in any way, the input of the other one ends, and so does
+the other one; if it is solving, then as soon as it has solved.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from batonpass.core.placement.flow import Ints
 
 ARCS_SOLVED_HERE: Final = 30_000
-"""Networks with no more arcs than this are solved where they are: that takes about 50 ms at most."""
+"""Networks with no more arcs than this are solved in this process: that takes about 50 ms at most."""
 
 LIMIT_S: Final = 60.0
 """How long the process may take for one network, before it is ended; the largest take 1 to 4 s."""
 
 _ENDED: Final = (OSError, EOFError, pickle.UnpicklingError)
-"""What reading from a process, or writing to it, raises where it ended, or could not be started."""
+"""The errors of reading from or writing to a process that ended or could not be started."""
 
 
 class SolverProcess:
@@ -53,7 +53,7 @@ class SolverProcess:
             try:
                 answer = self._ask(network)
             except _ENDED:
-                # Once more: an accident of the process is no answer, and what is decided should not depend on it.
+                # Try once more: decisions should not depend on whether a process ended by accident.
                 try:
                     answer = self._ask(network)
                 except _ENDED as error:
@@ -66,7 +66,7 @@ class SolverProcess:
         return answer
 
     def close(self) -> None:
-        """End the process, as soon as it has solved what it is at."""
+        """End the process, as soon as it has solved its present network."""
         with self._lock:
             self._end()
 
@@ -93,13 +93,13 @@ class SolverProcess:
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            # To close a pipe into which not everything went fails once more.
+            # Closing a pipe with unwritten data raises the error once more.
             with suppress(OSError), process:
                 process.kill()
 
 
 def _serve() -> None:
-    """Solve what comes, until nothing comes any more. Ctrl-C is for the one who asks."""
+    """Solve the networks from stdin until it ends. Ctrl-C is handled by the parent process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     with suppress(EOFError, BrokenPipeError):

@@ -1,4 +1,4 @@
-"""Who waits for news of a member: long-polls and drains. A change wakes those it concerns and no others."""
+"""The waits for news of a member, by long-polls and drains. A change wakes only the waits that it concerns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from batonpass.core.records import (
 )
 
 WOKEN_AT_ONCE = 100
-"""How many are woken before others get a turn. One change may concern ten thousand of them."""
+"""How many waits are woken before other work gets a turn. One change may concern ten thousand of them."""
 
 EVERYBODY = MemberId("")
 """Stands for all members where a record concerns them all; no member has an empty id."""
@@ -38,7 +38,7 @@ class Watchers:
         return sum(map(len, self._waiting.values()))
 
     async def wait(self, member_id: MemberId, timeout_s: float) -> bool:
-        """Wait for news of a member; say whether there was any before the time was over."""
+        """Wait for news of a member; return whether there was any before the time was over."""
         news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(member_id, set()).add(news)
         try:
@@ -54,7 +54,7 @@ class Watchers:
         return True
 
     def wake(self, records: Iterable[Record]) -> None:
-        """Wake whoever waits for news of a member that these records concern."""
+        """Wake all that wait for news of a member that these records concern."""
         if not self._waiting:
             return
         for member_id in dict.fromkeys(_concerned(records)):
@@ -64,7 +64,7 @@ class Watchers:
             self._wake(self._waiting.get(member_id, ()))
 
     def wake_all(self) -> None:
-        """Wake everybody: the state was read anew, or the coordinator stops."""
+        """Wake all waits: the state was read anew, or the coordinator stops."""
         for waiting in self._waiting.values():
             self._wake(waiting)
 

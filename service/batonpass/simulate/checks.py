@@ -1,8 +1,8 @@
-"""The laws, held against what is true in the world after every step.
+"""The laws, checked against the true state of the world after every step.
 
-``core.invariants`` judges each decision by itself. Here is what needs more than one decision: who really processes
-what, by the workers' own machines and clocks; what was heard when; how often a task changed hands; that folding and
-deciding again come out the same.
+``core.invariants`` checks each decision by itself. The checks here need more than that: which workers really process a
+task by their own machines and clocks, when a member was last heard, how often a task changed hands, and whether folding
+the records and deciding again give the same result.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ V = TypeVar("V")
 
 Changes = Mapping[TaskId, tuple[MemberId | None, tuple[MemberId, ...], str]]
 
-# Every so many decisions one is made twice, and a whole group is looked at.
+# One in so many decisions is made twice, and the whole group is checked then.
 SAMPLE = 23
 
 
@@ -57,7 +57,7 @@ def _reversed(mapping: PMap[K, V]) -> PMap[K, V]:
 
 
 class Checks:
-    """Looks at the laws and keeps what is needed to judge them. ``broken`` lists what was found, the first first."""
+    """Checks the laws and keeps the state that this needs. ``broken`` lists the violations, the earliest first."""
 
     def __init__(self, around: Surroundings, workers: list[Worker], store: Store, note: Callable[[str], None]) -> None:
         self._around = around
@@ -74,8 +74,8 @@ class Checks:
         self.credit: dict[TaskId, int] = {}
         self.generation = 0
         self.least_timeout_ms = 1 << 62
-        # Nobody promises L1 before the coordinator can know that the store lost commits (L3). What proves that is the
-        # first member that knows more than the log; a session timeout later everybody has spoken, or has stopped.
+        # L1 is not promised before the coordinator can know that the store lost commits (L3). The first member that
+        # knows more than the log proves it. One session timeout later every member has reported or has stopped.
         self.excused_until_ms = 0
 
     def fail(self, law: str, detail: str, task: str | None = None, member: str | None = None) -> None:
@@ -93,7 +93,7 @@ class Checks:
     # --- after every step ---------------------------------------------------------------------------------------
 
     def after_step(self) -> None:
-        """Check L1 for the tasks at which more than one process is at work."""
+        """Check L1 for the tasks that more than one process might be processing."""
         self._contested |= self._around.touched
         self._around.touched.clear()
         for task in list(self._contested):
@@ -106,7 +106,8 @@ class Checks:
     def _check_one_owner(self, task: Task, busy: list[Worker]) -> None:
         if len(busy) < 2 or self._around.now_ms < self.excused_until_ms:
             return
-        # First form: whoever stops at the end of its lease is alone. Second: of those that go on, one is accepted.
+        # First form: a worker that stops when its lease ends never processes beside a newer owner. Second form: of
+        # workers that go on past their lease, the sink accepts only one.
         newest = max(worker.tasks[task].token for worker in busy)
         accepted = [worker for worker in busy if worker.tasks[task].token >= self._around.sinks.get(task, 0)]
         late = [worker for worker in busy if worker.tasks[task].token < newest and not worker.is_fenced_by_token]
@@ -155,8 +156,8 @@ class Checks:
             self.fail("L10", "the same input led to another state")
 
     def _check_silence(self, coordinator: SimulatedCoordinator, member_id: MemberId) -> None:
-        """Nobody is expired for a silence that was the coordinator's own (L5)."""
-        # A member is judged by what it was answered, which may be less than what is answered now.
+        """Check that no member is expired because the coordinator itself was silent (L5)."""
+        # A member's lease has the session timeout of its last answer, which may be shorter than the present one.
         timeout_ms = self.least_timeout_ms
         heard_ms = coordinator.heard_at_ms.get(member_id)
         since_ms = max(coordinator.started_at_ms, heard_ms or 0)
@@ -164,7 +165,7 @@ class Checks:
             self.fail("L5", f"expired {self._around.now_ms - since_ms} ms after it was heard", None, member_id)
 
     def on_commit(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
-        """Check that nobody else has written, and count what was committed: generations, and handovers by task."""
+        """Check that no other coordinator has written, and count generations, and handovers by task."""
         before = coordinator.group
         if self._store.history[-1][0].version != before.version:
             self.fail("L4", f"{coordinator.name} wrote past what another coordinator had written")
@@ -206,7 +207,7 @@ class Checks:
         owner = decision.after.members.get(record.member_id)
         for task_id, grant in record.granted.items():
             if grant.role is Role.ACTIVE and decision.after.tasks[task_id].target != record.member_id:
-                # Somebody else has it for the time being; one handover brings it to its target.
+                # A member other than the target has it for now; one handover brings it to its target.
                 self.credit[task_id] = 1
         for task_id in (*record.revoked, *record.demoted):
             task = before.tasks.get(task_id)
@@ -225,12 +226,12 @@ class Checks:
                 self.fail("L8", "handed over twice for one change of its target", task_id, record.member_id)
 
     def store_lost_commits(self) -> None:
-        """Take it that history is other than it was: counts start from what is left of it."""
+        """Restart the counts from what is left of the log after the store lost commits."""
         self.credit.clear()
         self.generation = self._store.group.generation
 
     def on_load(self, group: Group) -> None:
-        """Check that the log leads to the group that was in memory, and that it agrees with itself."""
+        """Check that the log leads to the committed group, and that this group is consistent."""
         if group != self._store.group:
             self.fail("L3", "the log leads to another group than was committed")
         self._found(check_group(group))

@@ -1,10 +1,10 @@
 """Batonpass beside Kafka's assignor and eager reassignment: the same group, the same rates, the same script.
 
-A scenario is a group at rest and a script of what befalls it. The script is the same for every arm; where an arm cannot
-do what the script asks for, it does what people do there: a group without drains closes the process that is to go.
+A scenario is a group at rest and a script of what happens to it. The script is the same for every arm. Where an arm
+cannot do what the script asks for, it does what people do there: a group without drains closes the process instead.
 
-Batonpass is the real core and the real machine of the protocol (`group`); the others are models that were held against
-the real thing where there is one (`kafka`). What the numbers can and cannot say: `docs/compare.md`.
+Batonpass is the real core and the real machine of the protocol (`group`); the others are models that were checked
+against the real program where there is one (`kafka`). What the numbers can and cannot say: `docs/compare.md`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from batonpass.simulate.tasks import Task, TaskSet
 SECOND: Final = 1_000
 MINUTE: Final = 60_000
 BEGIN_MS: Final = MINUTE
-"""When the first thing happens; the group has been at rest before."""
+"""When the script begins; until then the group is at rest."""
 
 RECORD_BYTES: Final = 500
 WORLD: Final = SteadyRates(records=1_000_000, growth_per_second=10, restore_per_second=20_000)
@@ -38,10 +38,10 @@ Script = Callable[[Arm, "Scenario"], None]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A group at rest and what befalls it. Names are hexadecimal and drawn, as the ids of real processes are.
+    """A group at rest and what happens to it. Names are random hexadecimal numbers, as the ids of real processes are.
 
-    `can_crash` and `can_return` say whether arms that differ in just that are worth a line of their own. What Kafka's
-    assignor does depends on the ids; the default `seed` draws such as come out in the middle.
+    `can_crash` and `can_return` say whether arms that differ only in a crash or a return get a line of their own. What
+    Kafka's assignor does depends on the ids; the default `seed` draws ids whose result lies in the middle.
     """
 
     name: str
@@ -71,16 +71,16 @@ class Scenario:
 
     @property
     def tags(self) -> dict[str, dict[str, str]]:
-        """The zone of every process, by turns; empty where there are no zones."""
+        """The zone of every process, assigned in turn; empty if there are no zones."""
         if not self.zones:
             return {}
         return {name: {"zone": f"z{place % self.zones}"} for place, name in enumerate((*self.old, *self.new))}
 
 
 def needed(before: Mapping[Task, str], after: Sequence[str]) -> int:
-    """Return how many tasks any balanced placement on `after` must move away from who had them `before`.
+    """Return how many tasks any balanced placement on `after` must move away from their owners in `before`.
 
-    All tasks weigh the same, and so do all processes: each gets the floor or the ceiling of its share.
+    All tasks have the same weight and all processes the same capacity: each gets the floor or the ceiling of its share.
     """
     floor, ceilings = divmod(len(before), len(after))
     held = [sum(owner == name for owner in before.values()) for name in after]
@@ -102,7 +102,7 @@ def _join_in_mid_move(arm: Arm, scenario: Scenario) -> None:
 
 
 def _retire(arm: Arm, names: Sequence[str]) -> None:
-    """Let processes go: drained where the arm can do that, else closed."""
+    """Remove processes: drain them where the arm can do that, else close them."""
     for name in names:
         if isinstance(arm, BatonpassGroup):
             arm.drain(name)
@@ -121,7 +121,7 @@ def _drain(arm: Arm, scenario: Scenario) -> None:
 
 
 def _rolling_restart(arm: Arm, scenario: Scenario) -> None:
-    """Leave a minute to each, so that a session which ends late is over before the next process goes."""
+    """Take a minute for each process, so that a session which ends late is over before the next process stops."""
     for name in scenario.old:
         arm.close(name)
         arm.advance(arm.now_ms + 20 * SECOND)
@@ -136,7 +136,7 @@ def _surge(arm: Arm, scenario: Scenario) -> None:
 
 
 def _deploy_by_one(arm: Arm, scenario: Scenario) -> None:
-    """Wait for rest after each step, yet no longer than Kubernetes does by default before it calls a deploy failed."""
+    """Wait for rest after each step, but no longer than Kubernetes does by default before it calls a deploy failed."""
     for new, old in zip(scenario.new, scenario.old, strict=True):
         arm.join(new)
         arm.run_to_rest(limit_ms=arm.now_ms + 10 * MINUTE)
@@ -254,16 +254,16 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {scenario.name: scenario for scenario
 """Every scenario by its name, in the order in which they are shown."""
 
 LIMIT_MS = 14 * 24 * 60 * MINUTE
-"""A group that is not at rest by then is called so."""
+"""A group that is not at rest by then is reported as never at rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """What one scenario cost in one arm.
 
-    `needed` is the least that any balanced placement moves; `moved` counts tasks with another owner in the end,
-    `handovers` every change of owner on the way. Downtimes are over all tasks, `stopped` says how many had any.
-    `rest_ms` counts from the first event to rest; None: never.
+    `needed` is the least that any balanced placement moves. `moved` counts tasks with another owner in the end,
+    `handovers` every change of owner on the way. Downtimes are over all tasks; `stopped` counts the tasks that had any.
+    `rest_ms` is the time from the first event to rest; None: never.
     """
 
     arm: str
@@ -287,7 +287,7 @@ class Comparison:
 
 
 def arms_of(scenario: Scenario) -> dict[str, Callable[[], Arm]]:
-    """Return what is compared in a scenario, by name: each makes its group at rest."""
+    """Return the arms of a scenario by name, each as a function that makes its group at rest."""
     arms: dict[str, Callable[[], Arm]] = {"Batonpass": lambda: _batonpass(scenario, BATONPASS)}
     if scenario.can_crash:
         arms["Batonpass fenced"] = lambda: _batonpass(scenario, BATONPASS_FENCED)
@@ -317,7 +317,7 @@ def _kafka(scenario: Scenario, settings: KafkaSettings) -> KafkaGroup:
 
 
 def play(name: str, arm: Arm, scenario: Scenario) -> Result:
-    """Play the scenario's script on a group at rest, let it come to rest again, and say what that cost."""
+    """Play the scenario's script on a group at rest, let it come to rest again, and return what that cost."""
     arm.advance(BEGIN_MS)
     arm.begin_change()
     before = arm.owners

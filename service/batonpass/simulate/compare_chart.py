@@ -69,5 +69,5 @@ def _panel(comparison: Comparison, measure: Measure, top: int) -> list[str]:
 
 
 def _decades(value: float) -> float:
-    """Return how long a bar is, in tenfolds; nothing is as long as nothing."""
+    """Return how long a bar is, in tenfolds; a value of 0 has length 0."""
     return value if value == float("inf") else log10(1 + value)

@@ -1,7 +1,7 @@
 """Coordinators as thin shells around the core, and the store that they share.
 
 A coordinator keeps the order that the service must keep: decide, check the laws, append, change memory, answer (L2).
-The store refuses an append that expects another version, or that comes from a coordinator whose epoch has passed (L4).
+The store refuses an append that expects another version, or that comes from a coordinator of an older epoch (L4).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ LEASE_MS = POLICY.coordinator_lease_ms
 RENEWAL_MS = LEASE_MS * 3 // 10
 KEPT = 40
 RETRY_MS = 300
-"""When a coordinator asks the store again that did not take its records."""
+"""How long a coordinator waits before it tries again, after the store did not take its records."""
 
 Respond = Callable[[int, Body | None], None]
 
 
 class Fate(StrEnum):
-    """What became of an append. ``DEPOSED``: somebody else leads by now, or has written what was not expected."""
+    """The result of an append. ``DEPOSED``: another coordinator leads by now, or has written unexpected records."""
 
     COMMITTED = "committed"
     UNAVAILABLE = "unavailable"
@@ -44,7 +44,7 @@ class Fate(StrEnum):
 
 @dataclass(slots=True)
 class Store:
-    """The log, as the last groups that it led to, with the records in between."""
+    """The log, kept as the last groups that it led to and the records between them."""
 
     group: Group
     coordinator_epoch: int = 0
@@ -63,14 +63,14 @@ class Store:
         return Fate.COMMITTED
 
     def lose(self, commits: int) -> int:
-        """Forget the last ``commits`` appends, as a failover to a late replica does; return how many there were."""
+        """Forget the last ``commits`` appends, as a failover to a late replica does; return how many were lost."""
         lost = min(commits, len(self.history))
         for _ in range(lost):
             self.group, _ = self.history.pop()
         return lost
 
     def load(self) -> Group:
-        """Return the group as the log leads to it: an older snapshot with the records since folded in."""
+        """Return the group that the log leads to: an older snapshot with all later records folded in."""
         if not self.history:
             return self.group
         base, _ = self.history[0]
@@ -78,7 +78,7 @@ class Store:
 
 
 class CoordinatorObserver:
-    """Receives what coordinators do. Methods do nothing by default."""
+    """Is called when coordinators do something. Methods do nothing by default."""
 
     def loaded(self, coordinator: SimulatedCoordinator) -> None:
         """Called when a coordinator has started, with the group from the store and nothing known of members."""
@@ -87,18 +87,18 @@ class CoordinatorObserver:
         """Called with a decision before it is appended; the coordinator still has the state that it was made on."""
 
     def committed(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
-        """Called when a decision's records were appended; the coordinator has not taken them yet."""
+        """Called when a decision's records were appended; the coordinator's own group is still the one before."""
 
     def died(self, coordinator: SimulatedCoordinator) -> None:
         """Called when a coordinator died between an append and its answer."""
 
     def noted(self, line: str) -> None:
-        """Called with something worth a line in a trace."""
+        """Called with a line for the trace."""
 
 
 @dataclass(slots=True)
 class _Poll:
-    """An open long-poll: the epoch that its member has seen, and a number that tells it from the member's others."""
+    """An open long-poll: the epoch that its member has seen, and a number, as a member may open several in turn."""
 
     after: int
     number: int
@@ -106,7 +106,7 @@ class _Poll:
 
 
 class SimulatedCoordinator:
-    """One coordinator process that serves the group, or believes so."""
+    """One coordinator process that serves the group, or believes that it does."""
 
     def __init__(
         self, name: str, clock: Clock, store: Store, observer: CoordinatorObserver, *, clock_offset_ms: int = 0
@@ -121,7 +121,7 @@ class SimulatedCoordinator:
         self.lease_until_ms = 0
         self.started_at_ms = 0
         self.decisions = 0
-        # A crash that waits for its moment: right after the next append, before the answer.
+        # The process is to crash right after its next append, before the answer.
         self.dies_after_append = False
         self.heard_at_ms: dict[str, int] = {}
         self._clock = clock
@@ -136,7 +136,7 @@ class SimulatedCoordinator:
 
     @property
     def clock_ms(self) -> int:
-        """What this coordinator's clock says: right at its start but for skew, and steady from there."""
+        """What this coordinator's clock says: the world's time and a constant skew."""
         return self._clock.now_ms + self._clock_offset_ms
 
     @property
@@ -150,7 +150,7 @@ class SimulatedCoordinator:
         return self.is_up and self._clock.now_ms >= self.stalled_until_ms
 
     def start(self, *, recovered: bool = False) -> None:
-        """Take the group over: a higher epoch, the group from the log, and nobody judged at first.
+        """Take the group over with a higher epoch and the group from the log; at first no member is judged.
 
         ``recovered`` says that an operator has declared the loss of commits before the start.
         """
@@ -168,7 +168,7 @@ class SimulatedCoordinator:
         self.decide(Started())
 
     def _renew(self) -> None:
-        """Renew the lease by the store's time, unless somebody else has the group by now."""
+        """Renew the lease by the store's time, unless another coordinator has the group by now."""
         if not self.is_up:
             return
         reachable = not self.is_cut_from_store and not self._store.is_out and self.is_awake
@@ -177,7 +177,7 @@ class SimulatedCoordinator:
         self._clock.after(RENEWAL_MS, self._renew)
 
     def stall(self, for_ms: int) -> None:
-        """Freeze the process. When it comes to, it sees by its own clock that it was away, and judges nobody yet."""
+        """Freeze the process. When it wakes, it sees by its own clock that it was silent, and judges no member yet."""
         self.stalled_until_ms = max(self.stalled_until_ms, self._clock.now_ms + for_ms)
         self._clock.after(for_ms, self._come_to)
 
@@ -186,17 +186,17 @@ class SimulatedCoordinator:
             self.decide(Started())
 
     def stop(self, *, in_order: bool = False) -> None:
-        """End the process: open long-polls break, or are answered where it ends in order; memory is gone."""
+        """End the process; its memory is gone. Open long-polls break, or are answered if it ends in order."""
         self.is_up = False
         polls, self._polls = self._polls, {}
         for _, poll in sorted(polls.items()):
             poll.respond(204 if in_order else 0, None)
 
     def leap(self, by_ms: int) -> None:
-        """Have everybody heard so much later; the clock leaps beside it.
+        """Move the lease and the time at which each member was heard ahead by so much; the world moves the clock.
 
-        What the core asked to be woken for comes as much later: else it would take itself to have been away, and judge
-        nobody for a session timeout.
+        The core's wake-up moves by as much. Otherwise the core would conclude that it had been silent itself, and judge
+        no member for one session timeout.
         """
         self.lease_until_ms += by_ms
         soft, woken_ms = self.soft, self.soft.wake_ms
@@ -224,7 +224,7 @@ class SimulatedCoordinator:
         return to_answer(reply)
 
     def decide(self, item: Input) -> Reply | None:
-        """Decide on an input, commit, and answer who waits for news; None when it could not be committed."""
+        """Decide on an input, commit, and answer long-polls that have news; None when the commit failed."""
         before = self.group
         decision = decide(before, self.soft, (item,), self.clock_ms, POLICY)
         self.decisions += 1
@@ -268,7 +268,7 @@ class SimulatedCoordinator:
             self._clock.after(wake_at_ms - self.clock_ms, self._tick, self._armed)
 
     def _tick(self, armed: int) -> None:
-        # A timer that an earlier one took the place of does nothing: else each would set one more, for ever.
+        # A timer that was replaced by an earlier one does nothing; otherwise each would set one more, for ever.
         if armed != self._armed:
             return
         if self.is_awake:
@@ -295,7 +295,7 @@ class SimulatedCoordinator:
             self._clock.after(wait_ms, self._end_poll, member_id, self._opened)
 
     def _end_poll(self, member_id: str, number: int | None = None) -> None:
-        """End a member's open long-poll without news; where a number is given, only that one."""
+        """End a member's open long-poll without news; if a number is given, only the poll of that number."""
         poll = self._polls.get(member_id)
         if poll is not None and number in (None, poll.number):
             del self._polls[member_id]
@@ -309,7 +309,7 @@ class SimulatedCoordinator:
             poll.respond(*to_answer(answer))
 
     def poll_broke(self, member_id: str) -> None:
-        """Take it that the socket of a long-poll closed."""
+        """Report to the core that the socket of a long-poll closed."""
         if self.is_up and self._polls.pop(member_id, None) is not None:
             self._broken_polls.add(member_id)
             self.decide(PollBroken(MemberId(member_id)))

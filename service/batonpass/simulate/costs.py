@@ -12,10 +12,10 @@ from batonpass.simulate.tasks import Task
 class GroupOutcome:
     """The cost of one change, in tasks, records and milliseconds.
 
-    `moved` counts stateful tasks that have another owner than before the change, `handovers` every grant of one to
-    another process than the one that had it last. `rest_ms` is counted from the change; None: not yet at rest.
-    `downtime_ms` and `longest_gap_ms` have every task, stateless ones too, 0 where it never stopped; a task that is
-    still down counts until now. `restored_records` are those of all copies, cold starts and warm-ups alike.
+    `moved` counts stateful tasks that have another owner than before the change, `handovers` every grant of a stateful
+    task to a process other than its last owner. `rest_ms` is counted from the change; None: not yet at rest.
+    `downtime_ms` and `longest_gap_ms` have every task, stateless ones too: 0 if it never stopped, and counted until now
+    if it is still down. `restored_records` are those of all copies, cold starts and warm-ups alike.
     """
 
     moved: int
@@ -38,9 +38,9 @@ class HandoverTally:
         self._first = dict(self.owners)
 
     def observe(self, owners: Mapping[Task, str]) -> int:
-        """Take note of who owns what now; return how many tasks changed hands.
+        """Note the present owners; return how many tasks changed hands.
 
-        A task that nobody owns keeps its last owner.
+        A task that has no owner now keeps its last one.
         """
         changed = [task for task, owner in owners.items() if self.owners.get(task, owner) != owner]
         self.of_task.update(changed)
@@ -67,7 +67,7 @@ class ChangeCost:
         self._down_since_ms: dict[Task, int] = {}
 
     def stopped(self, task: Task, at_ms: int) -> None:
-        """Note that nobody processes the task from now on; noting it twice changes nothing."""
+        """Note that no process runs the task from now on; noting it twice changes nothing."""
         self._down_since_ms.setdefault(task, at_ms)
 
     def started(self, task: Task, at_ms: int) -> None:
@@ -78,7 +78,7 @@ class ChangeCost:
             self._longest_ms[task] = max(self._longest_ms[task], at_ms - since)
 
     def granted(self, owners: Mapping[Task, str]) -> None:
-        """Note who owns which stateful task now."""
+        """Note the present owners of stateful tasks."""
         self._tally.observe(owners)
 
     def outcome(self, *, now_ms: int, restored_records: float, rest_at_ms: int | None) -> GroupOutcome:
@@ -105,7 +105,7 @@ class Stint(NamedTuple):
 
 
 class Account:
-    """Who had which task as its active when, and the cost since the last change began."""
+    """Which process had which task as its active and when, and the cost since the last change began."""
 
     def __init__(self, cost: ChangeCost) -> None:
         self.cost = cost
@@ -114,7 +114,7 @@ class Account:
 
     @property
     def stints(self) -> tuple[Stint, ...]:
-        """Every stint in the order of their ends; what goes on comes last."""
+        """Every stint in the order of ends; stints that go on come last."""
         return (*self._over, *self._open.values())
 
     def begins(self, task: Task, client: str, at_ms: int, *, is_running: bool) -> None:

@@ -1,7 +1,7 @@
-"""What may befall a world: each kind of event, how often it comes, and what it does.
+"""The faults of a world: each kind of event, how often it comes, and what it does.
 
-Every event has a seed of its own, from which it picks whom it strikes; so it does the same when others are left out.
-Where nobody is there to be struck, nothing happens.
+Every event has a seed of its own, by which it picks its worker, member or task. So it does the same when other events
+are left out. If there is nothing to pick, nothing happens.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Act = Callable[[World, Random], None]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A kind of event: how often it comes, beside the others, and what it does."""
+    """A kind of event: how often it comes, relative to the others, and what it does."""
 
     weight: int
     act: Act
@@ -46,7 +46,7 @@ FAULTS: dict[str, Fault] = {}
 
 
 def fault(weight: int) -> Callable[[Act], Act]:
-    """Enter a kind of event that goes by its function's name."""
+    """Register a kind of event under its function's name."""
 
     def entered(act: Act) -> Act:
         FAULTS[act.__name__.replace("_", "-")] = Fault(weight, act)
@@ -61,17 +61,17 @@ def apply(world: World, event: Event) -> None:
     FAULTS[event.kind].act(world, seeded(event.seed, event.kind))
 
 
-# --- whom it strikes --------------------------------------------------------------------------------------------------
+# --- picking a victim -------------------------------------------------------------------------------------------------
 
 
 def pick(world: World, chance: Random) -> Worker | None:
-    """Return a worker that is up, awake and staying; None when there is none."""
+    """Return a worker that is up, awake and not leaving; None when there is none."""
     up = [worker for worker in world.workers if worker.is_up and not worker.is_suspended and not worker.leaving]
     return chance.choice(up) if up else None
 
 
 def _pick_one_of_several(world: World, chance: Random) -> Worker | None:
-    """Return a worker that may go for good, as others stay."""
+    """Return a worker that may go for good because others stay."""
     return pick(world, chance) if len([worker for worker in world.workers if not worker.retired]) > 1 else None
 
 
@@ -128,7 +128,7 @@ def _crash(world: World, chance: Random, *, least_ms: int, most_ms: int) -> Work
 
 @fault(8)
 def crash(world: World, chance: Random) -> None:
-    """A process is killed and comes back, sooner or later than its lease ends."""
+    """A process is killed and comes back, before or after its lease ends."""
     _crash(world, chance, least_ms=100, most_ms=15_000)
 
 
@@ -198,14 +198,14 @@ def slow_revocation(world: World, chance: Random) -> None:
 
 @fault(3)
 def hang_in_revocation(world: World, chance: Random) -> None:
-    """A worker hangs in its commits, for longer than anybody waits."""
+    """A worker hangs in its commits, for longer than the coordinator waits."""
     if worker := pick(world, chance):
         worker.trouble.hangs_until_ms = world.now_ms + 25_000
 
 
 @fault(4)
 def fail_task(world: World, chance: Random) -> None:
-    """A task fails where it runs, perhaps again where it goes."""
+    """A task fails where it runs, perhaps again where it moves."""
     if name := _pick_task(world, chance):
         for delay_ms in range(0, chance.choice((1, 1, 4)) * 2_000, 2_000):
             world.later(delay_ms, _fail_where_it_runs, world, task_of(name))
@@ -234,14 +234,14 @@ def never_warm(world: World, chance: Random) -> None:
 
 @fault(3)
 def mute_progress(world: World, chance: Random) -> None:
-    """A worker cannot say how far its copies are."""
+    """A worker cannot report how far its copies are."""
     if worker := pick(world, chance):
         worker.trouble.mute_until_ms = world.now_ms + 6_000
 
 
 @fault(2)
 def producer_fenced(world: World, chance: Random) -> None:
-    """A producer is fenced although nobody else has the task."""
+    """A producer is fenced although no other member has the task."""
     if worker := pick(world, chance):
         for task in sorted(worker.tasks)[:1]:
             worker.fence_producer(task)
@@ -252,7 +252,7 @@ def producer_fenced(world: World, chance: Random) -> None:
 
 @fault(5)
 def drain(world: World, chance: Random) -> None:
-    """A worker is drained: by an operator, or by itself, which then goes once it is empty."""
+    """A worker drains itself and then leaves, or an operator drains a member and later calls the drain off."""
     worker = pick(world, chance)
     if worker is not None and chance.random() < 0.5:
         worker.drain()
@@ -264,7 +264,7 @@ def drain(world: World, chance: Random) -> None:
 
 @fault(4)
 def drain_deadline(world: World, chance: Random) -> None:
-    """A node is to be empty within seconds; then its process ends."""
+    """A worker has to drain within seconds; then its process ends."""
     if worker := pick(world, chance):
         deadline_ms = chance.choice((1_000, 4_000))
         worker.drain(deadline_ms=deadline_ms)
@@ -335,7 +335,7 @@ def resume(world: World, _chance: Random) -> None:
 
 @fault(2)
 def pin(world: World, chance: Random) -> None:
-    """An operator binds a task to a member."""
+    """An operator pins a task to a member."""
     task, member_id = _pick_task(world, chance), _pick_member(world, chance)
     if task is not None and member_id is not None:
         world.operate(PinRequest(task, member_id))
@@ -343,7 +343,7 @@ def pin(world: World, chance: Random) -> None:
 
 @fault(2)
 def unpin(world: World, _chance: Random) -> None:
-    """Every pin is taken off."""
+    """An operator removes every pin."""
     for task_id, task in sorted(world.store.group.tasks.items()):
         if task.pin is not None:
             world.operate(PinRequest(task_id, None))
@@ -356,7 +356,7 @@ def probe(world: World, _chance: Random) -> None:
 
 
 def release_parked(world: World) -> None:
-    """Every task that is parked, or away from where it belongs because it failed there, may be tried again."""
+    """Release every task that is parked, or that failed and is not at its target."""
     for task_id, task in sorted(world.store.group.tasks.items()):
         if task.parked or (task.failures and task.owner != task.target):
             world.operate(ReleaseRequest(task_id))
@@ -449,7 +449,7 @@ def coordinator_handoff(world: World, chance: Random) -> None:
 
 @fault(5)
 def split(world: World, chance: Random) -> None:
-    """The leader loses the store, and does not know that another one has taken over."""
+    """The leader loses the store, and does not know that another coordinator has taken over."""
     old = world.leader
     if old.is_up:
         old.is_cut_from_store = True
@@ -472,7 +472,7 @@ def stall(world: World, chance: Random) -> None:
 
 @fault(4)
 def store_outage(world: World, chance: Random) -> None:
-    """The store is away for a while."""
+    """The store is unavailable for a while."""
     world.store.is_out = True
     world.later(chance.choice((500, 3_000, 12_000)), _store_is_back, world)
 
@@ -483,15 +483,15 @@ def _store_is_back(world: World) -> None:
 
 @fault(2)
 def lost_commits(world: World, chance: Random) -> None:
-    """The store fails over and has lost its last commits; the operator says so before anything else happens."""
+    """The store fails over and has lost its last commits; an operator declares that before anything else happens."""
     _lose(world, chance, declared=True)
 
 
 @fault(2)
 def lost_commits_unnoticed(world: World, chance: Random) -> None:
-    """The store has lost its last commits, and nobody says so."""
+    """The store has lost its last commits, and no operator declares that."""
     _lose(world, chance, declared=False)
-    # Until the members' own epochs tell, nobody can know; then nothing is granted for a session timeout.
+    # Only the members' own epochs can show the loss; from then on nothing is granted for a session timeout.
     world.checks.excused_until_ms = world.now_ms + 4 * world.store.group.longest_session_ms + 2_000
 
 

@@ -1,16 +1,16 @@
-"""A group under Batonpass for a script to be played on: joins, closes, crashes, returns, drains; and what that costs.
+"""A group under Batonpass on which a script can be played (joins, closes, crashes, ...), and what that costs.
 
 It is a world (`simulate.world`) without faults: the wire loses nothing, the log takes every append, and everything
 takes the same time each time. Every decision is the real core's, and every member is driven by the real machine of the
 protocol.
 
-- *Warm handover.* The owner stops with its last commit, and says so; the new owner restores what is left and runs. The
-  task is nobody's from the first stop to that moment.
-- *Close.* With `leave` a member says goodbye; without, it says that it restarts, and its place is kept for
-  `rejoin_grace_ms`. Kafka Streams says nothing in either case.
-- *Crash.* The tasks wait for the lease, as Kafka's do for the session. Members whose outputs are fenced
-  (`on_lease_lost: continue`) are suspected as soon as their long-poll breaks.
-- *Return.* A member comes back under its instance id, vouching for the end of the run before it (`takeover`), as a
+- *Warm handover.* The owner stops with its last commit, and confirms; the new owner restores what is left and runs. No
+  member runs the task in between.
+- *Close.* With `leave` a member leaves for good. Without, it announces a restart, and its place is kept for
+  `rejoin_grace_ms`. Kafka Streams announces neither.
+- *Crash.* The tasks wait for the end of the lease, as Kafka's do for the session timeout. Members whose outputs are
+  fenced (`on_lease_lost: continue`) are suspected as soon as their long-poll breaks.
+- *Return.* A member comes back under its instance id and vouches that its last run has ended (`takeover`), as a
   StatefulSet may.
 - *Drain.* The member keeps what it has until others can take over, and leaves when it has no active task left.
 
@@ -38,7 +38,7 @@ from batonpass.worker.protocol import MemberSettings, OnLeaseLost
 # A group with nothing to restore is at rest some seconds after its first member joined.
 SETTLING_MS = 600_000
 SAID_HEARTBEATS = 2
-"""For so many intervals after a group came to rest, and before anything is to happen to it, no heartbeat is skipped."""
+"""For so many heartbeat intervals after a group came to rest, and before its next event, no heartbeat is skipped."""
 
 
 class NeverAtRest(ValueError):
@@ -75,18 +75,18 @@ class BatonpassSettings:
 
 
 BATONPASS = BatonpassSettings()
-"""Batonpass as it comes."""
+"""Batonpass with its defaults."""
 
 BATONPASS_FENCED = BatonpassSettings(on_lease_lost=OnLeaseLost.CONTINUE)
 """The same with members that fence their outputs, so that a broken connection is enough to suspect them."""
 
 
 Observe = Callable[[Group, Soft, Input, Decision, int], None]
-"""Called for each decision that writes records: the group and soft state before it, the input, the decision, now."""
+"""Called for each decision that writes records: group and soft state before it, input, decision, present time."""
 
 
 class BatonpassGroup(CoordinatorObserver):
-    """A group and its virtual clock; what happens, happens at `now_ms`, and `advance` lets time pass."""
+    """A group and its virtual clock; whatever is called happens at `now_ms`, and `advance` lets time pass."""
 
     def __init__(
         self, tasks: TaskSet, settings: BatonpassSettings, rates: Rates, *, observe: Observe | None = None
@@ -124,10 +124,10 @@ class BatonpassGroup(CoordinatorObserver):
         capacities: Mapping[str, int],
         tags: Mapping[str, Mapping[str, str]] | None = None,
     ) -> BatonpassGroup:
-        """A group that has had its target for long: everything runs, every standby is caught up.
+        """A group that has long reached its target: every task runs, every standby is caught up.
 
         Raises:
-            NeverAtRest: It does not come to rest although nothing takes time to restore.
+            NeverAtRest: The group does not come to rest although restoring takes no time.
         """
         group = cls(tasks, settings, rates)
         for place, (client, capacity) in enumerate(sorted(capacities.items())):
@@ -138,12 +138,12 @@ class BatonpassGroup(CoordinatorObserver):
         return group
 
     def settle(self) -> None:
-        """Come to rest with nothing taking time to restore; from here on it does, and everything is counted.
+        """Come to rest while restoring takes no time; from then on it does, and costs are counted.
 
-        A group without members has nobody who could run anything, and is left as it is.
+        A group without members cannot run anything, and is left as it is.
 
         Raises:
-            NeverAtRest: It does not come to rest.
+            NeverAtRest: The group does not come to rest.
         """
         if self.members and not self.run_to_rest(limit_ms=self._settings.start_ms + SETTLING_MS):
             unsettled = sorted(self.group.unsettled)
@@ -164,7 +164,7 @@ class BatonpassGroup(CoordinatorObserver):
 
     @property
     def owners(self) -> Mapping[Task, str]:
-        """Who was granted each task and has not given it up; a task that nobody has is left out."""
+        """The process that was granted each task and has not given it up; a task without an owner is left out."""
         return self._owners_of(self.group)
 
     def _owners_of(self, group: Group) -> dict[Task, str]:
@@ -187,17 +187,17 @@ class BatonpassGroup(CoordinatorObserver):
 
     @property
     def stints(self) -> tuple[Stint, ...]:
-        """Who had which task as its active when, in the order of their ends; what goes on comes last."""
+        """Which process had which task as its active and when, in the order of ends; stints that go on come last."""
         return self._account.stints
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether everything runs, every copy has reached the end, and there is nothing to look at later."""
+        """Whether every task runs, every copy has reached the end, and the core has nothing to look at later."""
         return self._rest_at_ms is not None
 
     @property
     def decisions(self) -> int:
-        """How often the core was asked."""
+        """How many decisions the core has made."""
         return sum(coordinator.decisions for coordinator in self._world.coordinators)
 
     def join(
@@ -209,7 +209,7 @@ class BatonpassGroup(CoordinatorObserver):
         disk: Mapping[Task, int] | None = None,
         on_lease_lost: OnLeaseLost | None = None,
     ) -> None:
-        """Start a new process; `disk` has the positions of state that it finds there.
+        """Start a new process; `disk` has the positions of the state that it finds on its disk.
 
         Raises:
             ValueError: The id is known already.
@@ -236,7 +236,7 @@ class BatonpassGroup(CoordinatorObserver):
         self._up(client).leave(restart=not leave)
 
     def drain(self, client: str, *, deadline_ms: int | None = None) -> None:
-        """Let a process hand over everything, within so much time where there is a limit, and leave then."""
+        """Let a process hand over everything, within `deadline_ms` if there is one, and then leave."""
         self._up(client).drain(deadline_ms=deadline_ms, then_leave=True)
 
     def crash(self, client: str) -> None:
@@ -244,7 +244,7 @@ class BatonpassGroup(CoordinatorObserver):
         self._up(client).kill()
 
     def _up(self, client: str) -> Worker:
-        """Return a process that is up, to which something happens."""
+        """Return a process that is up, and count the group as not at rest."""
         self._rest_at_ms = None
         worker = self._world.named[client]
         if not worker.is_up:
@@ -252,10 +252,10 @@ class BatonpassGroup(CoordinatorObserver):
         return worker
 
     def come_back(self, client: str, *, keeps_disk: bool = True) -> None:
-        """Start a process again that was closed or crashed, with its state on disk unless that is lost.
+        """Start a closed or crashed process again, with its state on disk unless that is lost.
 
         Raises:
-            ValueError: It is not down.
+            ValueError: The process is not down.
         """
         worker = self._world.named.get(client)
         if worker is None or worker.is_up:
@@ -266,13 +266,13 @@ class BatonpassGroup(CoordinatorObserver):
         worker.boot(takeover=True)
 
     def restart_coordinator(self) -> None:
-        """Have the coordinator start again, with the records and without what it had heard."""
+        """Restart the coordinator: it has the records, but has lost its soft state."""
         self._rest_at_ms = None
         self._world.leader.stop(in_order=True)
         self._world.lead_anew()
 
     def begin_change(self) -> None:
-        """Count from here on."""
+        """Count costs from here on."""
         self._account.cost = self._new_cost()
 
     def _new_cost(self) -> ChangeCost:
@@ -286,7 +286,7 @@ class BatonpassGroup(CoordinatorObserver):
         return cost
 
     def outcome(self) -> GroupOutcome:
-        """What happened since the change began; a group that has not come to rest yet has no time to rest."""
+        """Return the cost since the change began; `rest_ms` is None if the group has not come to rest yet."""
         self._around.catch_up()
         return self._account.cost.outcome(
             now_ms=self.now_ms,
@@ -301,7 +301,7 @@ class BatonpassGroup(CoordinatorObserver):
         self._world.clock.pass_to(to_ms)
 
     def advance_to_rest(self, to_ms: int, *, not_beyond_ms: int) -> None:
-        """Let time pass until the earlier of the two, or until ``skip_rest`` to the first would skip something."""
+        """Let time pass until the earlier of the two, or until ``skip_rest(to_ms)`` would skip something."""
         until_ms, awake_ms = min(to_ms, not_beyond_ms), to_ms - self._said_ms
         while (due := self._world.next_ms) is not None and due <= until_ms:
             known_ms = self._rest_known_ms()
@@ -312,7 +312,7 @@ class BatonpassGroup(CoordinatorObserver):
         self._world.clock.pass_to(until_ms)
 
     def _rest_known_ms(self) -> int | None:
-        """Return when everybody has said that there is nothing new; None where the group is not at rest."""
+        """Return when every member has reported that nothing is new; None if the group is not at rest."""
         if self._rest_at_ms is None:
             return None
         return self._rest_at_ms + self._said_ms
@@ -322,9 +322,9 @@ class BatonpassGroup(CoordinatorObserver):
         return SAID_HEARTBEATS * self.group.config.heartbeat_interval_ms
 
     def skip_rest(self, to_ms: int) -> None:
-        """Go to shortly before then at once if the group is at rest: nothing would happen but heartbeats alike.
+        """Jump to shortly before `to_ms` if the group is at rest: only identical heartbeats would happen until then.
 
-        All that is left out is members' saying the same again. Leases, waits and clocks go on from where they were.
+        Only repeated reports of members are left out. Leases, waits and clocks go on from where they were.
         """
         by_ms = to_ms - self._said_ms - self.now_ms
         if by_ms > 0 and (known_ms := self._rest_known_ms()) is not None and known_ms <= self.now_ms:
@@ -332,7 +332,7 @@ class BatonpassGroup(CoordinatorObserver):
             self._world.leader.decide(Tick())
 
     def run_to_rest(self, *, limit_ms: int) -> bool:
-        """Let time pass until nothing is under way or still to come; False if it still is at the limit.
+        """Let time pass until the group is at rest; False if it is not at the limit.
 
         At rest every task runs, every copy has reached the end, and the core has nothing to look at later.
         """
@@ -357,7 +357,7 @@ class BatonpassGroup(CoordinatorObserver):
             return False
         if self._around.copies.running != len(group.tasks):
             return False
-        # A loop, not `all`: this is asked after everything that happens.
+        # A loop, not `all`, for speed: this runs after every step.
         up = 0
         for worker in self._world.workers:
             if worker.is_up:
@@ -369,12 +369,12 @@ class BatonpassGroup(CoordinatorObserver):
     # --- what the coordinator does ------------------------------------------------------------------------------
 
     def decided(self, coordinator: SimulatedCoordinator, item: Input, decision: Decision) -> None:
-        """Pass a decision that writes records on to whoever observes."""
+        """Pass a decision that writes records on to the observer."""
         if decision.records and self._observe is not None:
             self._observe(coordinator.group, coordinator.soft, item, decision, coordinator.clock_ms)
 
     def committed(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
-        """Take note of who has been granted what."""
+        """Note the owners of stateful tasks."""
         del coordinator
         owners = {task: owner for task, owner in self._owners_of(decision.after).items() if task in self._stateful}
         self._last_owners.update(owners)

@@ -1,7 +1,7 @@
-"""A world before it starts: a group, its workers, the faults of the wire, and what befalls them when.
+"""A world before it starts: a group, its workers, the faults of the wire, and the events with their times.
 
-Everything is settled here, and each event carries a seed of its own. So an event, a worker or a fault can be left out
-without changing what the others are: that is how a failure is shrunk.
+Everything is decided here in advance, and each event carries a seed of its own. So an event, a worker or a fault can be
+left out without changing the others: that is how a failure is shrunk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def seeded(*parts: object) -> Random:
 
 
 class ReportStyle(StrEnum):
-    """How a worker says how far a copy is."""
+    """How a worker reports how far a copy is."""
 
     LAG = "lag"
     OFFSETS = "offsets"
@@ -30,7 +30,7 @@ class ReportStyle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """One worker machine: what it says of itself, and how many records a second it restores, all copies together."""
+    """One worker machine: its settings as a member, and how many records a second all its copies together restore."""
 
     name: str
     settings: MemberSettings = field(default_factory=MemberSettings)
@@ -75,7 +75,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that befalls the world at an instant. ``number`` names it in a replay."""
+    """Something that happens to the world at an instant. ``number`` names it in a replay."""
 
     number: int
     at_ms: int
@@ -85,9 +85,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class WorldPlan:
-    """A whole world, before it starts. ``chaos_ms`` is how long faults last, ``start_ms`` what time it is at first.
+    """A whole world, before it starts. Faults last for ``chaos_ms``; virtual time begins at ``start_ms``.
 
-    Where the coordinator ``reads_ends`` of changelogs itself, workers go on saying how far a copy is once it is there.
+    If the coordinator itself reads the ends of changelogs (``reads_ends``), workers go on reporting how far a copy is
+    after it has reached the end.
     """
 
     seed: int
@@ -99,7 +100,7 @@ class WorldPlan:
     chaos_ms: int = 0
     growth_per_s: int = 5
     group_id: str = "g"
-    # Some day in 2025, so that instants look like instants.
+    # A day in 2025, so that instants look like real ones.
     start_ms: int = 1_750_000_000_000
     reads_ends: bool = True
     clock_skews_ms: tuple[int, ...] = (0,)
@@ -107,7 +108,7 @@ class WorldPlan:
 
 
 def draw_worker(seed: int, number: int, *, fenced: str, tasks: int) -> WorkerPlan:
-    """Return the worker of a number; the same whatever the other workers are."""
+    """Return the worker of this number; it does not depend on the other workers."""
     chance = seeded(seed, "worker", number)
     lost = {"stop": OnLeaseLost.STOP, "continue": OnLeaseLost.CONTINUE}.get(fenced) or chance.choice(list(OnLeaseLost))
     settings = MemberSettings(
@@ -141,6 +142,6 @@ def without_wire_faults(plan: WorldPlan) -> WorldPlan:
 
 
 def with_partitions(plan: WorldPlan, most: int) -> WorldPlan:
-    """Return the plan with at most so many partitions a subtopology."""
+    """Return the plan with at most so many partitions per subtopology."""
     parts = tuple(replace(one, partitions=min(one.partitions or most, most)) for one in plan.topology.subtopologies)
     return replace(plan, topology=replace(plan.topology, subtopologies=parts))

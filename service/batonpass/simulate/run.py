@@ -1,4 +1,4 @@
-"""Worlds from beginning to end: faults, then calm, then rest (L9); and many of them in a row."""
+"""A world from beginning to end: faults, then calm, then rest (L9)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Outcome:
 def run_world(plan: WorldPlan, *, trace: Callable[[str], None] | None = None, most_steps: int | None = None) -> Outcome:
     """Run one world: faults for as long as the plan says, then calm until it rests, then a while at rest.
 
-    An exception out of the core or the worker's machine breaks the world as a broken law does. ``most_steps`` ends the
-    world before that; what has not happened by then is not judged.
+    An exception from the core or the worker's machine counts as a broken law. ``most_steps`` ends the world early; what
+    has not happened by then is not judged.
     """
     world = World(plan, trace=trace)
     rested_ms: int | None = None
@@ -76,7 +76,7 @@ def _live(world: World, most_steps: int | None) -> int | None:
     world.run_until(world.plan.start_ms + world.plan.chaos_ms, stop=is_spent)
     if world.checks.broken or is_spent():
         return None
-    # What an event began (a machine that boots later, a commit that hangs) ends before the calm.
+    # The calm ends what events began and what still lasts, such as a machine that is down or a commit that hangs.
     world.calm()
     calm_ms = world.now_ms
     _tidy(world)
@@ -93,7 +93,7 @@ def _live(world: World, most_steps: int | None) -> int | None:
 
 
 def _run_to_rest(world: World, limit_ms: int, is_spent: Callable[[], bool]) -> None:
-    """Run until the group rests and goes on resting for two heartbeats, or the limit is over."""
+    """Run until the group rests and goes on resting for three heartbeat intervals, or until the limit."""
     while world.now_ms < limit_ms and not world.checks.broken and not is_spent():
         world.run_until(limit_ms, stop=lambda: is_spent() or not why_not_at_rest(world))
         version = world.store.group.version
@@ -107,7 +107,7 @@ def _run_to_rest(world: World, limit_ms: int, is_spent: Callable[[], bool]) -> N
 
 
 def patience_ms(world: World) -> int:
-    """Return how long a group may take to rest once faults stop: every timeout once, and every move in rounds."""
+    """Return how long a group may take to rest once faults stop: all timeouts, and all restores one after another."""
     config, group = world.store.group.config, world.store.group
     longest = max(group.longest_session_ms, config.session_timeout_ms)
     waits = 6 * longest + config.rejoin_grace_ms + 2 * config.rebalance_timeout_ms + 2 * config.warmup_stall_timeout_ms
@@ -122,7 +122,7 @@ def patience_ms(world: World) -> int:
 
 
 def _tidy(world: World) -> None:
-    """Do what operators do after an incident, again and again until it holds."""
+    """Do what operators do after an incident, and do it again every three seconds."""
     group, leader = world.store.group, world.leader
     if not leader.is_up and world.leader is leader:
         world.take_over(leader)
@@ -145,7 +145,7 @@ def _tidy(world: World) -> None:
 
 
 def why_not_at_rest(world: World) -> str:
-    """Return what is still to come, or "" when the group rests and every task that can be processed is."""
+    """Return why the group is not at rest, or "" if it is and every task that can be processed is processed."""
     leader, group = world.leader, world.leader.group
     if not leader.is_up or not group.declared:
         return "there is no coordinator"
@@ -177,7 +177,7 @@ def why_not_at_rest(world: World) -> str:
 
 
 def _stay_at_rest(world: World, is_spent: Callable[[], bool]) -> None:
-    """A group at rest writes nothing, moves nothing, and agrees with itself."""
+    """Check that a group at rest writes nothing, moves nothing, and is consistent."""
     group = world.store.group
     config, version = group.config, group.version
     world.run_until(world.now_ms + 3 * config.heartbeat_interval_ms + config.session_timeout_ms, stop=is_spent)

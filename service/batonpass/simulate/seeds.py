@@ -70,9 +70,9 @@ def _topology(chance: Random) -> Topology:
 
 
 def draw_config(seed: int, chance: Random, growth_per_s: int) -> dict[str, object]:
-    """Return the settings of a group, all of them: spans of time are short, as worlds are.
+    """Return all settings of a group; times are short, as worlds are.
 
-    A setting for which nothing is said here has its default or its least value, or either where it is a switch.
+    A setting that is not named here gets its default or its least value; a switch gets either of its values.
     """
     heartbeat_ms = chance.choice((500, 1_000, 1_500))
     config: dict[str, object] = {

@@ -55,8 +55,8 @@ def replay_command(seed: int, narrowing: Narrowing) -> str:
 def shrink(outcome: Outcome, *, run: Callable[[WorldPlan], Outcome] | None = None) -> tuple[Narrowing, Outcome]:
     """Return the smallest world found in which the same law breaks in the same way, and how it breaks there.
 
-    Left out first is what says most by its absence: the faults of the wire, then events, then members and tasks.
-    ``run`` is how a world is run; it may be given to look at the search itself.
+    The faults of the wire are left out first, as their absence says most; then events, then members and tasks. ``run``
+    runs a world; another function may be given to observe the search itself.
     """
     seed, wanted = outcome.plan.seed, _way(outcome)
     most_steps = 4 * outcome.steps + 2_000
@@ -83,7 +83,7 @@ def shrink(outcome: Outcome, *, run: Callable[[WorldPlan], Outcome] | None = Non
 
 
 def _way(outcome: Outcome) -> tuple[str, str]:
-    """Return the law that broke first and how, but for names and numbers, which differ in a smaller world."""
+    """Return the law that broke first and how, without names and numbers, which differ in a smaller world."""
     first = outcome.violations[0]
     return first.law, " ".join(word for word in first.detail.split() if not any(map(str.isdigit, word)))
 

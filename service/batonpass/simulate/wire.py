@@ -1,4 +1,4 @@
-"""The wire between the worker's machine and the core: bodies are encoded and read as the service does, by its codec."""
+"""The wire between the worker's machine and the core: the service's own codec encodes and reads the bodies."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _TASKS_MAX: Final = Policy().max_tasks_per_heartbeat
 
 
 class UnknownToCodecError(Exception):
-    """The worker's machine says what the codec does not know: one of them is wrong."""
+    """The worker's machine sent fields that the codec does not know: one of the two is wrong."""
 
 
 def to_input(request: Request) -> Input | None:
-    """Return what a request says to the core; None for a long-poll, which says nothing."""
+    """Return a request as the core's input; None for a long-poll, which is no input."""
     if request.kind is RequestKind.POLL:
         return None
     said = read_call(
@@ -50,7 +50,7 @@ def _query(request: Request) -> dict[str, str]:
 
 
 def to_answer(reply: Reply) -> tuple[int, Body | None]:
-    """Return the status of a reply and its body, as it arrives."""
+    """Return the status of a reply and its body, as the worker receives it."""
     status, body = status_and_body(reply)
     return status, None if body is None else msgspec.json.decode(to_json(body))
 

@@ -1,8 +1,8 @@
 """Worker machines: processes that drive the real member's protocol, their disks, and what they do with each task.
 
-The protocol's machine (`batonpass.worker.protocol`) decides what is sent when and what stops before what starts. What
-is true here does not depend on what any coordinator believes: whether a task is being processed at this instant is
-asked of the process and of its own machine and clock. The laws are held against that.
+The protocol's machine (`batonpass.worker.protocol`) decides what is sent when, and what stops before what starts.
+Whether a task is being processed at this instant follows from the process, its own machine and its clock, not from what
+a coordinator believes. The laws are checked against that.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Activity(StrEnum):
 
 @dataclass(slots=True)
 class LocalTask:
-    """One task in one process. ``token`` is 0 for a copy; ``turn`` tells what is still due from what was overtaken."""
+    """One task in one process. ``token`` is 0 for a copy. An action that is due is skipped if ``turn`` has changed."""
 
     activity: Activity
     token: int
@@ -69,7 +69,7 @@ class Trouble:
         slow_until_ms: a commit takes seconds.
         hangs_until_ms: a commit ends only then.
         frozen_until_ms: nothing is restored.
-        mute_until_ms: it cannot be said how far a copy is.
+        mute_until_ms: the worker cannot report how far a copy is.
     """
 
     cut_until_ms: int = 0
@@ -83,7 +83,7 @@ class Trouble:
 class Surroundings:
     """What worker processes share: time, the copies of all of them, and the sinks that they write to.
 
-    While it ``is_instant`` nothing takes time to restore, which is how a group gets to its first rest.
+    While ``is_instant`` is set, restoring takes no time; that is how a group gets to its first rest.
     """
 
     def __init__(self, clock: Clock, copies: Copies, pace: Pace, *, keep_looking: bool) -> None:
@@ -92,14 +92,14 @@ class Surroundings:
         self.pace = pace
         self.keep_looking = keep_looking
         self.is_instant = False
-        # For how long altogether nothing happened, and workers' clocks were not let run.
+        # How much time was skipped in all; workers' clocks stood still meanwhile.
         self.skipped_ms = 0
         # The newest fencing token that the sink of each task has seen.
         self.sinks: dict[Task, int] = {}
         self.owner_of_id: dict[str, Worker] = {}
-        # Tasks that somebody began or ceased to process, and which the laws have not been asked about since.
+        # Tasks that a worker began or ceased to process since the laws were last checked.
         self.touched: dict[Task, None] = {}
-        # Who began to run what on its way to the end, and whose process has not been told.
+        # Actives that have reached the end and whose process has not been told, as process and task.
         self.arrived: list[tuple[str, Task]] = []
         self.account: Account | None = None
         self._arrival_ms: int | None = None
@@ -128,7 +128,7 @@ class Surroundings:
         self._is_arrival_known = False
 
     def changing(self) -> Copies:
-        """Return the copies as of now, for a change of them."""
+        """Return the copies as of now, for the caller to change."""
         self.catch_up()
         self._is_arrival_known = False
         return self.copies
@@ -148,7 +148,7 @@ class Surroundings:
         return is_running
 
     def halt(self, client: str, task: Task, becomes: Role) -> int | None:
-        """Have a process cease to run a task; return where its changelog ends if it ran to the end of it."""
+        """Have a process cease to run a task; return the end of its changelog if the process had reached it."""
         copies = self.changing()
         ran = copies.is_current(client, task)
         if self.account is not None:
@@ -161,7 +161,7 @@ class Surroundings:
         return final
 
     def lose(self, client: str, task: Task) -> None:
-        """Have a process lose what it has of a task's state."""
+        """Have a process lose its state of a task."""
         copies = self.changing()
         if self.account is not None and copies.role(client, task) is Role.ACTIVE:
             self.account.begins(task, client, self.now_ms, is_running=False)
@@ -202,7 +202,7 @@ class Worker:
         self.leaves_when_drained = False
         # A machine that is to stay away does not come back by itself.
         self.retired = False
-        # What has not reached the end, or has and was not said to have.
+        # Tasks whose copy has not reached the end, or has but was not reported to have.
         self.behind: set[Task] = set()
         # How often a task was told to stop while it was processed.
         self.interruptions = 0
@@ -221,7 +221,7 @@ class Worker:
 
     @property
     def is_up(self) -> bool:
-        """Whether a process runs, be it suspended."""
+        """Whether a process runs, even if it is suspended."""
         return self.machine is not None
 
     @property
@@ -240,7 +240,7 @@ class Worker:
         return self._around.now_ms - self._around.skipped_ms + self.plan.clock_offset_ms
 
     def boot(self, *, takeover: bool = False, replaces: bool = False) -> None:
-        """Start a process with what is on disk. ``takeover`` and ``replaces`` vouch for the end of the one before."""
+        """Start a process with what is on disk. ``takeover`` and ``replaces`` vouch that the last one has ended."""
         if self.is_up:
             return
         self.process += 1
@@ -305,7 +305,7 @@ class Worker:
         self.feed(lambda machine: machine.tick(self.clock_ms))
 
     def runs_as(self, process: int, act: Callable[..., None], *arguments: object) -> bool:
-        """Return whether ``process`` may act now; while it is suspended the act waits for it to wake."""
+        """Return whether ``process`` may act now; if it is suspended, the act is queued until it wakes."""
         if process != self.process or not self.is_up:
             return False
         if self._backlog is not None:
@@ -314,7 +314,7 @@ class Worker:
         return True
 
     def feed(self, say: Callable[[MemberProtocol], list[Instruction]]) -> None:
-        """Tell the machine something and do what it says."""
+        """Tell the machine something and carry out its instructions."""
         machine = self.machine
         if machine is None:
             return
@@ -379,7 +379,7 @@ class Worker:
             self.leave(restart=False)
 
     def _open(self, task: Task, activity: Activity, token: int) -> None:
-        """Hold a copy of a task, to process it or to keep up with who does."""
+        """Open a copy of a task, to process it or to follow its changelog."""
         self._turns += 1
         self.tasks[task] = LocalTask(activity, token, self._turns)
         if token:
@@ -396,13 +396,13 @@ class Worker:
         self._look_soon(0)
 
     def _close(self, task: Task) -> None:
-        """Give a copy up that is not processed; its state stays on disk."""
+        """Give up a copy that is not active; its state stays on disk."""
         self._around.changing().drop(self.name, task)
         self.behind.discard(task)
         self._due_in(self._draw(self._around.pace.close_copy), task, self._stopped, None)
 
     def _stop(self, task: Task, becomes: Role, *, commit: bool) -> None:
-        """Cease to process a task; what was said last is committed first, which takes a while."""
+        """Cease to process a task; with ``commit`` its last work is committed first, which takes a while."""
         local, around = self.tasks[task], self._around
         if commit and local.activity is Activity.RUNNING:
             self.interruptions += 1
@@ -423,7 +423,7 @@ class Worker:
         return self._draw((500, 2_500) if now_ms < trouble.slow_until_ms else self._around.pace.commit)
 
     def _due_in(self, in_ms: int, task: Task, act: Callable[..., None], *arguments: object) -> None:
-        """Have something happen to a task in a while, unless something else is done with it before."""
+        """Call `act` for a task in a while, unless something else is scheduled for the task before."""
         self._turns += 1
         self.tasks[task].turn = self._turns
         self._after(in_ms, self._due, self.process, task, self._turns, act, *arguments)
@@ -447,7 +447,7 @@ class Worker:
         self._look()
 
     def begun(self, task: Task) -> None:
-        """Called when an active has restored; it is processed from now on, unless it was stopped since."""
+        """Called when an active has restored; it is processed from now on, unless it was stopped meanwhile."""
         if self.runs_as(self.process, self.begun, task) and task in self.tasks:
             self._begun(task)
 
@@ -481,7 +481,7 @@ class Worker:
             self._look()
 
     def _look(self) -> None:
-        """Tell the machine how far the copies are that have not been said to be at the end, or all of them."""
+        """Report to the machine how far copies are that were not reported at the end; with ``keep_looking``, all."""
         if self.is_suspended:
             return
         self._around.catch_up()
@@ -494,7 +494,7 @@ class Worker:
                 self.behind.discard(task)
             local = self.tasks.get(task)
             if local is None or (is_current and local.activity is not Activity.TAILING):
-                # It has come to run; that is said by itself.
+                # It runs now, which is reported separately.
                 continue
             progress = self._progress(task, positions.get(task, 0))
             self._report(task, progress)
@@ -518,7 +518,7 @@ class Worker:
             case _:
                 return Progress(position=position, end_offset=end)
 
-    # --- what befalls the work ----------------------------------------------------------------------------------
+    # --- what happens to the work -------------------------------------------------------------------------------
 
     def fail(self, task: Task) -> None:
         """Let the processing of a task fail."""
@@ -533,14 +533,14 @@ class Worker:
         self.feed(lambda machine: machine.producer_fenced(name_of(task), now_ms=self.clock_ms))
 
     def recover(self) -> None:
-        """Let what failed be tried again."""
+        """Let failed tasks be tried again."""
         for task, local in list(self.tasks.items()):
             if local.activity is Activity.FAILED:
                 local.activity = Activity.RESTORING
                 self._hold(task)
 
     def lose(self, task: Task) -> None:
-        """Lose the state of a task; what was active restores anew."""
+        """Lose the state of a task; an active restores anew."""
         self.disk.pop(task, None)
         local = self.tasks.get(task)
         if self.is_up and (local is None or local.activity is not Activity.STOPPING):
@@ -570,7 +570,7 @@ class Worker:
     # --- what it asks for ---------------------------------------------------------------------------------------
 
     def drain(self, *, deadline_ms: int | None = None, then_leave: bool = False) -> None:
-        """Ask to have everything handed over, within so much time where there is a limit; perhaps leave then."""
+        """Ask to have everything handed over, within ``deadline_ms`` if given; with ``then_leave``, leave then."""
         self.leaves_when_drained = then_leave
         self.feed(lambda machine: machine.drain(now_ms=self.clock_ms, deadline_ms=deadline_ms))
 
@@ -579,7 +579,7 @@ class Worker:
         self.feed(lambda machine: machine.undrain(now_ms=self.clock_ms))
 
     def leave(self, *, restart: bool) -> None:
-        """Stop in good order, and say so."""
+        """Stop in good order, and announce it: as a restart if there is an instance id, else for good."""
         if self.is_up and not self.leaving:
             self.leaving = True
             can = restart and self.plan.settings.instance_id is not None
@@ -599,5 +599,5 @@ class Worker:
 
     @property
     def is_fenced_by_token(self) -> bool:
-        """Whether a sink refuses this worker's outputs once somebody has a newer token."""
+        """Whether a sink refuses this worker's outputs once another worker has a newer token."""
         return self.plan.settings.on_lease_lost is OnLeaseLost.CONTINUE

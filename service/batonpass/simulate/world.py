@@ -1,8 +1,8 @@
 """One world: virtual time, a wire, workers, coordinators, and the truth about all of them.
 
-A *step* is one thing that happens: a message arrives, a timer fires, a copy comes to the end. The laws are looked at
-after each of them, unless nobody asks for that. Chance comes from the plan's seed alone, so a world runs the same
-way each time. A world without faults is one in which none is switched on.
+A *step* is one thing that happens: a message arrives, a timer fires, a copy reaches the end of its changelog. The laws
+are checked after each step, unless ``check_laws`` is off. Chance comes from the plan's seed alone, so a world runs the
+same way each time. A world without faults has the same code, with no fault switched on.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ TRACE_LINES = 400
 
 
 class World(CoordinatorObserver):
-    """Everything that there is, and the time.
+    """The time, the workers, the coordinators, the store and the wire.
 
     Without ``rates`` changelogs are as large and grow as fast as the plan says, and workers restore as their own
-    plans say. Whoever else wants to hear what coordinators do is the ``audience``.
+    plans say. The ``audience`` is called, too, for what coordinators do.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class World(CoordinatorObserver):
         return arrival if due is None or (arrival is not None and arrival < due) else due
 
     def later(self, in_ms: int, act: Callable[..., object], *arguments: object) -> None:
-        """Let the consequence of an event happen in so many milliseconds; nothing counts as at rest before that."""
+        """Let the consequence of an event happen in so many milliseconds; before that the group is not at rest."""
         self.pending += 1
         self.clock.after(in_ms, self._consequence, act, arguments)
 
@@ -93,7 +93,7 @@ class World(CoordinatorObserver):
         act(*arguments)
 
     def step(self) -> None:
-        """Let the next thing happen, and look at the laws."""
+        """Let the next thing happen, and check the laws."""
         around = self.around
         due, arrival = self.clock.next_ms, around.next_arrival_ms()
         if arrival is not None and (due is None or arrival <= due):
@@ -121,7 +121,7 @@ class World(CoordinatorObserver):
             self.step()
 
     def leap(self, by_ms: int) -> None:
-        """Skip a stretch in which nothing would happen but heartbeats alike; workers' clocks are not let run."""
+        """Skip a stretch in which only identical heartbeats would happen; workers' clocks stand still meanwhile."""
         self.clock.leap(by_ms)
         for coordinator in self.coordinators:
             coordinator.leap(by_ms)
@@ -139,7 +139,7 @@ class World(CoordinatorObserver):
     # --- the changelogs -----------------------------------------------------------------------------------------
 
     def end_offset(self, task: Task, at_ms: int) -> int:
-        """The end of a task's changelog, had the task run until then."""
+        """The end of a task's changelog, if the task had run until `at_ms`."""
         size = 100 + 13 * (sum(map(ord, name_of(task))) % 40)
         return size + (at_ms - self.plan.start_ms) * self.plan.growth_per_s // 1000
 
@@ -176,7 +176,7 @@ class World(CoordinatorObserver):
         return coordinator
 
     def died(self, coordinator: SimulatedCoordinator, back_in_ms: int | None = None) -> None:
-        """End a coordinator; where it led, another one starts after a while."""
+        """End a coordinator; if it led, another one starts after a while."""
         if not coordinator.is_up:
             return
         coordinator.stop()
@@ -200,7 +200,7 @@ class World(CoordinatorObserver):
         self.leader.start(recovered=recovered)
 
     def operate(self, item: Input) -> Reply | None:
-        """Let an operator ask the leader for something; None when there was nobody to commit it."""
+        """Let an operator ask the leader for something; None when no coordinator could commit it."""
         if not self.leader.is_awake:
             return None
         reply = self.leader.decide(item)
@@ -216,18 +216,18 @@ class World(CoordinatorObserver):
         return self.operate(GroupDeclaration(group.id, topology, config, if_match))
 
     def loaded(self, coordinator: SimulatedCoordinator) -> None:
-        """Look at the laws."""
+        """Check the laws."""
         if self._check_laws:
             self.checks.on_load(coordinator.group)
 
     def decided(self, coordinator: SimulatedCoordinator, item: Input, decision: Decision) -> None:
-        """Look at the laws, and pass it on."""
+        """Check the laws, and pass the decision on to the audience."""
         if self._check_laws:
             self.checks.on_decision(coordinator, item, decision)
         self._audience.decided(coordinator, item, decision)
 
     def committed(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
-        """Look at the laws, and pass it on."""
+        """Check the laws, and pass the decision on to the audience."""
         if self._check_laws:
             self.checks.on_commit(coordinator, decision)
         self._audience.committed(coordinator, decision)
@@ -303,7 +303,7 @@ class World(CoordinatorObserver):
             worker.feed(lambda machine: machine.on_no_answer(request, now_ms=worker.clock_ms))
 
     def sockets_closed(self, worker: Worker) -> None:
-        """Let the coordinators see that a process ended, if the network tells them."""
+        """Let the coordinators see that a worker's sockets closed, unless the network keeps that from them."""
         if worker.last_id is not None and self.net.random() >= self.wire.silent_ends:
             for coordinator in self.coordinators:
                 if coordinator.is_up:
@@ -312,7 +312,7 @@ class World(CoordinatorObserver):
     # --- workers ------------------------------------------------------------------------------------------------
 
     def add_worker(self, plan: WorkerPlan) -> Worker:
-        """Put up one more machine."""
+        """Add one more machine."""
         chance = seeded(self.plan.seed, "work", plan.name)
         worker = Worker(plan, self.around, chance, send=self.send, gone=self.sockets_closed, note=self.noted)
         self.workers.append(worker)
@@ -343,7 +343,7 @@ class World(CoordinatorObserver):
             self.clock.after(self.chance.randint(0, 3_000), worker.boot)
 
     def calm(self) -> None:
-        """End every fault: the wire is whole, machines come back, hands let go."""
+        """End every fault: the wire is whole, the store is reachable, stalls end, machines come back."""
         self.noted("calm: faults stop")
         self.wire = WireFaults()
         self.store.is_out = False

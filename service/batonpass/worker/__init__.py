@@ -4,12 +4,12 @@
         await member.run()
 
 `Member` keeps one worker process in one group over HTTP and calls its `Callbacks`; `ThreadedMember` does the same for
-code that blocks. Both drive `protocol`, the state machine without I/O: what to stop and start in which order, and until
-when the lease holds. `testing` has what tests of workers need. This package imports nothing of the service but the ids
-and the codec, `testing` excepted.
+code that blocks. Both drive `protocol`, the state machine without I/O, which knows what to stop and start in which
+order, and until when the lease holds. `testing` has what tests of workers need. Except for `testing`, this package
+imports nothing of the service but the ids and the codec.
 
-The names below are imported when they are first used, because `protocol` needs nothing but the standard library, and
-is to stay so for those who want nothing else.
+The names below are imported on first use: `protocol` needs only the standard library, and a program that imports
+nothing else shall need nothing else.
 """
 
 from importlib import import_module
@@ -56,7 +56,7 @@ _HOMES = {
 
 
 if not TYPE_CHECKING:
-    # Hidden from type checkers, for which it would make every name a name of this package.
+    # Hidden from type checkers: for them it would make every name a name of this package.
     def __getattr__(name: str) -> object:
         """Import a name when it is first used."""
         for module, names in _HOMES.items():

@@ -1,4 +1,4 @@
-"""Bearer tokens by OAuth 2.0's client credentials (RFC 6749, section 4.4): a client's own id and secret for a token."""
+"""Bearer tokens by OAuth 2.0's client credentials (RFC 6749, section 4.4): a client gives its id and secret for one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ log = logging.getLogger("batonpass.worker")
 
 TIMEOUT_S: Final = 10.0
 RENEW_AT: Final = 0.8
-"""The share of its lifetime after which a token is renewed, in the background; it is good meanwhile."""
+"""The share of its lifetime after which a token is renewed in the background; meanwhile it stays in use."""
 
 OVER_AT: Final = 0.95
-"""The share of its lifetime after which it is not used any more: a connection made with it is to last a while."""
+"""The share of its lifetime after which a token is not used any more: a connection made with it is to last a while."""
 
 AGAIN_MS: Final = 1_000
-"""How long an endpoint that gave no token is left alone."""
+"""How long an endpoint that gave no token is not asked again."""
 
 SAID_MAX: Final = 200
 
@@ -38,9 +38,9 @@ class ClientCredentials:
 
         token = await ClientCredentials("https://login.example/token", "orders", "secret")()
 
-    It is called for each connection that is made. Calls at the same time wait for the same request, and none waits
-    while a token is good. While the endpoint is away, the last one is used for as long as it lasts. A token
-    of which the endpoint does not say how long it lasts (``expires_in``) is not kept.
+    It is called for each new connection. Calls at the same time share one request, and no call waits while a token is
+    good. While the endpoint is away, the last token is used for as long as it lasts. A token without a lifetime
+    (``expires_in``) is not kept.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class ClientCredentials:
     ) -> None:
         """Name the endpoint and the client; nothing is asked yet.
 
-        ``secret`` may be a function that returns it each time, for one that is replaced now and then. ``tls`` has the
-        authorities that the endpoint is believed by (this machine's without it).
+        ``secret`` may be a function, called each time, for a secret that is replaced now and then. ``tls`` has the
+        authorities to trust for the endpoint (without it, this machine's).
         """
         self._url = url
         self._client_id = client_id
@@ -93,7 +93,7 @@ class ClientCredentials:
             async with asyncio.timeout(TIMEOUT_S):
                 token, lasts_ms = await self._ask()
         except (NoToken, httpx.HTTPError, OSError) as error:
-            # A time-out is an OSError, and says nothing.
+            # A time-out is an OSError without a message.
             why = NoToken(f"{self._url} gave none: {str(error) or f'no answer within {TIMEOUT_S:.0f} s'}")
             self._fetch_at_ms = self._clock() + AGAIN_MS
             if self._clock() >= self._over_at_ms:
@@ -109,12 +109,12 @@ class ClientCredentials:
             self._fetching = None
 
     async def _ask(self) -> tuple[str, float]:
-        """Return a token, and for how many milliseconds it is good from when it was asked for."""
+        """Return a token, and for how many milliseconds it is good from the time of the request."""
         secret = self._secret() if callable(self._secret) else self._secret
         # Both are encoded before they become a header (RFC 6749, section 2.3.1).
         login = httpx.BasicAuth(quote(self._client_id, safe=""), quote(secret, safe=""))
         form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
-        # The whole of it is bounded by the caller.
+        # The caller limits the time of the whole call.
         async with httpx.AsyncClient(verify=self._tls, timeout=None) as client:  # noqa: S113
             answer = await client.post(self._url, data=form, auth=login, headers={"accept": "application/json"})
         said = _object_in(answer)

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 
 Clock = Callable[[], int]
-"""Returns milliseconds from any fixed point on; never less than before, and suspended time counts."""
+"""Returns milliseconds from any fixed point on. They never go back, and suspended time counts."""
 
 
 def _clock() -> int:
-    # Linux's monotonic clock stands still while the machine is suspended; this one does not. Those of macOS and of
-    # Windows count suspended time as they are.
+    # Linux's monotonic clock stands still while the machine is suspended; this one does not. Those of macOS and
+    # Windows count suspended time anyway.
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 

@@ -1,4 +1,4 @@
-"""State on disk that is not needed here any more: how much there is, and when it goes."""
+"""State on disk that this member no longer needs: how much there is, and when it is removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST_LOOK_S = 0.1
 
 
 class Disk:
-    """Tells the member's machine what lies on disk, and has removed what moved away ``delay_ms`` ago.
+    """Reports to the member's machine what is on disk, and has state removed ``delay_ms`` after it moved away.
 
     Only time in which the coordinator could have asked for the state counts: while this member is joined and its lease
     holds.
@@ -44,12 +44,12 @@ class Disk:
         self._removing: dict[str, asyncio.Event] = {}
 
     async def removed(self, task: str) -> None:
-        """Wait for the end of a removal of the task's state that is under way."""
+        """Wait until a removal of the task's state that is under way has ended."""
         if task in self._removing:
             await self._removing[task].wait()
 
     async def keep(self) -> None:
-        """Look again and again, until this is cancelled."""
+        """Check again and again, until this is cancelled."""
         while True:
             try:
                 await self._look()
@@ -68,7 +68,7 @@ class Disk:
         unused = {task for task in sizes if self._is_unused(task)}
         self._unused_since = {task: self._unused_since.get(task, now_ms) for task in unused}
         for task, since_ms in tuple(self._unused_since.items()):
-            # Another may have been asked for while one was removed.
+            # Other state may have been asked for while one was removed.
             if now_ms - since_ms >= self._delay_ms and self._is_unused(task):
                 await self._remove(task)
 
@@ -79,7 +79,7 @@ class Disk:
 
     async def _remove(self, task: str) -> None:
         log.info("the state of %s moved away %s ms ago: removed", task, self._delay_ms)
-        # First of all it is not offered any more, so that a task that comes back in between begins from nothing.
+        # The state is withdrawn first, so that a task that comes back in between begins from nothing.
         self._turn(lambda now: self._machine.state_removed(task, now_ms=now))
         over = self._removing[task] = asyncio.Event()
         try:

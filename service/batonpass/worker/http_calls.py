@@ -1,6 +1,6 @@
-"""The member's requests over HTTP: to one coordinator of several, and to the next one where that does not answer.
+"""The member's requests over HTTP: to one of several coordinators, and to the next one if that does not answer.
 
-A request may reach a coordinator twice or not at all; the protocol is made so that this costs nothing.
+A request may reach a coordinator twice or not at all; by the protocol's design this costs nothing.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ CONNECT_S = 2.0
 """How long to wait for a connection before another coordinator is tried."""
 
 LINGER = 3
-"""A heartbeat that waited too long is repeated, but its answer still counts: it is waited for so many times as long."""
+"""A heartbeat that waited too long is repeated, but its answer still counts: it is awaited this many times as long."""
 
 _KEEP_ALIVE_S = 60
 _REFUSED_FOR_NOW = 503
 
 
 class Reply(NamedTuple):
-    """What came back: a status, and the body if it was a JSON object."""
+    """An answer: its status, and its body if that was a JSON object."""
 
     status: int
     body: Mapping[str, object] | None
 
 
 class HttpCalls:
-    """The connections of one member. Raises nothing: what cannot be sent or is not answered is None."""
+    """The connections of one member. It raises no error: the reply is None if a request cannot be sent or answered."""
 
     def __init__(self, urls: Sequence[str], group: str, options: Options) -> None:
-        """Use these base URLs, the first one first. One text may name several, with commas between them.
+        """Use these base URLs in their order. One text may name several, with commas between them.
 
         Raises:
             ValueError: when one of them is not an http or https URL, or there is none.
@@ -69,7 +69,7 @@ class HttpCalls:
         await self._client.aclose()
 
     async def exchange(self, request: Request) -> Reply | None:
-        """Send a request and return what came back; None if nothing did from any coordinator in time."""
+        """Send a request and return the reply; None if no coordinator answers in time."""
         linger = 1 if request.kind is RequestKind.POLL else LINGER
         patience_s = request.timeout_ms * linger / 1_000
         try:
@@ -91,12 +91,12 @@ class HttpCalls:
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 log.info("cannot reach %s: %s", self._urls[at], error)
             except httpx.LocalProtocolError:
-                # What is in the header is secret, and the error would show it.
+                # The header holds a secret, and the error would show it.
                 log.error("nothing can be sent to %s: is the token one word, and no more?", self._urls[at])  # noqa: TRY400
                 return None
             except httpx.RequestError as error:
                 log.info("%s broke off: %r", self._urls[at], error)
-                # A connection that was kept open may have been closed at the other end just now; a new one will tell.
+                # The other end may just have closed a connection that was kept open; a new connection will show that.
                 tries, again = tries + again, False
             else:
                 if reply.status != _REFUSED_FOR_NOW:
@@ -109,7 +109,7 @@ class HttpCalls:
         loop = asyncio.get_running_loop()
         is_late = None
         if request.kind is not RequestKind.POLL:
-            # A coordinator that does not answer in time is not asked next, though its answer still counts.
+            # The next request does not go to a coordinator that is late, though its answer still counts.
             is_late = loop.call_later(request.timeout_ms / 1_000, self._leave, at)
         try:
             async with self._client.stream(
@@ -137,13 +137,13 @@ class HttpCalls:
     def _headers(self, request: Request) -> dict[str, str]:
         headers = {} if request.body is None else {"content-type": "application/json"}
         token = self._token() if callable(self._token) else self._token
-        # A file that holds nothing else often ends with a newline, which a header cannot have.
+        # A token file often ends with a newline, which a header cannot have.
         if token and (token := token.strip()):
             headers["authorization"] = f"Bearer {token}"
         return headers
 
     def _leave(self, at: int) -> None:
-        """Ask the next coordinator from now on, unless that was done already."""
+        """Ask the next coordinator from now on, unless that is so already."""
         if self._at == at:
             self._at = (at + 1) % len(self._urls)
 
@@ -156,7 +156,7 @@ def _base(url: str) -> str:
 
 
 def _body(answer: httpx.Response, content: bytes) -> Mapping[str, object] | None:
-    """Return the JSON object of an answer, with the time to wait that its header names if the body does not."""
+    """Return the JSON object of an answer; if it names no time to wait, the one in the header is added."""
     try:
         found = msgspec.json.decode(content) if content else None
     except msgspec.DecodeError:
@@ -167,6 +167,6 @@ def _body(answer: httpx.Response, content: bytes) -> Mapping[str, object] | None
         body = {} if body is None else body
         body.setdefault("retry_after_ms", int(wait) * 1_000)
         if answer.status_code == 429:
-            # A proxy's limit is a limit too, though it does not speak the protocol.
+            # A proxy's limit counts too, though a proxy does not speak the protocol.
             body.setdefault("type", "limit-exceeded")
     return body

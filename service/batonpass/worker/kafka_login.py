@@ -1,7 +1,7 @@
-"""How a process logs in to Kafka, by the ``BATONPASS_KAFKA_`` variables: what goes together, and the resulting login.
+"""How a process logs in to Kafka, by the ``BATONPASS_KAFKA_`` variables: which go together, and the resulting login.
 
-The same for workers and coordinators. Kafka's library is not needed here, so that what makes no sense is refused before
-anything is started.
+The same rules hold for workers and coordinators. Nothing here needs Kafka's library, so variables that make no sense
+together are refused before anything is started.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from batonpass.worker.client_credentials import ClientCredentials
 from batonpass.worker.options import tls_context
 
 Token = Callable[[], Awaitable[str]]
-"""Returns a bearer token that has not expired; it is called for each connection that is made."""
+"""Returns a bearer token that has not expired; it is called for each new connection."""
 
 OAUTHBEARER: Final = "OAUTHBEARER"
 WITH_PASSWORD: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -28,7 +28,7 @@ FILES: Final = ("ca_file", "cert_file", "key_file", "oauth_client_secret_file", 
 
 
 class Login(TypedDict):
-    """What a `KafkaConnection` needs to know of it."""
+    """The arguments of a `KafkaConnection` that concern the login."""
 
     tls: ssl.SSLContext | None
     sasl_mechanism: str | None
@@ -38,7 +38,7 @@ class Login(TypedDict):
 
 
 def login_of(named: Mapping[str, str], *, token: Token | None = None) -> Login:
-    """Return how to log in, from variables by their names without ``BATONPASS_KAFKA_``, in small letters.
+    """Return how to log in, from variables by lower-case names without ``BATONPASS_KAFKA_``.
 
     ``token`` gives the tokens for OAUTHBEARER, instead of an endpoint that the variables name.
 
@@ -139,7 +139,7 @@ def _client_credentials(named: Mapping[str, str]) -> ClientCredentials:
         parts = httpx.URL("")
     if parts.scheme not in {"http", "https"} or not parts.host:
         raise ValueError(f"{_var('oauth_token_url')} is {url}, which is not a URL such as https://login.example/token")
-    # Read each time, because what puts such files there replaces them too.
+    # The secret is read each time, because such files are replaced while the process runs.
     return ClientCredentials(
         url,
         named["oauth_client_id"],

@@ -1,8 +1,8 @@
-"""The asyncio member: joins a group, has the worker's callbacks called, and goes in good order.
+"""The asyncio member: joins a group, calls the worker's callbacks, and leaves in good order.
 
-Everything happens on one event loop. Requests, callbacks and timers are tasks of their own, so that none of them ever
-waits for another; what they bring goes into the protocol's machine one after another, and what it says is carried out
-in order.
+Everything happens on one event loop. Requests, callbacks and timers are separate asyncio tasks, so that none of them
+waits for another. What they report goes into the protocol's machine one after another, and the machine's instructions
+are carried out in order.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ log = logging.getLogger("batonpass.worker")
 App = TypeVar("App")
 
 LONGEST_SLEEP_S = 0.5
-"""The event loop's clock may stand still while the machine is suspended: so soon after that the lease is looked at."""
+"""The lease is checked at least this often: the loop's clock may stand still while the machine is suspended."""
 
 LEAST_SLEEP_S = 0.001
-"""The clock counts whole milliseconds, and a look that comes before its own would only be followed by another."""
+"""The shortest sleep: the clock counts whole milliseconds, and a timer that fires early would only be set again."""
 
 LATE_MS = 1_000
-"""A look that comes so much later than it was due is worth a warning: heartbeats were late too."""
+"""A timer that fires this much too late is worth a warning: heartbeats were late too."""
 
 _FINAL_STATUSES = frozenset({401, 403, 413, 422})
 
 
 class JoinRefused(Exception):
-    """The coordinator refuses this member in a way that waiting does not mend."""
+    """The coordinator refuses this member, and waiting does not help."""
 
     def __init__(self, problem: Problem) -> None:
         faults = "".join(f"; {path}: {reason}" for path, reason in problem.errors)
@@ -81,10 +81,9 @@ class Member:
         async with Member("http://coordinator:8420", "orders", Totals(), token=...) as member:
             await member.run()
 
-    The block begins when the member has joined, and when it ends the member leaves (see ``on_exit`` of `Options`).
-    Several URLs, in a list or with commas between them (as a setting has them), are several coordinators, any of which
-    may be asked: where one cannot be reached or answers 503, the next one is. What happens is logged under
-    `batonpass.worker`.
+    The member has joined when the block begins, and leaves when it ends (see ``on_exit`` of `Options`). Several URLs,
+    in a list or with commas between them (as in a setting), name several coordinators: when one cannot be reached or
+    answers 503, the next one is asked. Events are logged under `batonpass.worker`.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class Member:
         """Make a member that has not joined yet.
 
         Raises:
-            ValueError: for a URL that is not one.
+            ValueError: for an invalid URL.
         """
         self.options = given = Options(**options)
         self.group = group
@@ -126,7 +125,7 @@ class Member:
             removed=self._disk.removed,
         )
         self._join_problem: Problem | None = None
-        # Why nothing more is to come; None before the end.
+        # Why the member has ended; None before that.
         self._end: str | None = None
         self._is_closed = False
         self._hurried = asyncio.Event()
@@ -141,10 +140,10 @@ class Member:
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Join, and wait until that is done.
+        """Join, and wait until the group knows this member.
 
         Raises:
-            JoinRefused: when the coordinator will not have it.
+            JoinRefused: when the coordinator refuses this member.
         """
         self.start()
         try:
@@ -161,16 +160,16 @@ class Member:
         await self.exit()
 
     def start(self) -> None:
-        """Begin to join, and go on with everything else when that is done."""
+        """Begin to join, and do everything else once joined."""
         self._turn(self._machine.start)
         if self._disk_keeping is None:
             self._disk_keeping = asyncio.create_task(self._disk.keep(), name="batonpass disk")
 
     async def joined(self) -> None:
-        """Wait until the group knows this member, for as long as the coordinator is away or asks to wait.
+        """Wait until the group knows this member, however long the coordinator is away or asks to wait.
 
         Raises:
-            JoinRefused: when the coordinator will not have it.
+            JoinRefused: when the coordinator refuses this member.
         """
         while self.phase in (Phase.NEW, Phase.JOINING) and self._end is None:
             if (problem := self._join_problem) is not None and problem.status in _FINAL_STATUSES:
@@ -180,10 +179,10 @@ class Member:
             raise JoinRefused(self._join_problem or Problem(type=self._end or "", status=409))
 
     async def run(self, *, on_sigterm: Exit | None = None, on_sigint: Exit | None = None) -> str:
-        """Work until a signal asks to go, then go; return why it ended.
+        """Work until a signal asks to exit, then exit; return why the member ended.
 
-        What a signal means when it is not said is what the end of the ``async with`` block means. A second signal cuts
-        a drain short. Without signals it ends when the coordinator says that this process is to stop for good.
+        A signal that is not given a meaning here means the same as the end of the ``async with`` block. A second signal
+        cuts a drain short. Without a signal, the work ends when the coordinator tells this process to stop for good.
         """
         asked: asyncio.Queue[Exit] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -213,18 +212,18 @@ class Member:
         asked.put_nowait(how)
 
     def hurry(self) -> None:
-        """Cut a drain short that an exit waits for."""
+        """Cut short the drain that an exit waits for."""
         self._hurried.set()
         self._wake()
 
     async def ended(self) -> str:
-        """Wait until nothing more is to come, wanted or not; return why."""
+        """Wait until the member has ended, for whatever reason; return the reason."""
         while self._end is None:
             await self._next_turn()
         return self._end
 
     async def exit(self, how: Exit | None = None) -> None:
-        """Go: stop every task in good order, tell the coordinator, and close. Only the first call does anything."""
+        """Stop every task in good order, tell the coordinator, and close. Only the first call does anything."""
         if self._is_closed:
             return
         how = how or self.options.exit
@@ -244,7 +243,7 @@ class Member:
             await self.close()
 
     async def _drained(self) -> None:
-        """Ask to be drained, and wait until that is done, its deadline is over, or somebody is in a hurry."""
+        """Ask to be drained, and wait until that is done, its deadline is over, or `hurry` is called."""
         deadline_ms = self.options.drain_deadline_ms
         self.drain(deadline_ms=deadline_ms)
         try:
@@ -259,7 +258,7 @@ class Member:
         return any(status.code == "drained" for status in self.statuses)
 
     async def close(self) -> None:
-        """Stop at once without a word to the coordinator: its lease runs out by itself. `exit` is the polite way."""
+        """Stop at once without telling the coordinator: the lease runs out by itself. `exit` is the orderly way."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -280,35 +279,35 @@ class Member:
     # --- what the worker says ----------------------------------------------------------------------------------------
 
     def progress(self, task: Task | str, progress: Progress) -> None:
-        """Say how far a copy, or an active that restores, has come."""
+        """Report the progress of a copy, or of an active that restores."""
         self._turn(lambda now: self._machine.copy_progress(_id(task), progress, now_ms=now))
 
     def running(self, task: Task | str) -> None:
-        """Say that an active has restored and processes."""
+        """Report that an active has restored and processes."""
         self._turn(lambda now: self._machine.task_running(_id(task), now_ms=now))
 
     def failed(self, task: Task | str, detail: str) -> None:
-        """Say that an active cannot process; a ready copy elsewhere takes over."""
+        """Report that an active cannot process; a ready copy elsewhere takes over."""
         self._turn(lambda now: self._machine.task_failed(_id(task), detail, now_ms=now))
 
     def lost(self, task: Task | str) -> None:
-        """Say that a task's state is gone, a copy's, an active's or what was on disk; an active must have ceased."""
+        """Report that a task's state is gone, of any role or on disk; an active must have stopped processing."""
         self._turn(lambda now: self._machine.state_lost(_id(task), now_ms=now))
 
     def producer_fenced(self, task: Task | str) -> None:
-        """Say that an active's producer was fenced: it is stopped without a commit."""
+        """Report that an active's producer was fenced: it is stopped without a commit."""
         self._turn(lambda now: self._machine.producer_fenced(_id(task), now_ms=now))
 
     def input_lag(self, task: Task | str, lag: int) -> None:
-        """Say how many input records wait for an active; shown to people, decides nothing."""
+        """Report how many input records wait for an active; it is shown to people and decides nothing."""
         self._turn(lambda now: self._machine.input_lag(_id(task), lag, now_ms=now))
 
     def drain(self, *, deadline_ms: int | None = None) -> None:
-        """Ask to have every task handed over; the status `drained` says when that is done."""
+        """Ask the coordinator to hand over every task; the status `drained` says when that is done."""
         self._turn(lambda now: self._machine.drain(now_ms=now, deadline_ms=deadline_ms))
 
     def undrain(self) -> None:
-        """Call a drain off."""
+        """Cancel a drain."""
         self._turn(lambda now: self._machine.undrain(now_ms=now))
 
     # --- looks ------------------------------------------------------------------------------------------------------
@@ -325,7 +324,7 @@ class Member:
 
     @property
     def statuses(self) -> tuple[Status, ...]:
-        """What the coordinator said last of this member's standing."""
+        """The statuses that the coordinator last gave this member."""
         return self._machine.statuses
 
     @property
@@ -345,7 +344,7 @@ class Member:
 
     @property
     def unfinished(self) -> list[str]:
-        """The tasks that are stopping, or something of which still runs though the member is at its end."""
+        """The tasks that are stopping, or of which something still runs though the member has ended."""
         return [task_id for task_id, runner in self._runners.items() if not runner.is_idle]
 
     def may_process(self, task: Task | str) -> bool:
@@ -360,13 +359,13 @@ class Member:
     # --- the machine, turn by turn ----------------------------------------------------------------------------------
 
     def _turn(self, step: Callable[[int], Iterable[Instruction]]) -> None:
-        """Let the machine hear something, carry out what it says, and see to when it is to be woken."""
+        """Give the machine an input, carry out its instructions, and set the timer for its next wake-up."""
         if self._is_closed:
             return
         try:
             self._instructions.extend(step(self._clock()))
             if not self._is_in_turn:
-                # What a callback says from within is carried out after what was said before it.
+                # What a callback reports meanwhile is carried out after the instructions before it.
                 self._is_in_turn = True
                 try:
                     while self._instructions:
@@ -486,12 +485,12 @@ def member_lifespan(
 ) -> Callable[[App], AbstractAsyncContextManager[dict[str, Any]]]:
     """Return a lifespan for Starlette, FastAPI, Litestar and their like: `app = FastAPI(lifespan=...)`.
 
-    ``make`` is given the application and makes its member. The application starts without waiting for the coordinator,
+    ``make`` gets the application and makes its member. The application starts without waiting for the coordinator,
     unless ``wait_for_join``; requests find the member as `request.state.member`. When the application shuts down, on
-    SIGTERM for instance, the member goes as its ``on_exit`` says before the server closes.
+    SIGTERM for instance, the member exits by its ``on_exit`` before the server closes.
 
     Raises (when the application starts, if it waits):
-        JoinRefused: when the coordinator will not have the member.
+        JoinRefused: when the coordinator refuses the member.
     """
 
     @asynccontextmanager

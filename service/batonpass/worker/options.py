@@ -1,4 +1,4 @@
-"""Everything that may be said of a member beside its coordinator, its group and its callbacks."""
+"""The options of a member, besides its coordinator, its group and its callbacks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Exit(StrEnum):
-    """How a worker goes.
+    """How a worker exits.
 
-    ``leave``: stop, and let others take over what is warm at once and restore the rest. ``restart``: stop, and have the
+    ``leave``: stop; other members take over at once what is warm, and restore the rest. ``restart``: stop, and have the
     place kept for this instance id. ``drain``: keep processing until everything was handed over warm, then leave.
     """
 
@@ -33,12 +33,12 @@ class Exit(StrEnum):
 
     @property
     def mode(self) -> LeaveMode:
-        """How it says so to the coordinator."""
+        """The mode of the leave that it sends."""
         return LeaveMode.RESTART if self is Exit.RESTART else LeaveMode.LEAVE
 
 
 class MemberOptions(TypedDict, total=False):
-    """The keyword arguments of `Member`; `Options` says what each means and what it is when left out."""
+    """The keyword arguments of `Member`; `Options` has their meanings and defaults."""
 
     instance_id: str | None
     takeover: bool
@@ -79,23 +79,24 @@ def fresh_member_id() -> str:
 class Options:
     """The options of a member. Durations are milliseconds.
 
-    What it says of itself when it joins (`MemberSettings`): ``instance_id``, ``takeover``, ``capacity``, ``max_tasks``,
-    ``max_disk_bytes``, ``client_tags``, ``topology_epoch``, ``endpoint``, ``on_lease_lost``; ``stop_early_ms`` ends its
-    lease so much sooner here. ``replaces`` is the member id of this worker's former process, where that is known and
-    known to be dead. ``on_disk`` is the state that the process finds when it starts, by task. State of a task that has
-    moved away is removed (`Callbacks.remove_state`) when it was not asked for again for ``state_cleanup_delay_ms``.
+    Sent when it joins (`MemberSettings`): ``instance_id``, ``takeover``, ``capacity``, ``max_tasks``,
+    ``max_disk_bytes``, ``client_tags``, ``topology_epoch``, ``endpoint``, ``on_lease_lost``. ``stop_early_ms`` ends its
+    lease that much sooner on this side. ``replaces`` is the member id of this worker's previous process, if that is
+    known, and known to be dead. ``on_disk`` is the state that the process finds when it starts, by task. State of a
+    task that has moved away is removed (`Callbacks.remove_state`) if the task does not come back within
+    ``state_cleanup_delay_ms``.
 
-    How it reaches the coordinator: a bearer ``token``, or a function that returns it each time; ``tls`` is False to
-    trust anybody, or a context with authorities and client certificate (`tls_context`); ``headers`` go with every
-    request; ``transport`` replaces the network. An answer of more than ``answer_bytes_max`` bytes is not taken.
+    How it reaches the coordinator: a bearer ``token``, or a function that returns it each time. ``tls`` is False to
+    trust any certificate, or a context with authorities and client certificate (`tls_context`). ``headers`` go with
+    every request; ``transport`` replaces the network. An answer of more than ``answer_bytes_max`` bytes is not taken.
 
-    How it stops: ``on_exit`` when the ``async with`` block ends (restart with an instance id, else leave). An
-    `on_revoke` has ``stop_deadline_ms``; past that the commit is given up. An `on_active` that raised is called again
-    after ``retry_failed_ms``. A drain lasts ``drain_deadline_ms`` at most, and everything about an exit, the drain
-    aside, ``exit_timeout_ms``.
+    How it stops: ``on_exit`` applies when the ``async with`` block ends (by default restart with an instance id, else
+    leave). An `on_revoke` may take ``stop_deadline_ms``; after that the commit is given up. An `on_active` that raised
+    is called again after ``retry_failed_ms``. A drain lasts ``drain_deadline_ms`` at most, and the rest of an exit
+    ``exit_timeout_ms``.
 
-    What a test may want to come out the same each time: its ``clock``, the ids of its runs (``new_member_id``), and
-    what spreads its retries (``jitter_seed``, drawn where it is None).
+    What a test may want to be the same each time: its ``clock``, the ids of its runs (``new_member_id``), and the
+    spread of its retries (``jitter_seed``, random if None).
     """
 
     instance_id: str | None = None
@@ -129,7 +130,7 @@ class Options:
 
     @property
     def exit(self) -> Exit:
-        """How the member goes when it is not said."""
+        """How the member exits by default."""
         if self.on_exit is not None:
             return self.on_exit
         return Exit.LEAVE if self.instance_id is None else Exit.RESTART
@@ -150,8 +151,8 @@ def tls_context(
 ) -> ssl.SSLContext:
     """Return a context that trusts the authorities of ``ca_file`` (this machine's own without one).
 
-    With ``cert_file`` it shows that certificate to the other side; ``key_file`` has its key, where that is not in the
-    same file, and ``key_password`` what the key is encrypted with, where it is.
+    With ``cert_file`` this side shows that certificate. ``key_file`` has its key, if that is in another file, and
+    ``key_password`` decrypts the key, if it is encrypted.
 
     Raises:
         OSError: when a file cannot be read.
@@ -161,7 +162,7 @@ def tls_context(
     context = ssl.create_default_context(cafile=ca_file)
 
     def password() -> str:
-        # Without it the library would ask at the terminal.
+        # Without this the library would ask for a password at the terminal.
         if key_password is None:
             raise ValueError(f"the key in {key_file or cert_file} is encrypted, and there is no password for it")
         return key_password

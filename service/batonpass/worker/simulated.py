@@ -31,11 +31,11 @@ EXIT_TAKEN_OVER = 3
 
 STEP_S = 0.1
 IDLE_S = 0.5
-"""How often a task that is at the end of its changelog looks whether there is more."""
+"""How often a task at the end of its changelog looks for more."""
 LEAST_STEP_S = 0.005
 KEEP_S = 1.0
 RECORD_BYTES = 100
-"""What a record that is pretended counts for on the disk that is pretended."""
+"""The size of a simulated record on the simulated disk."""
 
 SECOND_SIGNAL_S = 1.0
 """How long a first interrupt waits for a second one, which asks to leave for good."""
@@ -45,8 +45,8 @@ SECOND_SIGNAL_S = 1.0
 class Changelog:
     """A changelog that does not exist: every process with the same figures sees the same ends at the same time.
 
-    It grows by ``growth`` records a second, and what is older than ``size`` records is gone, so that a copy that begins
-    from nothing has ``size`` records to restore, at ``rate`` a second.
+    It grows by ``growth`` records a second and keeps the last ``size`` of them, so that a copy without state has
+    ``size`` records to restore, at ``rate`` a second.
     """
 
     rate: float
@@ -54,11 +54,11 @@ class Changelog:
     size: int
 
     def end(self) -> int:
-        """Return where it ends now."""
+        """Return its end offset now."""
         return self.size + int(self.growth * time.time())
 
     def begin(self) -> int:
-        """Return where it begins now."""
+        """Return its first offset now."""
         return self.end() - self.size
 
 
@@ -72,7 +72,7 @@ class Saved:
 
     @classmethod
     def read(cls, folder: Path) -> Saved:
-        """Return what is kept in a folder; a file that cannot be read is as good as none."""
+        """Return what a folder holds; a file that cannot be read counts as absent."""
         saved = cls(folder / "state.json")
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
             found = json.loads(saved.path.read_text())
@@ -87,7 +87,7 @@ class Saved:
         return self.member_id
 
     def write(self) -> None:
-        """Keep it, all or nothing."""
+        """Write the file, all or nothing."""
         whole = json.dumps({"member_id": self.member_id, "positions": self.positions})
         unfinished = self.path.with_suffix(".new")
         unfinished.write_text(whole)
@@ -95,7 +95,7 @@ class Saved:
 
 
 class Pretender(Callbacks):
-    """Restores, tails and processes nothing at all, at the given pace."""
+    """Pretends to restore, tail and process, at the given pace."""
 
     def __init__(self, changelog: Changelog, saved: Saved, *, prints: bool) -> None:
         self._changelog = changelog
@@ -103,12 +103,12 @@ class Pretender(Callbacks):
         self._prints = prints
 
     def say(self, event: str, **fields: object) -> None:
-        """Print a line of JSON, if anybody wants to read it."""
+        """Print a line of JSON, if the command line asked for that."""
         if self._prints:
             say(json.dumps({"at": round(time.time(), 3), "event": event} | fields))
 
     async def on_active(self, task: Task) -> None:
-        """Restore, then keep up with the end, which this very task is what moves."""
+        """Restore, then keep up with the end of the changelog, which this task itself moves."""
         self.say("active", task=task.id, was=task.was, fencing_token=task.fencing_token, restore_to=task.restore_to)
         wanted = max(self._changelog.end(), task.restore_to if isinstance(task.restore_to, int) else 0)
         async for position in self._restore(task):
@@ -122,7 +122,7 @@ class Pretender(Callbacks):
             await asyncio.sleep(IDLE_S)
 
     async def disk_bytes(self) -> dict[str, int]:
-        """Return what the records would take that are kept in pretence."""
+        """Return how many bytes the simulated records would take."""
         begin = self._changelog.begin()
         return {task: RECORD_BYTES * max(0, at - begin) for task, at in self._saved.positions.items()}
 
@@ -144,7 +144,7 @@ class Pretender(Callbacks):
             was_ready = is_ready
 
     async def on_revoke(self, task: Task, revocation: Revocation) -> Offsets | None:
-        """Stop."""
+        """Stop; return where an active that committed has stopped."""
         self.say("revoked", task=task.id, role=task.role, commit=revocation.commit, becomes=revocation.becomes)
         if task.role is not Role.ACTIVE or not revocation.commit or not task.may_process:
             return None
@@ -152,15 +152,15 @@ class Pretender(Callbacks):
         return self._saved.positions[task.id]
 
     def on_status(self, statuses: Sequence[Status]) -> None:
-        """Say it."""
+        """Print the status codes."""
         self.say("status", statuses=[status.code for status in statuses])
 
     def on_problem(self, kind: RequestKind, problem: Problem) -> None:
-        """Say it."""
+        """Print the problem."""
         self.say("problem", call=kind, type=problem.type, status=problem.status, detail=problem.detail)
 
     async def _restore(self, task: Task) -> AsyncIterator[int]:
-        """Read the changelog at its rate, for ever; yield where the copy is after each step."""
+        """Read the changelog at its rate, for ever; yield the copy's position after each step."""
         last = time.monotonic()
         while True:
             now = time.monotonic()
@@ -171,7 +171,7 @@ class Pretender(Callbacks):
             self._saved.positions[task.id] = position
             task.report(position, end)
             yield position
-            # Close to the end a step is shorter, so that a handover takes no longer than its last records.
+            # Close to the end a step is shorter, so that a handover takes no longer than reading the last records.
             await asyncio.sleep(min(STEP_S, max(LEAST_STEP_S, (end - position) / self._changelog.rate)))
 
 
@@ -259,7 +259,7 @@ async def _life(member: Member, pretender: Pretender) -> str:
 
 
 async def _going(asked_to_go: asyncio.Queue[signal.Signals], member: Member) -> Exit:
-    """Wait for a signal; return how to go. Two interrupts mean: for good."""
+    """Wait for a signal; return how to exit. Two interrupts mean to leave for good."""
     first = await asked_to_go.get()
     if first is signal.SIGINT:
         with contextlib.suppress(TimeoutError):
@@ -270,7 +270,7 @@ async def _going(asked_to_go: asyncio.Queue[signal.Signals], member: Member) -> 
 
 
 async def _save(member: Member, saved: Saved) -> None:
-    """Keep the state every now and then, and at once who this is."""
+    """Save positions and member id again and again, more often until the member has joined."""
     while True:
         saved.member_id = member.member_id or saved.member_id
         saved.write()

@@ -1,7 +1,7 @@
-"""One task's callbacks, in order: what begins it, what ends it, and the word that it has stopped.
+"""One task's callbacks, in order: what begins it, what ends it, and the report that it has stopped.
 
 A revocation is confirmed only after `on_revoke` has returned without an error and the callback that began the task has
-ended. Whatever hangs stays unconfirmed, is logged again and again, and holds up nothing else.
+ended. A callback that hangs leaves it unconfirmed, is logged again and again, and holds up nothing else.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Terms:
 
 @dataclass(slots=True)
 class _End:
-    """An order to stop; ``commit`` may be taken back while it is carried out."""
+    """An order to stop; ``commit`` may be withdrawn while it is carried out."""
 
     commit: bool
     becomes: Role | None
 
 
 class TaskRunner:
-    """What is done here with the tasks of one id, one after another."""
+    """Runs the tasks of one id on this member, one after another."""
 
     def __init__(self, task_id: str, terms: Terms, make: Callable[[Role, Role | None], Task]) -> None:
         self._id = task_id
@@ -66,7 +66,7 @@ class TaskRunner:
         self._ending: _End | None = None
         self._abort = asyncio.Event()
         self._busy: asyncio.Task[None] | None = None
-        # The task that was begun last and not ended yet, and the callback that began it.
+        # The last task that began and has not ended, and the callback that began it.
         self.task: Task | None = None
         self._run: asyncio.Task[None] | None = None
 
@@ -76,7 +76,7 @@ class TaskRunner:
         return self.task is None and self._busy is None
 
     def begin(self, task: Task) -> None:
-        """Begin the task, in place of the copy that is here, if there is one."""
+        """Begin the task, in place of a copy that is here."""
         self._put(task)
 
     def rename(self, role: Role) -> None:
@@ -86,7 +86,7 @@ class TaskRunner:
                 task.role = role
 
     def end(self, *, commit: bool, becomes: Role | None = None) -> None:
-        """Stop the task; without a commit also if it is stopping with one already."""
+        """Stop the task; without a commit, this also overrides a stop with a commit that is under way."""
         if self._ending is None:
             self._ending = _End(commit, becomes)
             self._put(self._ending)
@@ -128,7 +128,7 @@ class TaskRunner:
             await self._end_run("before the copy is promoted")
         await self._terms.removed(self._id)
         if self._orders and isinstance(self._orders[0], _End):
-            # It was taken away again before it began.
+            # The task was revoked before it began.
             return
         if self.task is not None:
             self.task.end()
@@ -137,7 +137,7 @@ class TaskRunner:
     def _start(self, task: Task) -> None:
         self.task = task
         self._run = asyncio.create_task(self._call(task), name=f"batonpass {task.role} {task.id}")
-        # Not in the coroutine, which never runs if it is cancelled before its first step.
+        # As a callback of the asyncio task: a coroutine that is cancelled before its first step never runs.
         self._run.add_done_callback(lambda _run: task.callback_returned())
 
     async def _call(self, task: Task) -> None:
@@ -179,7 +179,7 @@ class TaskRunner:
     # --- ending -----------------------------------------------------------------------------------------------------
 
     async def _end(self, end: _End) -> None:
-        """Stop what there is, and say so once that is true."""
+        """Stop the task, and report that once nothing of it runs."""
         task, final, kept = self.task, None, False
         if task is not None:
             task.ask_to_stop()
@@ -199,10 +199,10 @@ class TaskRunner:
             self._terms.stopped(self._id, final)
 
     async def _revoke(self, task: Task, revocation: Revocation) -> Offsets | None:
-        """Have the worker stop, and return its final position; without a commit there is none.
+        """Call `on_revoke`, and return the final position; without a commit there is none.
 
         Raises:
-            TypeError: when what it returned is no integer, and no mapping of them.
+            TypeError: when `on_revoke` returned neither an integer nor a mapping of integers.
             ValueError: when it is below 0.
             Exception: what the worker's code raised.
         """
@@ -211,7 +211,7 @@ class TaskRunner:
         return None if final is None or not revocation.commit else checked_offsets(final)
 
     async def _stop_well(self, task: Task, end: _End) -> tuple[bool, Offsets | None]:
-        """Stop with a commit; return whether that was done, and where the changelog ends."""
+        """Stop with a commit; return whether that succeeded, and where the changelog ends."""
         if not end.commit:
             return False, None
         call = asyncio.ensure_future(self._revoke(task, Revocation(commit=True, becomes=end.becomes)))
@@ -268,7 +268,7 @@ class TaskRunner:
             await self._ended(self._run, self.task, when)
 
     async def _ended(self, running: asyncio.Future[Any], task: Task, when: str) -> None:
-        """Wait until something has ended; say so each time that it takes another deadline longer."""
+        """Wait until something has ended; log an error after each further deadline that it takes."""
         waited_s = 0.0
         while True:
             await asyncio.wait((running,), timeout=self._terms.stop_deadline_s)

@@ -1,4 +1,4 @@
-"""What a worker's own code sees: a task in a role, the callbacks for it, and how it is told to stop."""
+"""What a worker's own code uses: a task in a role, the callbacks for it, and the revocation that stops it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from batonpass.worker.protocol import Offsets, Problem, Progress, RequestKind, R
 
 
 class ReportSink(Protocol):
-    """Where a task's news goes: the member that has it."""
+    """The receiver of a task's reports: the member that has the task."""
 
     def progress(self, task: str, progress: Progress) -> None:
         """Called with the progress of a copy, or of an active that restores."""
@@ -43,9 +43,9 @@ class ReportSink(Protocol):
 class Revocation:
     """How a task is to stop.
 
-    With ``commit`` finish what is in hand, commit and flush. Without, throw that away and write nothing more: the lease
-    is over, or somebody else has the task. ``becomes`` is the role in which an active goes on in place, so that its
-    state is kept open; None when it ends here.
+    With ``commit``, finish the work in hand, commit and flush. Without it, drop that work and write nothing more: the
+    lease is over, or another member has the task. ``becomes`` is the role in which an active goes on in place, so that
+    its state is kept open; None when it ends here.
     """
 
     commit: bool
@@ -55,9 +55,9 @@ class Revocation:
 class Task:
     """One task in one role, from the callback that begins it to the one that ends it.
 
-    ``was`` is the role that it had here just before: a copy that was promoted, or an active that goes on as a copy; the
-    state is in place then. ``restore_to`` is where the last owner stopped: an active must restore at least so far
-    before it processes; None where that is not known. ``fencing_token`` goes with every output of an active.
+    ``was`` is the role that it had here just before, as a copy that was promoted, or an active that goes on as a copy;
+    its state is then in place. ``restore_to`` is where the last owner stopped: an active must restore at least so
+    far before it processes; None if that is not known. ``fencing_token`` goes with every output of an active.
     """
 
     def __init__(self, task_id: str, role: Role, reports: ReportSink, *, was: Role | None = None) -> None:
@@ -86,7 +86,7 @@ class Task:
 
     @property
     def partition(self) -> int:
-        """The partition that it processes."""
+        """The partition that the task processes."""
         return split_task_id(self.id)[1]
 
     # --- what the worker says of it ---------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class Task:
         end_offsets: Mapping[str, int] | None = None,
         catchup_ms: int | None = None,
     ) -> None:
-        """Say how far the copy has come; see `Progress`. Call it as often as you like."""
+        """Report the progress of the copy; see `Progress`. Call it as often as you like."""
         self.progress(
             Progress(
                 lag=lag,
@@ -114,27 +114,27 @@ class Task:
         )
 
     def progress(self, progress: Progress) -> None:
-        """Say the same with a value that there is already."""
+        """Report progress that is already a `Progress`."""
         self._say(lambda: self._reports.progress(self.id, progress))
 
     def running(self) -> None:
-        """Say that the active has restored and processes."""
+        """Report that the active has restored and processes."""
         self._say(lambda: self._reports.running(self.id))
 
     def failed(self, detail: str) -> None:
-        """Say that the active cannot process; a ready copy elsewhere takes over."""
+        """Report that the active cannot process; a ready copy elsewhere takes over."""
         self._say(lambda: self._reports.failed(self.id, detail))
 
     def lost(self) -> None:
-        """Say that the task's state is gone. An active must have ceased to process."""
+        """Report that the task's state is gone. An active must have stopped processing."""
         self._say(lambda: self._reports.lost(self.id))
 
     def producer_fenced(self) -> None:
-        """Say that the active's producer was fenced: it is stopped without a commit."""
+        """Report that the active's producer was fenced: it is stopped without a commit."""
         self._say(lambda: self._reports.producer_fenced(self.id))
 
     def input_lag(self, lag: int) -> None:
-        """Say how many input records wait; shown to people, decides nothing."""
+        """Report how many input records wait; it is shown to people and decides nothing."""
         self._say(lambda: self._reports.input_lag(self.id, lag))
 
     def _say(self, report: Callable[[], None]) -> None:
@@ -150,9 +150,10 @@ class Task:
 
     @property
     def may_begin(self) -> bool:
-        """Whether it may fence others and begin to process: `may_process`, and the lease holds whatever was chosen.
+        """Whether it may fence others and begin to process: `may_process`, and the lease holds.
 
-        Going on past the lease is for what runs already. What begins then would fence its rightful owner.
+        It must hold with any ``on_lease_lost``: only a task that runs already may go on past the lease. One that begins
+        then would fence its rightful owner.
         """
         return not self._ended and self._reports.may_begin(self.id)
 
@@ -163,7 +164,7 @@ class Task:
 
     @property
     def ended(self) -> bool:
-        """Whether it has stopped; nothing that is said of it counts any more."""
+        """Whether it has stopped; further reports about it are ignored."""
         return self._ended
 
     async def stop_requested(self) -> None:
@@ -177,15 +178,15 @@ class Task:
     # --- for the member alone ---------------------------------------------------------------------------------------
 
     def ask_to_stop(self) -> None:
-        """Let the task know that it is to stop."""
+        """Tell the task to stop."""
         self._stopping.set()
 
     def callback_returned(self) -> None:
-        """Note that nothing is left of the callback that began it."""
+        """Note that the callback that began it has ended."""
         self._returned.set()
 
     def end(self) -> None:
-        """Let nothing that is said of it count any more: what comes after is another task of the same id."""
+        """Ignore all further reports about it: what comes after is another task of the same id."""
         self._ended = True
         self._stopping.set()
 
@@ -193,54 +194,54 @@ class Task:
 class Callbacks:
     """What a worker does with its tasks. Subclass it, and write what you need.
 
-    For each task one callback follows the other, never two at a time but `on_revoke`, which is called beside the one
-    that it ends; tasks run beside one another. Callbacks never hold up a heartbeat, as long as they do not block the
+    The callbacks of one task run one after another, except `on_revoke`, which runs beside the callback that it ends.
+    Callbacks of different tasks run at the same time. They never hold up a heartbeat, as long as they do not block the
     event loop (`ThreadedMember` is for code that does).
 
     A callback that begins a task may do its work itself, for as long as it takes, or start something and return. When
-    the task stops, `on_revoke` is called; as soon as that has returned, what is left of the first callback is
-    cancelled. The task counts as stopped when both have ended, and not before: a coordinator that believed otherwise
-    would give it to somebody else while it still writes.
+    the task is to stop, `on_revoke` is called; as soon as that has returned, the first callback is cancelled if it
+    still runs. The task counts as stopped only when both have ended. If the coordinator believed that sooner, it would
+    give the task to another member while this one still writes.
     """
 
     task_type: ClassVar[type[Task]] = Task
-    """What the tasks are made of that the callbacks are given; for `ThreadedMember` alone."""
+    """The class of the tasks that the callbacks get; only `ThreadedMember` sets it."""
 
     async def on_active(self, task: Task) -> None:
         """Restore the task (to `task.restore_to` at least), call `task.running()`, and process.
 
-        When it raises, the task is reported as failed, and this is called again a while later.
+        When this raises, the task is reported as failed, and this is called again a while later.
         """
 
     async def on_standby(self, task: Task) -> None:
-        """Restore the task's state, keep tailing its changelog, and report how far it has come."""
+        """Restore the task's state, keep tailing its changelog, and report its progress."""
 
     async def on_warmup(self, task: Task) -> None:
-        """The same, to become active once caught up; a standby by another name unless this is overridden."""
+        """Do the same, to become active once caught up; a warmup is run as a standby unless this is overridden."""
         await self.on_standby(task)
 
     async def on_revoke(self, task: Task, revocation: Revocation) -> Offsets | None:
         """Stop the task as the revocation says, and return where an active's changelog ends, if that is known.
 
-        Nothing of the task may write once this has returned. When it raises or takes longer than its deadline, it is
-        called once more without a commit, and so on until it returns.
+        Nothing of the task may write once this has returned. When this raises or takes longer than its deadline, it is
+        called again without a commit, until it returns.
         """
 
     async def disk_bytes(self) -> Mapping[str, int]:
-        """Return what the state of each task takes on disk here, in bytes, whatever its role; asked twice a minute.
+        """Return how many bytes each task's state takes on disk here, whatever its role; called twice a minute.
 
-        Of what is not named nothing is removed.
+        The state of a task that is not named is not removed.
         """
         return {}
 
     async def remove_state(self, task_id: str) -> None:
-        """Remove what lies on disk of a task that moved away ``state_cleanup_delay_ms`` ago.
+        """Remove the state of a task that moved away ``state_cleanup_delay_ms`` ago.
 
         The task may come back while this runs; it is then to begin from nothing, once this is done.
         """
 
     async def on_close(self) -> None:
-        """Let go of what is still open: the member is gone, every task has stopped, and nothing is called any more."""
+        """Close what is still open: the member is gone, every task has stopped, and no callback is called any more."""
 
     def on_status(self, statuses: Sequence[Status]) -> None:
         """Called with the member's statuses (draining, drained, ...) when they change. Must return at once."""

@@ -1,7 +1,7 @@
-"""The member for code that blocks: a thread of its own for the protocol, and one for each callback that runs.
+"""The member for code that blocks: one thread for the protocol, and one for each callback that runs.
 
-However long a callback blocks, heartbeats go on. A thread cannot be cancelled: a task counts as stopped only when the
-functions that were called for it have returned, so a loop must look at `task.stopping` (or wait with
+Heartbeats go on however long a callback blocks. A thread cannot be cancelled: a task counts as stopped only when the
+functions that were called for it have returned. So a loop must check `task.stopping` (or wait with
 `task.wait_stopping`).
 """
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class ThreadTask(Task):
-    """A `Task` for a thread. Everything it has may be called from any thread."""
+    """A `Task` for a thread. All its methods may be called from any thread."""
 
     def __init__(self, task_id: str, role: Role, reports: ReportSink, *, was: Role | None = None) -> None:
         super().__init__(task_id, role, reports, was=was)
@@ -42,7 +42,7 @@ class ThreadTask(Task):
         self._has_returned = threading.Event()
 
     def wait_stopping(self, timeout: float | None = None) -> bool:
-        """Wait until it is told to stop; say whether it was, if the time is over first."""
+        """Wait until the task is told to stop, or the time is over; return whether it was told."""
         return self._told_to_stop.wait(timeout)
 
     def finished(self, timeout: float | None = None) -> bool:  # type: ignore[override] # a thread waits, and awaits not
@@ -50,48 +50,48 @@ class ThreadTask(Task):
         return self._has_returned.wait(timeout)
 
     def ask_to_stop(self) -> None:
-        """Let the task know that it is to stop; for the member alone."""
+        """Tell the task to stop; only the member calls this."""
         super().ask_to_stop()
         self._told_to_stop.set()
 
     def callback_returned(self) -> None:
-        """Note that the function that began the task has returned; for the member alone."""
+        """Note that the function that began the task has returned; only the member calls this."""
         super().callback_returned()
         self._has_returned.set()
 
     def end(self) -> None:
-        """Let nothing that is said of it count any more; for the member alone."""
+        """Ignore all further reports about the task; only the member calls this."""
         super().end()
         self._told_to_stop.set()
 
     def _say(self, report: Callable[[], None]) -> None:
-        # A loop that is closed belongs to a member that is gone.
+        # A closed loop means that the member is gone.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(super()._say, report)
 
 
 class ThreadCallbacks:
-    """`Callbacks` as plain functions, each called in a thread of its own. The rules are the same."""
+    """`Callbacks` as plain functions, each called in its own thread. The rules are the same."""
 
     def on_active(self, task: ThreadTask) -> None:
         """Restore the task (to `task.restore_to` at least), call `task.running()`, and process."""
 
     def on_standby(self, task: ThreadTask) -> None:
-        """Restore the task's state, keep tailing its changelog, and report how far it has come."""
+        """Restore the task's state, keep tailing its changelog, and report its progress."""
 
     def on_warmup(self, task: ThreadTask) -> None:
-        """The same, to become active once caught up; a standby by another name unless this is overridden."""
+        """Do the same, to become active once caught up; a warmup is run as a standby unless this is overridden."""
         self.on_standby(task)
 
     def on_revoke(self, task: ThreadTask, revocation: Revocation) -> Offsets | None:
         """Stop the task as the revocation says, and return where an active's changelog ends, if that is known."""
 
     def disk_bytes(self) -> Mapping[str, int]:
-        """Return what the state of each task takes on disk here, in bytes; of what is not named nothing is removed."""
+        """Return how many bytes each task's state takes on disk here; the state of other tasks is not removed."""
         return {}
 
     def remove_state(self, task_id: str) -> None:
-        """Remove what lies on disk of a task that moved away ``state_cleanup_delay_ms`` ago."""
+        """Remove the state of a task that moved away ``state_cleanup_delay_ms`` ago."""
 
     def on_status(self, statuses: Sequence[Status]) -> None:
         """Called with the member's statuses when they change. Must return at once."""
@@ -101,7 +101,7 @@ class ThreadCallbacks:
 
 
 class _InThreads(Callbacks):
-    """Calls plain functions in threads, and ends with them."""
+    """Calls plain functions in threads; an async callback ends when its function has returned."""
 
     task_type = ThreadTask
 
@@ -133,9 +133,9 @@ class _InThreads(Callbacks):
         self._is_closed.set()
 
     async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a function returns that runs in a new thread.
+        """Run a function in a new thread, and return its result.
 
-        To cancel this waits until the function has returned, or the member is gone.
+        When cancelled, this still waits until the function has returned, or the member is gone.
         """
         returned = asyncio.wrap_future(_in_new_thread(function, *args, **kwargs))
         closed = asyncio.ensure_future(self._is_closed.wait())
@@ -154,13 +154,13 @@ class _InThreads(Callbacks):
 
 
 def _in_new_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[T]:
-    """Call a function in a thread of its own.
+    """Call a function in its own thread.
 
-    A pool would have a size, and whatever that is, so many callbacks that block would hold up the next. And a pool's
-    threads keep the process from ending, if one of them does not return.
+    In a pool of any size, as many blocked callbacks would hold up the next one. And a pool's threads keep the process
+    from ending if one of them does not return.
     """
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
-    # Running, so that it cannot be cancelled: what the function returns has a place to go.
+    # Marked as running, so that it cannot be cancelled and can take the function's result.
     future.set_running_or_notify_cancel()
 
     def call() -> None:
@@ -190,7 +190,7 @@ class ThreadedMember:
         """Make a member that has not joined yet.
 
         Raises:
-            ValueError: for a URL that is not one.
+            ValueError: for an invalid URL.
         """
         self._member = Member(url, group, _InThreads(callbacks or ThreadCallbacks()), **options)
         self._stack = ExitStack()
@@ -199,10 +199,10 @@ class ThreadedMember:
         self._is_going = False
 
     def __enter__(self) -> Self:
-        """Join, and wait until that is done.
+        """Join, and wait until the group knows this member.
 
         Raises:
-            JoinRefused: when the coordinator will not have it.
+            JoinRefused: when the coordinator refuses this member.
         """
         self.start()
         try:
@@ -228,12 +228,12 @@ class ThreadedMember:
         """Wait until the group knows this member.
 
         Raises:
-            JoinRefused: when the coordinator will not have it.
+            JoinRefused: when the coordinator refuses this member.
         """
         self._started.call(self._member.joined)
 
     def wait(self, timeout: float | None = None) -> str | None:
-        """Wait until nothing more is to come, and return why; None if the time is over first."""
+        """Wait until the member has ended, and return why; None if the time is over first."""
         ended = self._started.start_task_soon(self._member.ended)
         try:
             return ended.result(timeout)
@@ -242,7 +242,7 @@ class ThreadedMember:
             return None
 
     def run(self, *, on_sigterm: Exit | None = None, on_sigint: Exit | None = None) -> str:
-        """Work until a signal asks to go, then go; return why it ended. For the main thread alone (`Member.run`)."""
+        """Work until a signal asks to exit, then exit; return why it ended. Only for the main thread (`Member.run`)."""
         asked: queue.SimpleQueue[Exit | None] = queue.SimpleQueue()
         meanings = {signal.SIGTERM: on_sigterm, signal.SIGINT: on_sigint}
         ended = self._started.start_task_soon(self._member.ended)
@@ -264,13 +264,13 @@ class ThreadedMember:
         asked.put(how)
 
     def exit(self, how: Exit | None = None) -> None:
-        """Go: stop every task in good order, tell the coordinator, and close."""
+        """Stop every task in good order, tell the coordinator, and close."""
         if self._portal is not None:
             self._portal.call(self._member.exit, how)
             self._end()
 
     def close(self) -> None:
-        """Stop at once without a word to the coordinator."""
+        """Stop at once without telling the coordinator."""
         if self._portal is not None:
             self._portal.call(self._member.close)
             self._end()
@@ -280,11 +280,11 @@ class ThreadedMember:
         self._stack.close()
 
     def drain(self, *, deadline_ms: int | None = None) -> None:
-        """Ask to have every task handed over; the status `drained` says when that is done."""
+        """Ask the coordinator to hand over every task; the status `drained` says when that is done."""
         self._soon(lambda: self._member.drain(deadline_ms=deadline_ms))
 
     def undrain(self) -> None:
-        """Call a drain off."""
+        """Cancel a drain."""
         self._soon(self._member.undrain)
 
     @property
@@ -299,7 +299,7 @@ class ThreadedMember:
 
     @property
     def statuses(self) -> tuple[Status, ...]:
-        """What the coordinator said last of this member's standing."""
+        """The statuses that the coordinator last gave this member."""
         return self._member.statuses
 
     @property
@@ -318,7 +318,7 @@ class ThreadedMember:
         return self._portal
 
     def _soon(self, call: Callable[[], Any]) -> None:
-        # Also from the member's own thread, as from `on_status`.
+        # This may be called from the member's own thread too, as from `on_status`.
         if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(call)

@@ -103,7 +103,7 @@ def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], placed
         target=_sorted(group, target),
         assignment=_sorted(group, assignment),
         moves=moves,
-        # No possible placement includes what waits for room.
+        # Moves that find no room are not counted, so the bound must not count them either.
         lower_bound=min(placed.lower_bound, moves),
         at_rest=at_rest,
         probing_needed=to_come and not at_rest,

@@ -1,7 +1,7 @@
 """A group in a file: the content of a snapshot, and the group and soft state that it describes.
 
-A capture from production can be decided upon on a laptop, by the same core that runs in the service. What a snapshot
-leaves out counts as never set (docs/plan.md).
+The same core that runs in the service can plan a capture from production on a laptop. What a snapshot leaves out counts
+as never set (docs/plan.md).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Snapshot:
 
 
 def contradictions(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Return the contradictions in the snapshot, as (path, reason); nothing if it can be decided upon."""
+    """Return the contradictions in the snapshot, as (path, reason). Without any it can be planned."""
     faults: list[tuple[str, str]] = []
     known: set[TaskId] = set()
     for number, task in enumerate(snapshot.tasks):

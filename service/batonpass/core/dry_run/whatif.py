@@ -1,4 +1,4 @@
-"""What if two pods were added, or that node drained? A snapshot with such a change, which can be planned like any."""
+"""What-ifs: a snapshot after an imagined change (members join, leave or drain), which can be planned like any other."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def balance_now(snapshot: Snapshot) -> Balance:
 
 
 def balance_then(snapshot: Snapshot, plan: Plan) -> Balance:
-    """Return how even they would be at the plan's target, without draining members."""
+    """Return how even the stateful actives would be at the plan's target. Draining members are left out."""
     return _balance(snapshot, {member_id: list(roles["active"]) for member_id, roles in plan.target.items()})
 
 

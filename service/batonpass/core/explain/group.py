@@ -67,7 +67,7 @@ class GroupExplanation:
         held_until_ms: nothing is granted before this instant.
         judges_from_ms: silent members are expired from this instant on. None: now.
         full_members: the members whose warmup slots are all taken.
-        waiting_reason: the first of the ``waiting_total`` unsettled tasks, with their reasons.
+        waiting: the first of the ``waiting_total`` unsettled tasks, with their reasons.
     """
 
     status: GroupStatus

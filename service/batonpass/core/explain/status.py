@@ -177,7 +177,7 @@ def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) 
 
 
 def _in_order(group: Group, task_ids: Iterable[TaskId]) -> list[TaskId]:
-    """Return tasks in the order of the topology. Tasks that it has dropped come where they would be in it."""
+    """Return tasks in the order of the topology. Tasks that it has dropped come where they would be in that order."""
     index_of, listed = group.table.index_of, list(task_ids)
     if all(task_id in index_of for task_id in listed):
         return sorted(listed, key=index_of.__getitem__)

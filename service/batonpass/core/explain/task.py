@@ -123,7 +123,7 @@ WAITS_FOR: Final[Mapping[str, WaitsFor]] = {
     Held.INITIAL_DELAY: WaitsFor.PLACEMENT,
     Held.PLACEMENT_FAILED: WaitsFor.PLACEMENT,
 }
-"""What ends it, for each reason for which something is held back."""
+"""What a task waits for, by the reason that holds it back."""
 
 _OF_A_GRANT: Final = (Held.REVOKING, Held.LEASE, Held.GRANTS_HELD)
 """Reasons that are left out here, because ``_release_wait`` and ``_grant_waits`` state them in any case."""
@@ -270,7 +270,7 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
 
 
 def _standby_wait(view: View, task: Task, member_id: MemberId) -> Wait:
-    """Return why a standby that the target wants has not begun: without need of a slot it would have."""
+    """Return why a standby that the target wants has not begun: moves are held, or it waits for a slot."""
     reason = view.why_moves_are_held(for_balance=True)
     if reason is not None:
         return _held_wait(view, task, HeldBack(task.id, member_id, reason))
@@ -280,7 +280,7 @@ def _standby_wait(view: View, task: Task, member_id: MemberId) -> Wait:
 def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int | None) -> Wait:
     if free_at_ms is not None:
         return Wait(WaitsFor.LEASE, member_id, free_at_ms, max(0, free_at_ms - view.now_ms), meaning_of(Held.LEASE))
-    # Without an end, its member has still to confirm.
+    # No end of a lease is set, so the member still has to confirm.
     member = view.group.members[member_id]
     since_ms = member.revoking[task.id].since_ms
     until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)

@@ -5,8 +5,8 @@ leads, which members may be running what, how far each copy is, and what the bud
 returns an empty list.
 
 L1, L3 and L5 are in ``invariants.rights``; L2 and L4 here; L6, L7, L8 in ``invariants.moves``; L9 and a group's
-consistency in ``invariants.shape``; L10 here, as a comparison of two runs. What needs a history, a wire or a clock of
-its own (handovers over time, leases on the worker's side) is checked by the simulator.
+consistency in ``invariants.shape``; L10 here, as a comparison of two runs. The simulator checks what needs a history, a
+network or another clock (handovers over time, leases on the worker's side).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def check_group(group: Group) -> list[Violation]:
 
 
 def check_repeated(first: object, second: object) -> list[Violation]:
-    """Return whether two runs on the same input differ (L10). Both are compared as they print."""
+    """Return whether two runs on the same input differ (L10). Their texts (``repr``) are compared."""
     first_text, second_text = repr(first), repr(second)
     if first_text == second_text:
         return []

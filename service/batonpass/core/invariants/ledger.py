@@ -1,8 +1,8 @@
 """Which members may be running what, added up from the records alone. Part of ``invariants``.
 
-The ledger folds the records of one decision, over the few tasks and members that they name, by the meaning that
-``records`` gives them and without ``evolve``. The group afterwards must agree with it. Each record that lets a member
-run a task, or forgets that a member may, must be licensed (``invariants.rights``).
+The ledger folds the records of one decision, over the few tasks and members that they name. It follows the meaning that
+``records`` gives them, and does not use ``evolve``. The group afterwards must agree with it. Each record that gives or
+ends a right to run a task must be licensed (``invariants.rights``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Transition:
     """One decision, as it is about to be appended.
 
     ``soft`` is the soft state before the decision, ``soft_after`` that after it. ``inputs`` is None if they are no
-    longer known (the audit of an old log); then every vouching is taken on trust.
+    longer known (the audit of an old log); then every vouching is assumed to be true.
     """
 
     before: Group

@@ -1,4 +1,4 @@
-"""Which moves are allowed: whom a change interrupts, which copy may take over, and how many copies it costs (L6 to L8).
+"""Which moves are allowed: which member is interrupted, which copy may take over, how many copies it costs (L6 to L8).
 
 Part of ``invariants``. Readiness is computed here from the members' reports and the ends that were read, and not taken
 from the decision.
@@ -49,7 +49,7 @@ def _has_reason_to_drop(transition: Transition, task: Task, member_id: MemberId)
 
 
 def _check_handover(transition: Transition, owner: Member, task: Task) -> list[Violation]:
-    """Check that an owner that is alive and willing loses its active only to a caught-up copy."""
+    """Check that only a caught-up copy takes an active over, unless its state is lost or a drain's deadline is over."""
     before = transition.before.tasks.get(task.id)
     measured = _report(transition.soft_after, owner.id, task.id)
     state = before.state if before is not None and before.owner == owner.id else task.state
@@ -119,7 +119,7 @@ def _reported_lost(transition: Transition, member_id: MemberId, task_id: TaskId)
 
 
 def _still_has_its_copy(transition: Transition, previous_owner: MemberId, task_id: TaskId) -> bool:
-    """Say whether no report of the last owner contradicts that it still has all state, as when it stopped."""
+    """Say whether the last owner still has all state, as when it stopped: no report of it says otherwise."""
     member_soft = transition.soft_after.members.get(previous_owner)
     member = transition.after.members.get(previous_owner)
     if member_soft is None or not member_soft.full or member is None or member.suspected:
@@ -289,7 +289,7 @@ def _size_of(transition: Transition, task_id: TaskId) -> int:
 
 
 def _bytes_to_be(transition: Transition, member: Member) -> int:
-    """Return the size of a member's state on disk once all that it holds is as large as elsewhere."""
+    """Return the size of a member's state on disk once each task that it holds is as large as on other members."""
     member_soft = transition.soft_after.members.get(member.id)
     there = (
         {task: measured.report.disk_bytes or 0 for task, measured in member_soft.reports.items()} if member_soft else {}

@@ -1,4 +1,4 @@
-"""What licenses a record that lets a member run a task, or forgets that a member may (L1, L3, L5).
+"""What licenses a record that gives or ends a member's right to run a task (L1, L3, L5).
 
 Part of ``invariants``. A grant needs a task that no other member can be running, a token above all earlier ones, and an
 instant at which grants are not held. A task is released only by a confirmation, a leave, a vouched death, the end of a
@@ -29,7 +29,7 @@ from batonpass.core.model import Cause, GoneMember, Member, OnLeaseLost, Revocat
 
 
 def check_right(transition: Transition, ledger: Ledger, record: r.Record) -> list[Violation]:
-    """Return what is wrong with a record, by the ledger as it stands just before it."""
+    """Return what is wrong with a record, given the ledger as it stands just before the record."""
     match record:
         case r.AssignmentChanged():
             return _check_assignment(transition, ledger, record)
@@ -58,7 +58,7 @@ def lease_floor_ms(transition: Transition, member_id: MemberId) -> int:
     """
     member_soft = transition.soft.members.get(member_id) or transition.soft_after.members.get(member_id)
     if member_soft is None:
-        # A start in the future was timed before the clock went back. It has happened all the same.
+        # If the start lies in the future, the clock has gone back since. The coordinator has started all the same.
         started_ms = min(transition.now_ms, max(transition.soft.started_ms, transition.soft_after.started_ms))
         # The instant from which members may be judged was set with the longest timeout at the start. A timeout that was
         # declared later has not reached a member that was not heard since.
@@ -157,7 +157,7 @@ def _confirms(item: object, member_id: MemberId, task_id: TaskId, epoch: int) ->
 def _process(
     transition: Transition, ledger: Ledger, item: StreamsRebalance, member_id: MemberId
 ) -> StreamsProcess | None:
-    """Return the process in a Kafka Streams rebalance that a member stands for."""
+    """Return the process of a member in a Kafka Streams rebalance."""
     member = ledger.member(member_id) or transition.before.members.get(member_id)
     named = [] if member is None else [process for process in item.processes if process.id == member.instance_id]
     return named[0] if named else None

@@ -1,7 +1,7 @@
 """Whether a group is consistent: tasks with assignments, indexes with what they index, the target with its rules.
 
-Part of ``invariants``. It also has the meaning of rest (L9): a group looks again while there is something left to do,
-and not longer.
+Part of ``invariants``. It also checks rest (L9): a group looks again as long as there is something left to do, and no
+longer.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def is_settled(group: Group, task: Task) -> bool:
 def check_rest(group: Group) -> list[Violation]:
     """Return whether the group has stopped looking although something is left to do (L9).
 
-    A task that waits, is parked, or has no target changes only by an input that wakes the group anyway. That looking
-    stops at rest depends on the lag of copies, and the simulator checks it.
+    A task that waits, is parked, or has no target changes only by an input that wakes the group anyway. Whether looking
+    stops at rest depends on the lag of copies, so the simulator checks that.
     """
     if not group.declared or not group.members:
         return []

@@ -1,12 +1,12 @@
 """Where tasks belong: the target assignment.
 
-``place`` is told which member has what, and how warm it is there. It answers where every task should end up; how the
-group gets there is decided in ``handover``. Two parts of the core adapt what goes in and what comes out. ``targets``
-counts a failed task as being with the member that ``handover`` would move it to. ``reach`` removes from the answer what
-full members would never make room for. ``placement_types`` has the question and the answer.
+``place`` gets what each member has, and how warm it is there. It returns where every task should end up; ``handover``
+decides how the group gets there. Two parts of the core adapt its input and its output. ``targets`` counts a failed task
+as being with the member that ``handover`` would move it to. ``reach`` removes the moves for which full members would
+never make room. ``placement_types`` has the request and the answer.
 
-Placement is one min-cost flow, solved by OR-tools. Copies flow: those that change members, and those that have none
-yet. Copies that no rule distinguishes are one node, a *class*: they have the same home and the same subtopology, and
+Placement is one min-cost flow, solved by OR-tools. Copies flow: those that change members, and those that have no
+member yet. Copies that no rule distinguishes are one node, a *class*: they have the same home and subtopology, and
 the same members may have them or are warm for them. So the network grows with the number of members and of special
 tasks, but not with the number of tasks.
 
@@ -19,14 +19,14 @@ tasks, but not with the number of tasks.
 
 The supply of a member is what it has above its floor. The supply of a homeless class is its copies. Every copy ends at
 a member or, if there is no room, waits. As long as every member may have every task, only members above their floor
-give copies, and only members below their ceiling take any. Limits, pins, draining members and topology epochs are
-capacities, and arcs that are left out.
+give copies, and only members below their ceiling take any. Limits, pins, draining members and topology epochs limit
+capacities, or leave arcs out.
 
 Costs are levels (``flow``): no sum of lower costs outweighs a higher one. For actives, most important first:
 
 | Level | Arc | Rule |
 |---|---|---|
-| wait | class to where it waits | what fits nowhere waits; a running task rather keeps its place |
+| wait | class to where it waits | a task that fits nowhere waits; a running one only as a last resort |
 | balance | member to the end: ceiling 1, beyond 3, 5, 7 | load in proportion to capacity: floor or ceiling |
 | part | ceiling: rank of its part's load, in a rollout | more than a share only for tasks that fit nowhere else |
 | move | class to anything: 1 | the fewest moves, so a member that has the ceiling keeps it |
@@ -60,8 +60,8 @@ for that, dealing alone spreads them. In a small group every member gives and ta
 larger groups the members that have to exchange do so first. Further exchanges follow only if something is still missing
 or uneven.
 
-Tasks of **unequal weights** are no flow: ``weights`` improves a draft step by step, by the same rules in the same
-order, and ``levels`` does so for stateless tasks.
+Placing tasks of **unequal weights** is not a flow problem: ``weights`` improves a draft step by step, by the same rules
+in the same order, and ``levels`` does so for stateless tasks.
 """
 
 from __future__ import annotations

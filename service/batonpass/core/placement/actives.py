@@ -80,7 +80,7 @@ class Kind:
         limit: per member, how many its limits leave room for.
         least: per member, the fewest that it must have.
         most: per member, the most that it may have.
-        load: what members run besides, in units of a task; None if it does not count.
+        load: the other load of members, in units of a task; None if it does not count.
     """
 
     def __init__(
@@ -351,7 +351,7 @@ class _Sorting:
 def _wishes(
     state: PlacementState, wishes: Wishes, task: int, takers: frozenset[int]
 ) -> tuple[tuple[Wish, ...], frozenset[int]]:
-    """Return the wishes for a task, one per member that differs from the others, and the members that are no better."""
+    """Return the wishes for a task, one per member that differs from the others, and the members of unknown lag."""
     request = state.request
     previous, warming = request.previous.get(task, UNASSIGNED), request.warming.get(task, UNASSIGNED)
     known = wishes.copies.get(task, {})

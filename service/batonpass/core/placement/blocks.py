@@ -44,8 +44,8 @@ class Blocks:
     def of(self, task: int, owner: int, others: Sequence[int], *, kind: int | None = None, moves: bool = False) -> int:
         """Return the set of blocks that may have a copy of a task, beside its owner and its other copies.
 
-        Only missing copies may go to a block that tags rank lower: when every member may pass copies on, and there is
-        no room in the better blocks.
+        Only missing copies may go to a block that tags rank lower, and only if every member may pass copies on and the
+        better blocks have no room.
         """
         kinds = self._tags.kind
         on = tuple(sorted([kinds[owner], *[kinds[member] for member in others]])) if self._tags.kinds > 1 else ()

@@ -1,7 +1,7 @@
 """The network of one exchange: which member gives what to which, so that members come to their quotas.
 
-Copies flow: those that change members, and those that have none yet. A class, copies that no rule distinguishes, is one
-node. The package's docstring draws the network.
+Copies flow: those that change members, and those that have no member yet. A class (copies that no rule distinguishes)
+is one node. The package's docstring draws the network.
 """
 
 from __future__ import annotations

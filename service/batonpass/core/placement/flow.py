@@ -28,14 +28,14 @@ _LARGEST: Final = 1 << 58
 
 
 class PlacementError(Exception):
-    """The solver found no optimal placement, with its answer as the message. The caller keeps the present target."""
+    """The solver found no optimal placement; the message has its answer. The caller keeps the present target."""
 
 
 class Network:
     """Nodes, arcs and supplies; ``solve`` returns the flow.
 
     If several flows are optimal, the answer depends only on the order in which the arcs were added. So add them in an
-    order that follows from the question.
+    order that follows from the request.
     """
 
     def __init__(self, levels: Sequence[str], solver: Solver) -> None:

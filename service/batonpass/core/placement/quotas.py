@@ -1,6 +1,6 @@
 """How many tasks each member should have: whole numbers, by capacity, within what it must and may have.
 
-Which tasks these are is not decided here. If several members may have one more, which of them does is left open.
+Which tasks these are is not decided here. If only some of several members get one more, it is left open which of them.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def level_quotas(
 ) -> Quotas:
     """Put ``count`` tasks of weight 1 on top of loads, each on the member whose load per capacity it leaves lowest.
 
-    If members would be equally high, which of them takes one more is left open.
+    If members would be equally high, it is left open which of them takes one more.
     """
     water = pour(load, capacity, least, most, count)
     level = water.rest / water.width if water.width else 0.0

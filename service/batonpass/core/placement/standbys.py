@@ -1,6 +1,6 @@
-"""Target standbys: apart by tags, level, few new copies, warm ones first, and one owner's spread over many members.
+"""Target standbys: apart by tags, level, with few new copies, on warm members first, and one owner's copies spread out.
 
-A copy that exists and may stay does so. Missing copies, and copies of which members have too many, are exchanged in the
+A copy that exists and may stay is kept. Missing copies, and copies of which members have too many, are exchanged in the
 same way as actives. Where tags do not distinguish members, all missing copies of a task are placed at once, otherwise
 one copy of each task after the other.
 """
@@ -118,11 +118,11 @@ class _Standbys:
 
         What is complete and level stays as it is, so placing a group that is placed changes nothing.
 
-        In a small group every member gives and takes. In larger groups only these members do at first: those with too
-        many copies give; those with too few take; those with state of tasks that lack a copy take and pass something
-        else on. If that changes nothing, every member gives and takes. The same holds where limits or topology epochs
-        may keep copies from where tags want them: copies on a worse block then have to count, and levelling some of the
-        members first would hide them.
+        In a small group every member gives and takes. In larger groups, at first only members with too many copies
+        give, and only members with too few take. Members with state of tasks that lack a copy do both: they take that
+        copy and pass another on. If that changes nothing, every member gives and takes. The same holds where limits or
+        topology epochs may keep copies from where tags want them: copies on a worse block then have to count, and
+        levelling some of the members first would hide them.
         """
         self._there = list(self.copies)
         self._drop_misplaced()
@@ -141,7 +141,7 @@ class _Standbys:
         return self.copies != self._there
 
     def _count_copies(self) -> None:
-        """Index all copies, and number the tasks by what tags and topology epochs see of them."""
+        """Index all copies, and number the tasks: equal numbers if tags and topology epochs do not tell them apart."""
         self._lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
         self._task = np.repeat(np.arange(len(self.copies)), self._lengths)
         self._holder = np.fromiter(chain.from_iterable(self.copies), np.int64, len(self._task))
@@ -197,7 +197,7 @@ class _Standbys:
         return self._tags.is_free((owner, *others))
 
     def _kept(self, task: int, known: Mapping[int, Warmth]) -> list[int]:
-        """Return the copies of a task that may stay: those that tags want, the warmest of them, on members with few."""
+        """Return the copies of a task that may stay: where tags want them, the warmest first, on members with few."""
         state, kind = self._state, self._tags.kind
         left = [
             member
@@ -401,7 +401,7 @@ class _Standbys:
         return special
 
     def _missing_classes(self, missing: Sequence[_Slots], wishes: Wishes, special: Marks) -> Iterator[TaskClass]:
-        """Return the missing copies. One owner's are alike where no member has, or had, a copy of the task."""
+        """Yield the classes of missing copies. One owner's are alike if no member has, or had, a copy of the task."""
         there = np.fromiter(map(len, self._there), np.int64, len(self._there))
         fresh = ~special & (self._lengths + self._had + there == 0)
         for slots in missing:

@@ -21,7 +21,7 @@ class PlacementState:
     """Target owners in the making, and what every step needs to know about members.
 
     Attributes:
-        request: the question.
+        request: the request to placement.
         solver: solves networks.
         owner: per task, its target owner so far; at first its home.
         home: the homes as an array.

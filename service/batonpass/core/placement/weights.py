@@ -14,9 +14,9 @@ with every task at home, and changes step by step (``_Draft.run``):
 Steps 2 to 5 are repeated until none of them changes anything. That ends, because each step improves the draft in this
 order: tasks that wait, loads outside of bands, moves, warmth.
 
-What is promised is the band, not the evenest loads. A member is within its band while it is off its quota by no more
-than the heaviest task. So if a newcomer's quota is no more than that task's weight, and no member is above its band,
-nothing moves. And what a member above its band gives away may go to a member that was there, as well as to a newcomer.
+Placement promises the band, not the evenest loads. A member is within its band while its load differs from its quota by
+no more than the heaviest task. So if a newcomer's quota is no more than that task's weight, and no member is above its
+band, nothing moves. A member above its band may give tasks to members that were there before as well as to a newcomer.
 
 A second draft begins with the moves under way already made. It is the answer, unless the first draft has fewer tasks
 that wait, better loads or fewer moves. So a group that is placed stays placed, and targets stay as long as nothing that
@@ -207,7 +207,7 @@ class _Draft:
     def turn(self, task: int) -> tuple[int, ...]:
         """Return the order in which tasks of equal weight are given away.
 
-        Of tasks that move anyway, those that are worst off at their present member come first. Of others, first come
+        Of tasks that move anyway, those whose present member is the worst for them come first. Of others, first come
         those that were under way, then those with little state.
         """
         request = self.state.request
@@ -542,8 +542,9 @@ class _Evenness:
 def _least_moves(draft: _Draft) -> int:
     """Return how many tasks that have an owner must move at least, wherever orphans go.
 
-    Every member above its band has to give as many tasks as its heaviest ones would take. Every member below its band
-    has to get as many as the heaviest of all would take. What comes to these members are orphans, or tasks that move.
+    Every member above its band has to give at least as many tasks as are enough if it gives its heaviest. Every member
+    below its band has to get at least as many as are enough if it gets the heaviest of all. What it gets are orphans,
+    or tasks that move.
     """
     state, weight, load, bands = draft.state, draft.weight, draft.load, draft.bands
     over = {member: excess for member in state.eligible if (excess := load[member] - bands.high[member]) > 0}

@@ -1,4 +1,4 @@
-"""The pages: each asks the coordinator, has the answers shaped, and renders a template."""
+"""The pages: each calls the coordinator, has a view model made from the answers, and renders a template."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ FINDINGS: Final = 500
 
 
 async def show_audits(context: RequestContext) -> Response:
-    """Show the days that were audited, or that none was and how to audit one."""
+    """Show the days that were audited; if there are none, how to audit one."""
     group = context.request.path_params.get("group")
     said, found = "", None
     try:
         found = await context.client.get("/audits", limit=PAGE, after=context.asked("after") or None)
     except Refused as refused:
-        # A token that is bound to a group may not see all of them; an older coordinator knows of no audits.
+        # A token that is bound to a group may not see all audits; an older coordinator has none.
         if refused.status not in {403, 404}:
             raise
         said = str(refused) if refused.status == 403 else ""

@@ -1,4 +1,4 @@
-"""Tasks by members in full, and the way to one of many."""
+"""Tasks by members in full, and the search for a task or a member."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from batonpass.dashboard.view_models.grid import BLOCK, LEGEND, LISTED_MAX, fits
 
 
 async def show_grid(context: RequestContext) -> Response:
-    """Show who has what: all of a small group, a block of a large one, or tiles to choose a block from."""
+    """Show what each member has: all of a small group, a block of a large one, or tiles to choose a block from."""
     seen = await group_state(context)
     part, begin = context.asked("part"), context.asked_number("begin", 0)
     chosen = _chosen(seen, part, begin)

@@ -1,4 +1,4 @@
-"""What several pages ask about a group: its declaration, its members, and what follows from both."""
+"""What several pages need of a group: its declaration, its members, and what follows from both."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from batonpass.dashboard.view_models.warmups import Warmup, begun_of, warmups_of
 from batonpass.dashboard.words import Names
 
 EVENTS_SEARCHED: Final = 500
-"""So many of the newest events are searched for when a warmup began."""
+"""How many of the newest events are searched for the beginning of a warmup."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A group, its members, and who has what."""
+    """A group, its members, and what each has."""
 
     group: Mapping[str, Any]
     members: Sequence[Mapping[str, Any]]
@@ -49,11 +49,11 @@ class GroupState:
 
     @property
     def fits(self) -> bool:
-        """Whether the whole group can be read as a matrix."""
+        """Whether a matrix of the whole group is readable."""
         return fits_matrix(len(self.members), len(self.tasks))
 
     def matrix(self) -> Matrix | None:
-        """Return the matrix of the group, where it can be read."""
+        """Return the matrix of the group, if it is readable."""
         return matrix(self.tasks, self.members, self.copies, self.target) if self.fits else None
 
     def member_tiles(self) -> list[Tile]:
@@ -65,12 +65,12 @@ class GroupState:
         return task_tiles(self.group["topology"], self.copies)
 
     def tally(self) -> list[tuple[str, str, int]]:
-        """Return how many tasks are how."""
+        """Return how many tasks have each tone."""
         return tally(self.tasks, self.copies)
 
 
 async def group_state(context: RequestContext) -> GroupState:
-    """Ask for a group and its members; for where tasks belong only while a matrix shows it."""
+    """Ask for a group and its members; also for the target assignment, but only if a matrix shows it."""
     group, members = await asyncio.gather(context.client.get(context.at()), context.client.members(context.group))
     names = context.client.names
     members.sort(key=lambda one: natural(names(one["member_id"])))

@@ -1,4 +1,4 @@
-"""All groups, those that need somebody first; and one: how it is, what moves, when that is over, who has what."""
+"""All groups, those that need attention first; and one group: its health, its moves, their end, and its copies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from batonpass.dashboard.view_models.health import group_line, health, lease_ove
 
 PAGE: Final = 200
 EXPLAINED_MAX: Final = 40
-"""So many groups that are not at rest are asked what is the matter; of the others the list itself says enough."""
+"""How many groups that are not at rest are asked for an explanation; for the others the list says enough."""
 
 EVENTS_SHOWN: Final = 12
 WARMUPS_SHOWN: Final = 8
@@ -24,7 +24,7 @@ STUCK_SHOWN: Final = 8
 
 
 async def show_groups(context: RequestContext) -> Response:
-    """Show every group with how it is."""
+    """Show every group with its health."""
     if context.session.bound_to:
         return RedirectResponse(context.dashboard.config.root_path + path("groups", context.session.bound_to), 303)
     after = context.asked("after")
@@ -38,7 +38,7 @@ async def show_groups(context: RequestContext) -> Response:
 
 
 async def _explained(context: RequestContext, group: str) -> dict[str, Any] | None:
-    """Return what a group says of itself; nothing where it was deleted just now."""
+    """Return the explanation of a group; None if it was deleted just now."""
     try:
         found: dict[str, Any] = await context.client.get(path("groups", group, "explain"), limit=1)
     except Refused:
@@ -77,7 +77,7 @@ async def show_group(context: RequestContext) -> Response:
 
 
 def grid_context(seen: GroupState) -> dict[str, Any]:
-    """Return what the grid of a group needs: a matrix where one can be read, else tiles."""
+    """Return what the grid of a group needs: a matrix if it is readable, else tiles."""
     shown = seen.matrix()
     is_listed = shown is None and len(seen.tasks) <= LISTED_MAX
     rows = listing(seen.tasks, seen.copies) if is_listed else []

@@ -63,7 +63,7 @@ async def show_generation(context: RequestContext) -> Response:
 
 
 async def show_gaps(context: RequestContext) -> Response:
-    """Show how long nobody ran a task, each time that one changed hands lately."""
+    """Show how long no member ran a task, for each recent change of hands."""
     await context.client.members(context.group)
     events = await _newest(context)
     gaps = gaps_of(events)

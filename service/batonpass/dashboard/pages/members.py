@@ -20,7 +20,7 @@ EVENTS_SHOWN: Final = 12
 
 
 async def show_members(context: RequestContext) -> Response:
-    """Show the members of a group, those that something is the matter with first."""
+    """Show the members of a group, members with a problem first."""
     group, members = await asyncio.gather(context.client.get(context.at()), context.client.members(context.group))
     lines = member_lines(members, group["config"]["acceptable_recovery_lag"], context.client.names)
     text = context.asked("q")
@@ -74,7 +74,7 @@ async def show_member(context: RequestContext) -> Response:
 
 
 async def _against(context: RequestContext, member_id: str) -> list[tuple[str, str]] | None:
-    """Return why a member cannot be stopped now, nothing where it can; None where nobody knows."""
+    """Return why a member cannot be stopped now, empty if it can; None if that is unknown."""
     try:
         await context.client.get(context.at("members", member_id, "safe-to-stop"))
     except Refused as refused:

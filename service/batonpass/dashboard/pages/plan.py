@@ -1,4 +1,4 @@
-"""What if: two pods more, one drained, another setting."""
+"""What if: for example two more pods, one drained, or another setting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEMBERS_SHOWN = 200
 
 
 async def show_plan(context: RequestContext) -> Response:
-    """Ask what would come of a change, and show it beside what is. Nothing changes."""
+    """Ask the coordinator for the results of a change, and show them beside the present state. Nothing changes."""
     params = context.request.query_params
     asked = {name: value.strip() for name, value in params.items()}
     drain, leave = params.getlist("drain"), params.getlist("leave")
@@ -52,7 +52,7 @@ async def show_plan(context: RequestContext) -> Response:
 async def _planned(
     context: RequestContext, asked: dict[str, str], drain: list[str], leave: list[str]
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return what would come of it, None where nothing was asked; or what is wrong with the question."""
+    """Return the plan, None if nothing was asked for; or what is wrong with the question."""
     try:
         change = plans.wanted(asked, [one for one in drain if one], [one for one in leave if one])
         return await context.client.look(context.at("plan"), **change) if change else None, ""

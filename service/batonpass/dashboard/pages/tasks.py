@@ -1,4 +1,4 @@
-"""One task, and who owned which task when."""
+"""One task, and which member owned which task when."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def show_task(context: RequestContext) -> Response:
 
 
 async def show_timeline(context: RequestContext) -> Response:
-    """Show who owned which task when, some tasks a page, on one axis."""
+    """Show which member owned which task when, some tasks a page, on one axis."""
     group, members, _ = await asyncio.gather(
         context.client.get(context.at()),
         context.client.members(context.group),
@@ -74,12 +74,12 @@ async def show_timeline(context: RequestContext) -> Response:
 
 
 def _order(tasks: list[Mapping[str, Any]], members: list[dict[str, Any]], names: Names) -> list[str]:
-    """Return who ran some tasks and who is there, in a fixed order, which gives each the same colour on every page."""
+    """Return the members that ran some tasks, and the present ones, in a fixed order, which fixes their colours."""
     found = {run["member"] for task in tasks for run in task["runs"]} | {one["member_id"] for one in members}
     return sorted(found, key=lambda member: (natural(names(member)), member))
 
 
 def _owners(tasks: list[Mapping[str, Any]], order: list[str]) -> list[tuple[str, str]]:
-    """Return who ran some tasks, each with its colour."""
+    """Return the members that ran some tasks, each with its colour."""
     ran = {run["member"] for task in tasks for run in task["runs"]}
     return [(look_of(member, order), member) for member in order if member in ran]

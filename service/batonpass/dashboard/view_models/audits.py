@@ -50,12 +50,12 @@ class Measure:
 
 
 def law_words(law: str) -> str:
-    """Return what a law says, or what a finding is that breaks none; one that is newer than this, by its name."""
+    """Return the statement of a law, or of a finding that breaks none; for an unknown one its name."""
     return LAWS.get(law) or NOTICES.get(law) or law.replace("-", " ")
 
 
 def when_of(evidence: Json) -> str:
-    """Return when the records of a finding were written: a time of day, or from when until when; nothing if unknown."""
+    """Return when the records of a finding were written, as one time of day or two; empty if unknown."""
     times = sorted(clock(at) for at in evidence.get("at") or ())
     if not times:
         return ""
@@ -63,7 +63,7 @@ def when_of(evidence: Json) -> str:
 
 
 def measures_of(measures: Mapping[str, float | None]) -> list[Measure]:
-    """Return the measures of a group and day, the most telling first; those that are not known are left out."""
+    """Return the measures of a group and day, the most informative first; unknown ones are left out."""
     found = [
         Measure(label, _shown(measures[name], form))
         for name, (label, form) in MEASURES.items()
@@ -92,7 +92,7 @@ def findings_of(findings: Sequence[Json], group: str | None) -> list[Json]:
 
 
 def is_address(report: str | None) -> bool:
-    """Whether a report can be opened by a browser; else it lies where the audit was told, on some machine."""
+    """Whether a browser can open the report; if not, it is at the place that the audit was given, on some machine."""
     return bool(report) and str(report).startswith(("https://", "http://"))
 
 

@@ -70,7 +70,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "placement-failed": "Placement failed. The target stays as it was, and placement is tried again.",
     "commits-lost": "Alarm: the store lost commits. Members keep the tasks that they run.",
 }
-"""Events of one sentence whatever they say; ``_sentence`` has the others, and what stands in the braces."""
+"""Events whose sentence is always the same; ``_sentence`` has the others, and the values for the braces."""
 
 BLOCKED: Final[Mapping[str, str]] = {
     "no-eligible-member": "no other member is eligible",
@@ -111,7 +111,7 @@ def event_lines(events: Sequence[Json], names: Names) -> list[EventLine]:
 
 
 def event_line(event: Json, names: Names) -> EventLine:
-    """Return an event as a sentence; one of a type that is newer than this dashboard, by its type and particulars."""
+    """Return an event as a sentence; for an unknown type, its type and details."""
     words = _sentence(event, event.get("body") or {}, names)
     return EventLine(
         event["position"],
@@ -180,19 +180,19 @@ def _sentence(event: Json, body: Json, names: Names) -> str:
 
 
 def generic(kind: str, task: str, member: str, because_of: str) -> str:
-    """Return the sentence for an event of a type that is newer than this dashboard."""
+    """Return the sentence for an event of an unknown type."""
     what, who = f" {task}" if task else "", f" on {member}" if member else ""
     return f"{kind.replace('-', ' ').capitalize()}{what}{who}{because_of}."
 
 
 def _told(said: object) -> str:
-    """Return a colon and what was said, without a stop at its end; nothing for nothing."""
+    """Return a colon and a text, without a full stop at its end; empty for an empty text."""
     words = said.rstrip(".") if isinstance(said, str) else ""
     return f": {words}" if words else ""
 
 
 def _changes(changed: object) -> str:
-    """Return which settings changed, and from what to what."""
+    """Return the settings that changed, each with its old and new value."""
     found = changed.items() if isinstance(changed, dict) else ()
     return ", ".join(
         f"{name} from {_plain(one.get('from'))} to {_plain(one.get('to'))}" if isinstance(one, dict) else str(name)

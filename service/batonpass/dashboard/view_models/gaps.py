@@ -1,4 +1,4 @@
-"""How long nobody ran a task, each time it changed hands."""
+"""How long no member ran a task, each time it changed hands."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _gap(event: Json) -> Gap | None:
 
 
 def summaries(gaps: Sequence[Gap]) -> list[Summary]:
-    """Return, for each kind that there is, how many and how long; of many tasks at once the longest counts for all."""
+    """Return, for each kind, how many gaps and how long; if many tasks moved at once, the longest counts for all."""
     found = []
     for kind, label in KINDS.items():
         of_kind = [gap for gap in gaps if gap.kind == kind]
@@ -128,7 +128,7 @@ def summaries(gaps: Sequence[Gap]) -> list[Summary]:
 
 
 def dots(gaps: Sequence[Gap], along: Axis) -> list[Dot]:
-    """Return the picture: time along, length of the gap upwards on a logarithmic scale."""
+    """Return the picture: time to the right, length of the gap upwards on a logarithmic scale."""
     found = []
     for gap in gaps:
         at = instant(gap.at)
@@ -141,11 +141,11 @@ def dots(gaps: Sequence[Gap], along: Axis) -> list[Dot]:
 
 
 def height(gap_ms: float) -> float:
-    """Return how far from the top a gap stands: a millisecond at the bottom, a quarter of an hour at the top."""
+    """Return a gap's distance from the top: a millisecond is at the bottom, a quarter of an hour at the top."""
     share = math.log10(max(gap_ms, 1.0)) / math.log10(DECADES_MS[-1])
     return round(HEIGHT * (1 - min(share, 1.0)) * 0.92 + HEIGHT * 0.04, 1)
 
 
 def scale() -> list[tuple[float, str]]:
-    """Return the lines of the scale: how far from the top, and what they stand for."""
+    """Return the lines of the scale: their distances from the top, and their labels."""
     return [(height(ms), f"{ms} ms" if ms < 1_000 else f"{ms // 1_000} s") for ms in DECADES_MS]

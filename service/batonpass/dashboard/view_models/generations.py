@@ -1,4 +1,4 @@
-"""Generations: what made each, and what it moved."""
+"""Generations: what caused each, and what it moved."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ class Flow:
 
 
 def because(triggers: Sequence[str]) -> str:
-    """Return what made a generation, in words."""
+    """Return what caused a generation, in words."""
     return ", ".join(TRIGGERS.get(one, one.replace("-", " ")) for one in triggers) or "nothing in particular"
 
 
 def flows(diff: Sequence[Json]) -> list[Flow]:
-    """Return the moves of actives by where from, where to and why: the largest first."""
+    """Return the moves of actives by source, destination and reason, the largest first."""
     counts = Counter((one["from"], one["to"], one["why"]) for one in diff if one["from"] != one["to"])
     found = [Flow(source, to, tasks, why(code)) for (source, to, code), tasks in counts.items()]
     return sorted(found, key=lambda one: (-one.tasks, one.source or "", one.to or ""))
 
 
 def reasons(generation: Json, names: Names) -> list[tuple[str, str, int]]:
-    """Return the reasons that a generation carries: what, particulars, for how many tasks."""
+    """Return the reasons that a generation records: what, details, for how many tasks."""
     return [
         (why(one["code"]), names.within(one["detail"] or one["task"] or ""), one["tasks"])
         for one in generation["reasons"]

@@ -1,4 +1,4 @@
-"""Tasks by members, coloured by role and lag: as a matrix while one can be read, else as tiles to drill into."""
+"""Tasks by members, coloured by role and lag: as a matrix if it is readable, else as tiles to open."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Json = Mapping[str, Any]
 
 MATRIX_MEMBERS: Final = 24
 MATRIX_TASKS: Final = 240
-"""A matrix has at most so many columns and rows."""
+"""The most columns (members) and rows (tasks) of a matrix."""
 
 LISTED_MAX: Final = 100
-"""Beyond a matrix, so many tasks are listed one by one before they are gathered in tiles."""
+"""How many tasks, if there are too many for a matrix, are listed one by one before they are gathered in tiles."""
 
 BLOCK: Final = 100
-"""So many tasks of a subtopology make one tile."""
+"""How many tasks of a subtopology make one tile."""
 
 TONES: Final = ("bad", "warn", "warm", "move", "ok", "none")
-"""From the worst to the best: a tile that stands for many shows the first that there is."""
+"""From the worst to the best: a tile for many cells shows the worst tone among them."""
 
 LEGEND: Final = (
     ("A", "ok", "active, running"),
@@ -38,7 +38,7 @@ LEGEND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a member has of a task. ``note`` is its lag in a few letters, ``title`` all of it in words."""
+    """What a member has of a task. ``note`` is its lag in a few letters; ``title`` says everything in words."""
 
     letter: str
     tone: str
@@ -49,7 +49,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A task, what each member has of it, and its state in one word where nobody has it."""
+    """A task, what each member has of it, and its state in one word if no member has it."""
 
     task: str
     cells: tuple[Cell | None, ...]
@@ -69,7 +69,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Many cells as one: a member with its tasks, or a block of tasks with who has them."""
+    """Many cells as one: a member with its tasks, or a block of tasks with the members that have them."""
 
     key: str
     label: str
@@ -80,12 +80,12 @@ class Tile:
 
 @dataclass(slots=True)
 class Copies:
-    """Who has what, by task: the members' own answers turned round."""
+    """What each member has, by task: the members' answers regrouped."""
 
     of: dict[str, list[Cell]] = field(default_factory=dict)
 
     def tone(self, task: str) -> str:
-        """Return how a task is: that of its active, and bad where nobody has it."""
+        """Return the tone of a task: that of its active, or bad if no member has it."""
         cells = self.of.get(task, [])
         active = [one for one in cells if one.letter in "AR!…"]
         if not active:
@@ -114,7 +114,7 @@ def copies_of(members: Sequence[Json], acceptable_lag: int, names: Names) -> Cop
 
 
 def cells_of(member: Json, acceptable_lag: int, names: Names) -> dict[str, Cell]:
-    """Return what one member has, by task: what it may hold with what it last said, and what it has to give up."""
+    """Return what one member has, by task: what it may hold with its last report, and what it has to give up."""
     held, said = member["assignment"], member["reports"]
     member_id, name = member["member_id"], names(member["member_id"])
     found: dict[str, Cell] = {}
@@ -158,12 +158,12 @@ def _copy(task: str, role: str, said: Json | None, acceptable_lag: int, whose: t
 
 
 def fits_matrix(members: int, tasks: int) -> bool:
-    """Whether a matrix of so many columns and rows can be read."""
+    """Whether a matrix of this many columns and rows is readable."""
     return members <= MATRIX_MEMBERS and tasks <= MATRIX_TASKS
 
 
 def matrix(tasks: Sequence[str], members: Sequence[Json], copies: Copies, target: Mapping[str, str]) -> Matrix:
-    """Return the matrix of some tasks by all members; ``target`` is the target owner by task, where it is known."""
+    """Return the matrix of some tasks by all members; ``target`` is the target owner by task, if it is known."""
     columns = tuple(str(one["member_id"]) for one in members)
     rows = []
     for task in tasks:
@@ -175,7 +175,7 @@ def matrix(tasks: Sequence[str], members: Sequence[Json], copies: Copies, target
 
 
 def listing(tasks: Sequence[str], copies: Copies) -> list[Row]:
-    """Return tasks with what members have of them, for groups of which no matrix can be read."""
+    """Return tasks with what members have of them, for groups too large for a matrix."""
     order = {letter: place for place, letter in enumerate("AR!…WS")}
     found = []
     for task in tasks:
@@ -190,7 +190,7 @@ def targets_by_task(assignment: Json) -> dict[str, str]:
 
 
 def member_tiles(members: Sequence[Json], acceptable_lag: int, names: Names) -> list[Tile]:
-    """Return a tile for each member: those that something is the matter with first."""
+    """Return a tile for each member, members with a problem first."""
     tiles = []
     for member in members:
         cells = cells_of(member, acceptable_lag, names)
@@ -208,7 +208,7 @@ def member_tiles(members: Sequence[Json], acceptable_lag: int, names: Names) -> 
 
 
 def member_tone(member: Json, cells: Iterable[Cell]) -> str:
-    """Return how a member is: its own state, or the worst of what it has."""
+    """Return the tone of a member: of its own state, or the worst of what it has."""
     if member["suspected"]:
         return "bad"
     own = "warn" if member["state"] == "away" or member["draining"] else "move" if member["revoking"] else "ok"
@@ -217,7 +217,7 @@ def member_tone(member: Json, cells: Iterable[Cell]) -> str:
 
 
 def member_words(member: Json) -> str:
-    """Return what is particular about a member, in a few words; nothing where nothing is."""
+    """Return what is special about a member, in a few words; empty if nothing is."""
     words = ["fallen silent"] if member["suspected"] else []
     words += ["restarting"] if member["state"] == "away" else []
     words += ["draining"] if member["draining"] else []
@@ -226,7 +226,7 @@ def member_words(member: Json) -> str:
 
 
 def task_tiles(topology: Json, copies: Copies, *, block: int = BLOCK) -> dict[str, list[Tile]]:
-    """Return, by subtopology, a tile for each block of tasks; one with a task that nobody runs is bad."""
+    """Return, by subtopology, a tile for each block of tasks; one with a task that no member runs is bad."""
     found: dict[str, list[Tile]] = {}
     for part in topology["subtopologies"]:
         tiles = []
@@ -253,7 +253,7 @@ TONE_WORDS: Final = {
 
 
 def tally(tasks: Sequence[str], copies: Copies) -> list[tuple[str, str, int]]:
-    """Return how many tasks are in each tone, the worst first: tone, words, number."""
+    """Return how many tasks have each tone, the worst first: tone, words, number."""
     tones = Counter(copies.tone(task) for task in tasks)
     return [(tone, TONE_WORDS[tone], tones[tone]) for tone in TONES if tones[tone]]
 

@@ -1,4 +1,4 @@
-"""Is it healthy; if not, why; what moves; when is it over: a group in one glance."""
+"""Health: whether a group is well, if not why, what moves, and when that is over, in one glance."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ STANDING_STILL: Final = {
     "parked": "parked after failures",
     "waiting": "without an owner",
 }
-"""States of a task that nobody processes and that is not about to be."""
+"""States of a task that no member processes or is about to process."""
 
 BETWEEN: Final = {"restoring": "restoring", "starting": "starting", "handing-over": "handing over"}
-"""States of a task that is not processed for the moment."""
+"""States of a task that is not processed for a short time."""
 
 
 class Level(StrEnum):
-    """How a group is, from the best to the worst: the order in which a list of them is read is the other way round."""
+    """How well a group is, from the best to the worst; lists of groups show the worst first."""
 
     REST = "rest"
     MOVING = "moving"
@@ -39,7 +39,7 @@ ORDER: Final = {Level.TROUBLE: 0, Level.ATTENTION: 1, Level.MOVING: 2, Level.RES
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """A group in one glance. ``reasons`` say more, the most important first; ``over`` is when it should be over."""
+    """A group in one glance. ``reasons`` are details, the most important first; ``over`` is when it should be over."""
 
     level: Level
     title: str
@@ -71,9 +71,9 @@ class GroupLine:
 
 
 def health(explained: Json, names: Names, *, members: int, tasks: int, lease_over_at: str | None = None) -> Health:
-    """Return how a group is, from `explain` and the counts of the group.
+    """Return the health of a group, from `explain` and the counts of the group.
 
-    ``lease_over_at`` is when the lease of the member that has been silent longest is over, where that is known.
+    ``lease_over_at`` is when the lease of the member that has been silent longest is over, if known.
     """
     state = explained["state"]
     counts: Mapping[str, int] = explained["tasks"]
@@ -110,7 +110,7 @@ def health(explained: Json, names: Names, *, members: int, tasks: int, lease_ove
 
 
 def _mended(counts: Mapping[str, int]) -> str:
-    """Return what ends trouble that does not end by itself; nothing where it may."""
+    """Return when problems that do not end by themselves will be over; empty if they may end by themselves."""
     if counts.get("failed") or counts.get("lost"):
         return "when it is mended: look at the workers' logs"
     return "on Release, once it is mended" if counts.get("parked") else ""
@@ -133,21 +133,21 @@ def _silent(
 
 
 def _meanwhile(tasks: int, between: Mapping[str, int]) -> str:
-    """Return what matters most while something is wrong: whether work goes on."""
+    """Return whether work goes on, which matters most during a problem."""
     if between:
         return f"{', '.join(f'{amount} {word}' for word, amount in between.items())}; the others run."
     return f"All {count(tasks, 'task')} run." if tasks != 1 else "Its task runs."
 
 
 def is_said(sentence: str, members: tuple[str, ...] = ()) -> bool:
-    """Whether a sentence says what the headline, and what stands beside it, say already."""
+    """Whether the headline, or the text beside it, already says what a sentence says."""
     if sentence.endswith("still to move.") or sentence.startswith("Whatever members report"):
         return True
     return bool(members) and sentence.startswith(members)
 
 
 def lease_over(members: Sequence[Json], config: Json) -> str | None:
-    """Return when the lease of the suspected member that has been silent longest is over, as far as anybody knows."""
+    """Return when the lease of the suspected member that has been silent longest is over, if known."""
     heard = sorted(one["last_heard_at"] for one in members if one["suspected"] and one["last_heard_at"])
     at = instant(heard[0]) if heard else None
     if at is None:
@@ -156,7 +156,7 @@ def lease_over(members: Sequence[Json], config: Json) -> str | None:
 
 
 def health_of_line(group: Json) -> Health:
-    """Return how a group is from its entry in the list alone, which does not tell of single tasks."""
+    """Return the health of a group from its entry in the list alone, which has no single tasks."""
     if not group["members"]:
         return Health(Level.ATTENTION if group["tasks"] else Level.REST, "Empty", "It has no members.")
     match group["state"]:
@@ -172,7 +172,7 @@ def health_of_line(group: Json) -> Health:
 
 
 def group_line(group: Json, explained: Json | None, names: Names) -> GroupLine:
-    """Return the line of a group in the list, with its explanation where there is one."""
+    """Return the line of a group in the list, with its explanation if there is one."""
     found = health_of_line(group)
     if explained is not None:
         found = health(explained, names, members=group["members"], tasks=group["tasks"])
@@ -199,14 +199,14 @@ def stuck_tasks(explained: Json, names: Names) -> list[Stuck]:
 
 
 def wait_words(wait: Json) -> str:
-    """Return what a task waits for: who it is about, what it is, and when it ends."""
+    """Return what a task waits for: which member, what, and for about how long."""
     who = f"{wait['member']}: " if wait["member"] else ""
     soon = f", about {span_whole(wait['eta_ms'])}" if wait["eta_ms"] else ""
     return f"{who}{wait['detail'] or wait['what']}{soon}"
 
 
 def worst_first(lines: list[GroupLine]) -> list[GroupLine]:
-    """Return the lines, those that need somebody first."""
+    """Return the lines, groups that need attention first."""
     return sorted(lines, key=lambda line: (ORDER[line.health.level], line.group))
 
 
@@ -242,7 +242,7 @@ def _pause_over(pause: Json) -> str:
 
 
 def _over(explained: Json) -> str:
-    """Return when what is under way should be over, as far as anybody knows."""
+    """Return when what is under way should be over, if known."""
     held = sum(explained["held_back_by_reason"].values())
     after = f", then {count(held, 'move')} that wait{'s' if held == 1 else ''} now" if held else ""
     if explained["eta_ms"] is not None:

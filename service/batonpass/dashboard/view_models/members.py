@@ -14,7 +14,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class MemberLine:
-    """A member in the list. ``load`` is active tasks per capacity, ``share`` that of the most loaded, from 0 to 1."""
+    """A member in the list. ``load`` is active tasks per capacity, ``share`` that relative to the largest, 0 to 1."""
 
     member: str
     name: str
@@ -32,7 +32,7 @@ class MemberLine:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A task of a member: its role, what it last said, and how long until it is caught up."""
+    """A task of a member: its role, its last report, and how long until it is caught up."""
 
     task: str
     role: str
@@ -46,7 +46,7 @@ class Held:
 
 
 def member_lines(members: Sequence[Json], acceptable_lag: int, names: Names) -> list[MemberLine]:
-    """Return a line for each member, those that something is the matter with first."""
+    """Return a line for each member, members with a problem first."""
     loads = {one["member_id"]: len(one["assignment"]["active"]) / one["capacity"] for one in members}
     most = max(loads.values(), default=0.0) or 1.0
     lines = []
@@ -80,13 +80,13 @@ def _state(one: Json) -> str:
 
 
 def matching(lines: Iterable[MemberLine], text: str) -> list[MemberLine]:
-    """Return the members whose name, id or tags hold a text."""
+    """Return the members whose name, id or tags contain a text."""
     wanted = text.casefold()
     return [one for one in lines if wanted in f"{one.name} {one.member} {one.tags}".casefold()]
 
 
 def held_by(member: Json, acceptable_lag: int, names: Names) -> list[Held]:
-    """Return everything that a member has or must give up: active first, and within a role what is worst first."""
+    """Return everything that a member has or must give up: actives first, and within a role the worst first."""
     cells = cells_of(member, acceptable_lag, names)
     tokens = {grant["task"]: grant["fencing_token"] for grant in member["assignment"]["active"]}
     roles = {task: role for role in ("standby", "warmup") for task in member["assignment"][role]}

@@ -1,4 +1,4 @@
-"""What if: a change to imagine, and what would come of it."""
+"""What if: a hypothetical change, and its results."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Json = Mapping[str, Any]
 
 JOIN_MAX: Final = 1_000
 NUMBERS: Final = ("max_warmup_replicas", "num_standby_replicas", "acceptable_recovery_lag", "max_warmups_per_member")
-"""Settings that can be imagined otherwise here; all others by `batonpass plan --set`."""
+"""Settings that can be changed hypothetically here; `batonpass plan --set` takes all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeforeAndAfter:
-    """A member before and after: active tasks now, after this step, and in the end; shares are of the largest."""
+    """A member's active tasks now, after this step, and at the end; shares are relative to the largest."""
 
     member: str
     now: int
@@ -41,7 +41,7 @@ class Move:
 
 
 def wanted(asked: Mapping[str, str], drain: Sequence[str], leave: Sequence[str]) -> dict[str, Any]:
-    """Return the request for a plan from what a form says; empty where it asks for nothing.
+    """Return the request for a plan from the fields of a form; empty if it asks for nothing.
 
     Raises:
         ValueError: when a field cannot be understood; the text says what to write.
@@ -83,7 +83,7 @@ def _share(text: str) -> float:
 
 
 def before_and_after(members: Sequence[Json], plan: Json, names: Names) -> list[BeforeAndAfter]:
-    """Return every member with its active tasks now and in the end, by name, newcomers last."""
+    """Return every member with its active tasks now and at the end, by name, newcomers last."""
     now = {one["member_id"]: len(one["assignment"]["active"]) for one in members}
     then = {member: len(roles["active"]) for member, roles in plan["target"].items()}
     most = max([*now.values(), *then.values(), 1])
@@ -103,7 +103,7 @@ def before_and_after(members: Sequence[Json], plan: Json, names: Names) -> list[
 
 
 def moves(members: Sequence[Json], plan: Json) -> list[Move]:
-    """Return the tasks whose owner would be another in the end, in their order."""
+    """Return the tasks that would have another owner at the end, in their order."""
     owner = {grant["task"]: one["member_id"] for one in members for grant in one["assignment"]["active"]}
     target = {task: member for member, roles in plan["target"].items() for task in roles["active"]}
     codes = {one["task"]: one["code"] for one in plan["reasons"]}
@@ -121,5 +121,5 @@ def held_by_reason(plan: Json) -> list[tuple[str, int]]:
 
 
 def even(balance: Json) -> str:
-    """Return a balance in words: the least and the most that any member has, per capacity."""
+    """Return a balance in words: the least and the greatest load of any member, per capacity."""
     return f"{balance['least']:g} to {balance['most']:g}"

@@ -1,4 +1,4 @@
-"""Who owned a task when: runs as bars on a common axis of time, and what lies between them as gaps."""
+"""Which member owned a task when: runs as bars on a common time axis, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from batonpass.dashboard.words import Names, clock, span, why
 Json = Mapping[str, Any]
 
 WIDTH: Final = 1_000
-"""A lane is so many units wide, whatever the screen."""
+"""The width of a lane in its own units, whatever the screen."""
 
 COLOURS: Final = 8
 THINNEST: Final = 2.0
-"""A bar is at least so wide, so that a gap of milliseconds can be seen in a day."""
+"""The least width of a bar, so that a gap of milliseconds can be seen in a day."""
 
 STEPS_S: Final = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800)
 TICKS: Final = 6
@@ -33,7 +33,7 @@ SPANS: Final[Mapping[str, timedelta]] = {
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One stretch of a lane: from ``x``, ``width`` wide. ``look`` is a class of colour; ``title`` says it in words."""
+    """One stretch of a lane: from ``x``, ``width`` wide. ``look`` is a CSS class of colour; ``title`` is its text."""
 
     x: float
     width: float
@@ -44,7 +44,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One task. ``owner`` is who has it now."""
+    """One task. ``owner`` is the member that has it now."""
 
     task: str
     bars: tuple[Bar, ...]
@@ -53,14 +53,14 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A stretch of time, with where its marks stand."""
+    """A stretch of time, with the places of its marks."""
 
     begin: datetime
     end: datetime
     ticks: tuple[tuple[float, str], ...]
 
     def place(self, at: datetime) -> float:
-        """Return where an instant stands, within the axis."""
+        """Return the place of an instant, within the axis."""
         share = (at - self.begin) / (self.end - self.begin)
         return min(max(share, 0.0), 1.0) * WIDTH
 
@@ -77,7 +77,7 @@ def axis(begin: datetime, end: datetime) -> Axis:
 
 
 def axis_of(runs: Sequence[Json], now: datetime) -> Axis:
-    """Return an axis that holds all of some runs, with a little room in front."""
+    """Return an axis that covers all of some runs, with a little space before them."""
     begins = [at for run in runs if (at := _begin(run)) is not None]
     begin = min(begins, default=now - timedelta(minutes=5))
     room = max((now - begin) * 0.03, timedelta(seconds=2))
@@ -90,7 +90,7 @@ def look_of(member: str, order: Sequence[str]) -> str:
 
 
 def lane(task: str, runs: Sequence[Json], along: Axis, order: Sequence[str], names: Names) -> Lane:
-    """Return the lane of a task from its runs in any order: who ran it, who had it and did not run it yet, and gaps."""
+    """Return a task's lane from its runs in any order: which member ran it, or had it and did not run it, and gaps."""
     bars: list[Bar] = []
     known = sorted((run for run in runs if _begin(run) is not None), key=lambda run: str(_begin(run)))
     before: datetime | None = None
@@ -126,7 +126,7 @@ def clock_of(at: datetime) -> str:
 
 
 def _bar(along: Axis, begin: datetime, end: datetime, look: str, *words: str) -> list[Bar]:
-    """Return a bar, unless it lies outside of the axis."""
+    """Return a bar, unless it lies outside the axis."""
     if end < along.begin or begin > along.end:
         return []
     x = along.place(begin)

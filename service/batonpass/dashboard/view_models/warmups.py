@@ -1,4 +1,4 @@
-"""Copies that are being restored: how far each is, how fast, and when it should be done."""
+"""Copies that are being restored: the progress and rate of each, and when it should be done."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Warmup:
-    """One copy on its way. ``share`` of its time is behind it, from 0 to 1; None where nobody can know.
+    """One copy that is being restored. ``share`` of its time has passed, from 0 to 1; None if that is unknown.
 
-    ``kind`` is `warmup`, `standby` (being filled) or `restore` (an active that is not processed meanwhile).
+    ``kind`` is `warmup`, `standby` (being filled) or `restore` (an active whose task is not processed meanwhile).
     """
 
     task: str
@@ -33,10 +33,10 @@ class Warmup:
 def warmups_of(
     members: Sequence[Json], acceptable_lag: int, begun: Mapping[tuple[str, str], str], now: datetime
 ) -> list[Warmup]:
-    """Return every copy that is behind, those that hold up processing first, then by who is done first.
+    """Return every copy that is behind: first those that hold up processing, then by the expected end.
 
-    ``begun`` is when each (task, member) began, as far as events tell. The share is one of time, because a lag that
-    was never reported cannot be a share of anything: time gone over time gone and time left.
+    ``begun`` is when each (task, member) began, as far as events say. The share is one of time, passed over passed and
+    left, because the lag at the beginning was never reported.
     """
     found = []
     for member in members:
@@ -70,7 +70,7 @@ def warmups_of(
 
 
 def begun_of(events: Sequence[Json]) -> dict[tuple[str, str], str]:
-    """Return when each (task, member) began to warm up, from events of any order: the newest counts."""
+    """Return when each (task, member) began to warm up, from events in any order: the newest counts."""
     found: dict[tuple[str, str], str] = {}
     for event in sorted(events, key=lambda one: int(one["position"])):
         if event["type"] != "warmup-started" or not event["member"]:
@@ -85,7 +85,7 @@ def _warmup(
 ) -> Warmup:
     acceptable_lag, begun, now = around
     lag, rate = said.get("lag"), said.get("records_per_second")
-    # Once it is within the acceptable lag it counts as caught up.
+    # Within the acceptable lag it counts as caught up.
     left = None if lag is None else max(lag - acceptable_lag, 0)
     eta_ms = left / rate * 1_000 if left is not None and rate else 0.0 if left == 0 else None
     since = begun.get((task, member))

@@ -1,1 +1,1 @@
-"""Models of what Kafka does with tasks, for comparison: held against the real thing where there is one."""
+"""Models of what Kafka does with tasks, for comparison: checked against the real program where there is one."""

@@ -2,7 +2,7 @@
 
 It computes an ideal placement that ignores history, then postpones whatever is not warm: a task whose
 ideal owner is not caught up goes to a client that is, and the ideal owner gets a warm-up as long as
-`max_warmup_replicas`, one pool for the whole group, lasts. Nobody is told when a copy is warm; the group looks again
+`max_warmup_replicas`, one pool for the whole group, lasts. No event says when a copy is warm; the group looks again
 on its timer (`Assignment.probing_needed`), and this function starts anew each time from the lags of that moment.
 
 Kept on purpose, because Kafka does so: a running owner is not preferred over another caught-up copy; the sentinels
@@ -60,10 +60,10 @@ class ClientState:
 
 @dataclass(frozen=True, slots=True)
 class ClientReport:
-    """What one process says of itself when it joins a rebalance.
+    """What one process reports when it joins a rebalance.
 
     `offset_sums` has an entry for each stateful task that it holds or finds on its disk: `LATEST` for one that it
-    runs, `UNKNOWN` where the sum cannot be had, else the sum of the offsets it has restored to.
+    runs, `UNKNOWN` if the sum cannot be computed, else the sum of the offsets it has restored to.
     """
 
     client: str
@@ -74,7 +74,7 @@ class ClientReport:
 
 @dataclass(frozen=True, slots=True)
 class ClientTasks:
-    """What one client is told to hold, sorted. Warm-ups are told apart here, but not on Kafka's wire."""
+    """The tasks assigned to one client, sorted. Warm-ups are listed apart here, but not on Kafka's wire."""
 
     active: tuple[Task, ...]
     standby: tuple[Task, ...]
@@ -91,7 +91,7 @@ class Assignment:
     """An assignor's answer: every client's tasks, and whether the group must look again on its timer.
 
     `active_movements` and `standby_movements` count what Kafka counts: placements of the ideal that were postponed,
-    whether or not a warm-up could be paid for.
+    whether or not the pool had a warm-up left.
     """
 
     clients: Mapping[str, ClientTasks]
@@ -220,7 +220,7 @@ class Draft:
 class LeastLoaded:
     """Clients in the order of a load, ties by process id, from which a fitting one is taken and put back.
 
-    Kafka keeps the same kind of queue: clients that do not fit are taken out, set aside and put back, so that a look
+    Kafka keeps the same kind of queue: clients that do not fit are taken out, set aside and put back, so a search
     costs more the more clients do not fit. A client's load is read when it is put in.
     """
 
@@ -247,7 +247,7 @@ class LeastLoaded:
             entry = heapq.heappop(self._heap)
             client = entry[1]
             if self._queued.get(client) is not entry:
-                continue  # The load was corrected since, so a later entry speaks for this client.
+                continue  # The load was corrected since, so a later entry counts for this client.
             if fits(self._drafts[client], task):
                 found = self._drafts[client]
                 del self._queued[client]
@@ -358,7 +358,7 @@ def _even_out(
 
 
 def _evens_out(source: Draft, destination: Draft) -> bool:
-    """Whether one task moved makes the two clients' loads more alike without tipping the scale."""
+    """Whether moving one task makes the two clients' loads more alike, and the destination's not the larger."""
     skew = source.load - destination.load
     if skew <= 0:
         return False
@@ -367,12 +367,12 @@ def _evens_out(source: Draft, destination: Draft) -> bool:
     return 0 <= source_after - destination_after < skew
 
 
-# The way there: what is not warm gives way to what is.
+# The movements: copies that are not warm give way to copies that are.
 
 
 @dataclass(frozen=True, slots=True)
 class _Readiness:
-    """Who is caught up on what, and who comes next.
+    """Which clients are caught up on each task, and which come next.
 
     `by_lag` has every client for every task, lowest lag first, ties by process id.
     """
@@ -420,7 +420,7 @@ class _Movements:
         self._warmups_left = max_warmup_replicas
 
     def postpone_actives(self) -> int:
-        """Give every active that would start behind to a client that is further; return how many that were."""
+        """Give every active that would start behind to a client that is further; return how many these were."""
         queue = self._queue((task, draft) for draft in self._drafts.values() for task in draft.active)
         by_load = self._by_load()
         for task, destination in queue:
@@ -430,7 +430,7 @@ class _Movements:
             else:
                 source = by_load.poll(task, self._is_caught_up)
                 if source is None:
-                    # Somebody has less to restore than the destination, or it would not have to wait.
+                    # Another client has less to restore than the destination, or the task would not have to wait.
                     source = self._drafts[self._readiness.by_lag[task][0]]
                 if task in source.standby:
                     self._swap(task, source, destination)
@@ -440,9 +440,9 @@ class _Movements:
         return len(queue)
 
     def postpone_standbys(self) -> int:
-        """Give every standby that would start behind to a client that is further, where there is one; count those.
+        """Give every standby that would start behind to a client that is further, if there is one; count these.
 
-        Warm-ups are left alone: they are behind by their nature.
+        Warm-ups are left alone: they are expected to be behind.
         """
         queue = self._queue(
             (task, draft) for draft in self._drafts.values() for task in draft.standby if task not in draft.warmup
@@ -465,7 +465,7 @@ class _Movements:
         return found
 
     def _queue(self, placed: Iterable[tuple[Task, Draft]]) -> list[tuple[Task, Draft]]:
-        """What must wait, the tasks with the fewest caught-up clients first."""
+        """Return the placements that must wait, the tasks with the fewest caught-up clients first."""
         caught_up = self._readiness.caught_up
         waiting = [(task, draft) for task, draft in placed if self._readiness.must_wait(task, draft.client)]
         return sorted(waiting, key=lambda item: (len(caught_up[item[0]]), item[0], item[1].client))
@@ -499,7 +499,7 @@ class _Movements:
         destination.add_standby(task)
 
     def _move_active(self, task: Task, source: Draft, destination: Draft) -> None:
-        """Put the active where its state is, and a warm-up where it belongs if there is one left."""
+        """Put the active where its state is, and a warm-up on its ideal owner if the pool has one left."""
         destination.remove_active(task)
         source.add_active(task)
         if self._pays_for_warmup():
@@ -507,13 +507,13 @@ class _Movements:
             destination.warmup.add(task)
 
     def _pays_for_warmup(self) -> bool:
-        """Charge the pool, and say whether there was anything in it."""
+        """Charge the pool; return whether it had a warm-up left."""
         self._warmups_left -= 1
         return self._warmups_left >= 0
 
 
 def _place_stateless(drafts: Mapping[str, Draft], tasks: Sequence[Task]) -> None:
-    """Give every stateless task to the client with the fewest actives per thread, whoever had it before."""
+    """Give every stateless task to the client with the fewest actives per thread, whatever its last owner was."""
     by_load = [(draft.active_load, draft.client) for draft in drafts.values()]
     heapq.heapify(by_load)
     for task in tasks:

@@ -1,9 +1,9 @@
-"""Eager reassignment: on every change of the group all tasks are taken from everybody and dealt out anew.
+"""Eager reassignment: on every change of the group all tasks are taken from all members and dealt out anew.
 
-What a group of plain consumers does with the round-robin assignor, and what most stream processors outside of the JVM
-build on. Nobody looks at who has state: a task whose new owner lacks it restores from nothing, a task whose new owner
-has it on disk restores the rest. There are no standbys and no warm-ups, and nothing to look at later. That all tasks
-stop while the group rebalances is the group's part (`group`, `cooperative=False`).
+A group of plain consumers does this with the round-robin assignor, and most stream processors outside of the JVM build
+on it. It ignores where state is: a task whose new owner lacks the state restores from nothing, a task whose new owner
+has it on disk restores the rest. There are no standbys and no warm-ups, and nothing to look at later. The group itself
+(`group`, `cooperative=False`) stops all tasks while it rebalances.
 """
 
 from collections.abc import Iterable

@@ -1,26 +1,26 @@
 """A group of Kafka Streams processes in virtual time, driven by a scenario: joins, closes, crashes, returns.
 
-Around the assignor (`assignor`, or `eager`) stands what the classic group protocol and Streams do at each event:
+The assignor (`assignor`, or `eager`) decides; the rest is what the classic group protocol and Streams do at each event:
 
-- *Rebalance.* Whoever knows of the trigger rejoins at once, everybody else with its next heartbeat, and the group
-  goes on when the last one has. A process that is gone without a word is waited for until its session is over. In a
-  cooperative group everybody keeps processing what it has meanwhile; in an eager one everybody stops as it rejoins.
+- *Rebalance.* A process that knows of the trigger rejoins at once, every other one with its next heartbeat, and the
+  group goes on when the last one has. It waits for a process that is gone without a leave until its session is over.
+  Meanwhile members of a cooperative group go on processing; members of an eager one stop as they rejoin.
 - *Two-step handover* (KIP-429). A task that another process still runs is withheld from its new owner; the old owner
-  revokes it, and a second rebalance follows at once, in which the assignor decides anew and the task is granted. The
-  task is nobody's in between. A standby of it that the new owner had already is kept meanwhile. Those who gave or
-  took rejoin at once, the others with the next heartbeat: almost a whole interval later, since the rebalance before
-  set all heartbeats in step (measured with the real thing: half of such handovers took 3.4 s or more; 0.7 s where
-  only giver and taker were in the group).
+  revokes it, and a second rebalance follows at once, in which the assignor decides anew and the task is granted. No
+  process has the task in between. A standby of it that the new owner had already is kept meanwhile. Old and new owners
+  rejoin at once, the others with the next heartbeat: almost a whole interval later, since the rebalance before set all
+  heartbeats in step (measured with real Kafka: half of such handovers took 3.4 s or more; 0.7 s where only the old and
+  the new owner were in the group).
 - *Probing* (KIP-441). An assignment that postponed anything sets one timer; a later assignment sets it anew.
 - *Close.* Streams sends no leave by default, so the tasks of a closed process wait for its session to run out, as
-  after a crash. `leave_on_close` is what other consumers do, and `CloseOptions` asks for.
-- *Return.* With its state directory a process has its process id again, and reports what is on its disk. Its old
-  session is another member's, though, and any rebalance waits for that one to end, unless the membership is static:
-  then a return in time takes the session over, and gets its tasks back without a rebalance. Without the directory it
-  is a new process: `join` under a new id.
-- *State on disk.* What a process was once assigned stays on its disk for `state_cleanup_delay_ms`, counts as a copy
-  with the lag that it has, and is deleted then.
-- *Drain* is unknown to Kafka: a process that is to go can only be closed.
+  after a crash. With `leave_on_close` it leaves, as other consumers do and as `CloseOptions` can ask for.
+- *Return.* With its state directory a process has its process id again, and reports what is on its disk. But its old
+  session belongs to another member, and any rebalance waits for that session to end. With static membership, a process
+  that returns in time takes the session over, and gets its tasks back without a rebalance. Without the directory it is
+  a new process: `join` under a new id.
+- *State on disk.* The state of a task that a process is no longer assigned stays on its disk for
+  `state_cleanup_delay_ms`, where it counts as a copy with its lag. Then it is deleted.
+- *Drain.* Kafka has none: a process that is to go can only be closed.
 
 Heartbeats are not simulated one by one. Of n processes that do not know of a trigger, the i-th hears of it (i - 1/2)/n
 of an interval later; a process that dies had sent its last heartbeat half an interval before. Fetching, commits and
@@ -74,21 +74,21 @@ class KafkaSettings:
 
 
 KAFKA_DEFAULTS = KafkaSettings()
-"""Kafka Streams as it comes: two warm-ups, a look every ten minutes."""
+"""Kafka Streams with its defaults: two warm-ups, a look every ten minutes."""
 
 KAFKA_TUNED = KafkaSettings(assignor=Kip441Config(max_warmup_replicas=20), probing_rebalance_interval_ms=60_000)
 """Kafka Streams with twenty warm-ups, and a look every minute, which is as often as Kafka allows."""
 
 EAGER = KafkaSettings(assign=eager.assign, cooperative=False, leave_on_close=True, state_cleanup_delay_ms=2**62)
-"""Plain consumers: everybody stops at every rebalance, tasks are dealt out anew, closing says goodbye.
+"""Plain consumers: all stop at every rebalance, tasks are dealt out anew, and a closed process leaves.
 
-Nobody deletes state that is left on a disk, which favours this arm: a task that returns restores only what it missed.
+State that is left on a disk is never deleted, which favours this arm: a task that returns restores only what it missed.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """What a process is, whether it is up or not."""
+    """The properties of a process, whether it is up or not."""
 
     capacity: int
     tags: Mapping[str, str]
@@ -96,7 +96,7 @@ class _Process:
 
 @dataclass(slots=True)
 class _Rebalance:
-    """A rebalance that is not complete. `stopped` are those who gave everything up for it, in an eager group."""
+    """A rebalance that is not complete. In an eager group, `stopped` processes have given everything up for it."""
 
     started_ms: int
     rejoins_at_ms: dict[str, int]
@@ -105,7 +105,7 @@ class _Rebalance:
 
 
 class KafkaGroup:
-    """A group and its virtual clock; what happens, happens at `now_ms`, and `advance` lets time pass."""
+    """A group and its virtual clock; whatever is called happens at `now_ms`, and `advance` lets time pass."""
 
     def __init__(self, tasks: TaskSet, settings: KafkaSettings, rates: Rates) -> None:
         self._tasks = tasks
@@ -113,7 +113,7 @@ class KafkaGroup:
         self._copies = Copies(frozenset(tasks.stateful).__contains__, rates)
         self._up: dict[str, _Process] = {}
         self._down: dict[str, tuple[_Process, dict[Task, int]]] = {}
-        # Until when the group waits for members that went without a word, by process.
+        # Until when the group waits for members that are gone without a leave, by process.
         self._silent_until_ms: dict[str, int] = {}
         self._returns_at_ms: dict[str, int] = {}
         self._assigned: dict[str, ClientTasks] = {}
@@ -125,7 +125,7 @@ class KafkaGroup:
         self._rest_at_ms: int | None = None
         self._cost = self._new_cost()
         self.rebalances = 0
-        """How many were completed since the change began."""
+        """How many rebalances were completed since the change began."""
 
     @classmethod
     def at_rest(
@@ -137,7 +137,7 @@ class KafkaGroup:
         capacities: Mapping[str, int],
         tags: Mapping[str, Mapping[str, str]] | None = None,
     ) -> "KafkaGroup":
-        """A group that has had its ideal placement for long: everything runs, every standby is caught up."""
+        """A group that has long reached its ideal placement: every task runs, every standby is caught up."""
         group = cls(tasks, settings, rates)
         for client, capacity in sorted(capacities.items()):
             group._up[client] = _Process(capacity, (tags or {}).get(client, {}))
@@ -166,11 +166,11 @@ class KafkaGroup:
 
     @property
     def owners(self) -> Mapping[Task, str]:
-        """Who was granted each task and has not given it up; a task that nobody has is left out."""
+        """The process that was granted each task and has not given it up; a task without an owner is left out."""
         return dict(self._owners)
 
     def join(self, client: str, *, disk: Mapping[Task, int] | None = None) -> None:
-        """Start a new process; `disk` has the positions of state that it finds there.
+        """Start a new process; `disk` has the positions of the state that it finds on its disk.
 
         Raises:
             ValueError: The id is known already.
@@ -196,10 +196,10 @@ class KafkaGroup:
         self._wait_for(client)
 
     def come_back(self, client: str) -> None:
-        """Start a process again that was closed or crashed, with its state directory.
+        """Start a closed or crashed process again, with its state directory.
 
         Raises:
-            ValueError: It is not down.
+            ValueError: The process is not down.
         """
         if client not in self._down:
             raise ValueError(f"process {client} is not down")
@@ -214,12 +214,12 @@ class KafkaGroup:
             self._rejoin(client)
 
     def begin_change(self) -> None:
-        """Count from here on."""
+        """Count costs from here on."""
         self._cost = self._new_cost()
         self.rebalances = 0
 
     def outcome(self) -> GroupOutcome:
-        """What happened since the change began; a group that has not come to rest yet has no time to rest."""
+        """Return the cost since the change began; `rest_ms` is None if the group has not come to rest yet."""
         return self._cost.outcome(
             now_ms=self.now_ms, restored_records=self._copies.restored_records, rest_at_ms=self._rest_at_ms
         )
@@ -232,7 +232,7 @@ class KafkaGroup:
         self._pass(to_ms)
 
     def run_to_rest(self, *, limit_ms: int) -> bool:
-        """Let time pass until nothing is under way or still to come; False if it still is at the limit.
+        """Let time pass until the group is at rest; False if it is not at the limit.
 
         At rest every task runs, every standby has reached the end, and no timer is set.
         """
@@ -280,7 +280,7 @@ class KafkaGroup:
             if self._completes_at_ms(rebalance) <= now:
                 self._complete()
         elif self._probe_at_ms is not None and self._probe_at_ms <= now:
-            # The timer is one consumer's of the leader: it rejoins, and the others hear of it.
+            # One consumer of the leader has the timer: it rejoins, and the others hear of it.
             self._start({min(self._up)} if self._up else set())
         if not self._is_at_rest():
             self._rest_at_ms = None
@@ -317,7 +317,7 @@ class KafkaGroup:
             self._start(set())
 
     def _resume(self, client: str) -> None:
-        """Give a static member that is back in time what it had, without a rebalance."""
+        """Give a static member that is back in time its tasks again, without a rebalance."""
         assigned = self._assigned[client]
         for task in assigned.copies:
             self._copies.hold(client, task, Role.STANDBY)
@@ -327,7 +327,7 @@ class KafkaGroup:
     # Rebalances.
 
     def _start(self, informed: set[str], *, in_step: bool = False) -> None:
-        """Begin a rebalance; who is not informed hears of it with its next heartbeat."""
+        """Begin a rebalance; a process that is not `informed` hears of it with its next heartbeat."""
         self._probe_at_ms = None
         rejoins_at_ms = {client: self.now_ms for client in sorted(informed) if client in self._up}
         others = sorted(self._up.keys() - informed)
@@ -348,9 +348,9 @@ class KafkaGroup:
         return rebalance is not None and not self._settings.cooperative and client not in rebalance.stopped
 
     def _complete(self) -> None:
-        """Decide, tell everybody, and begin anew at once if a task had to be withheld."""
+        """Decide, apply the assignment, and begin another rebalance at once if a task had to be withheld."""
         self._rebalance = None
-        # Whoever was still waited for has used up the group's patience, and is out.
+        # The group has waited long enough for members that are still silent: they are out.
         self._silent_until_ms.clear()
         if not self._up:
             return
@@ -383,7 +383,7 @@ class KafkaGroup:
         return states
 
     def _withhold(self, assignment: Assignment) -> dict[Task, tuple[str, str]]:
-        """Take every task from whoever has it and shall not; says from whom, and who must wait for it."""
+        """Take every task from a holder that is not to keep it; return the holder and the owner that must wait."""
         withheld: dict[Task, tuple[str, str]] = {}
         for task, owner in sorted(assignment.owners.items()):
             holder = self._owners.get(task, owner)
@@ -393,7 +393,7 @@ class KafkaGroup:
         return withheld
 
     def _apply(self, assignment: Assignment, withheld: Collection[Task]) -> None:
-        """Bring every process's copies to its assignment; a withheld task is nobody's, and its copies stay."""
+        """Bring every process's copies to its assignment; a withheld task has no owner, and its copies stay."""
         for client, assigned in assignment.clients.items():
             for task in self._copies.held(client):
                 if task not in assigned.active and task not in assigned.copies:

@@ -1,4 +1,4 @@
-"""Days as they are, drawn from a seed: deploys, a busy morning, a quiet night, a crash now and then.
+"""Realistic days, drawn from a seed: deploys, a busy morning, a quiet night, a crash now and then.
 
 Planned events are far more frequent than failures. The same seed and the same wish draw the same day.
 """
@@ -19,18 +19,18 @@ HOUR: Final = 60 * MINUTE
 DAY_MS: Final = 24 * HOUR
 
 EVENTS_OF_A_DAY: Final = 4_000
-"""How many changes of assignments a group has in a day when nobody asks for a number."""
+"""How many changes of assignments a group has in a day by default."""
 
 _TASKS_LEAST: Final = 12
 _TASKS_USUAL: Final = 48
 _DEPLOYS_MAX: Final = 12
-# A deploy of one member with k actives changes about so many lines for each of them.
+# By the number of standbys: a deploy of one member changes about so many lines for each of its actives.
 _LINES_PER_ACTIVE: Final = {0: 3.4, 1: 11.0, 2: 13.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Oddities:
-    """What a drawn day is to have beside the usual: warmups that never end, a member that comes and goes."""
+    """What a drawn day has besides the usual: warmups that never end, a member that comes and goes."""
 
     stuck_warmup: bool = False
     flapping_member: bool = False
@@ -130,7 +130,7 @@ def _scaling(chance: Random, newcomers: list[str]) -> Iterator[Step]:
 
 
 def _crashes(chance: Random, day: Scenario) -> Iterator[Step]:
-    """Yield a crash or two; who crashed comes back, as a rule with its disk."""
+    """Yield one or two crashes; the member comes back, usually with its disk."""
     for _ in range(chance.randrange(1, 3)):
         name = chance.choice(day.present)
         at_ms = chance.randrange(1, 22 * 60) * MINUTE + chance.randrange(MINUTE)
@@ -140,7 +140,7 @@ def _crashes(chance: Random, day: Scenario) -> Iterator[Step]:
 
 
 def _odd(day: Scenario, oddities: Oddities) -> Scenario:
-    """Return the day with what is odd about it."""
+    """Return the day with its oddities added."""
     steps, workers = list(day.steps), day.workers
     if oddities.stuck_warmup:
         workers = (*workers, Worker("stuck", restore_per_second=1e-6, tags=workers[0].tags))

@@ -34,7 +34,7 @@ class SimulatedSubtopology:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One worker process. ``fenced``: its outputs are, so that it goes on when its lease is over."""
+    """One worker process. ``fenced``: its outputs are fenced, so that it goes on when its lease is over."""
 
     name: str
     capacity: float = 1.0
@@ -44,14 +44,14 @@ class Worker:
 
 
 class Act(StrEnum):
-    """What may befall a group."""
+    """What may happen to a group."""
 
     JOIN = "join"
-    """A process starts that was never here."""
+    """A new process starts."""
     RETURN = "return"
-    """A process starts again that was here before."""
+    """A process that was here before starts again."""
     RESTART = "restart"
-    """A process stops in good order and says that it comes back."""
+    """A process stops in good order and announces that it comes back."""
     LEAVE = "leave"
     """A process stops in good order for good."""
     CRASH = "crash"
@@ -68,9 +68,9 @@ class Act(StrEnum):
 class Step:
     """One thing that happens.
 
-    ``worker`` is who is concerned. ``keeps_disk`` is of a return, ``deadline_ms`` of a drain (counted from the step).
-    ``factor`` is of a change of load: by how much rates differ from what the tasks say, in the subtopology
-    ``subtopology``, or in all of them.
+    ``worker`` is the process concerned. ``keeps_disk`` belongs to a return, ``deadline_ms`` to a drain (counted from
+    the step). ``factor`` belongs to a change of load: it multiplies the rates of the tasks' changelogs, in the
+    subtopology ``subtopology`` or in all of them.
     """
 
     at_ms: int
@@ -84,11 +84,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A group at rest and what befalls it.
+    """A group at rest and what happens to it.
 
-    ``config`` has the settings that are not the defaults. ``workers`` are all that ever take part; those of
-    ``present`` are there from the beginning. ``until_ms`` ends the scenario; None: when it has come to rest after the
-    last step.
+    ``config`` has the settings that are not the defaults. ``workers`` has all that ever take part, ``present`` the
+    names of those that run from the beginning. The scenario ends at ``until_ms``; None: when the group has come to rest
+    after the last step.
     """
 
     name: str

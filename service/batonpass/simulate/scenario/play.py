@@ -19,20 +19,20 @@ from batonpass.worker.protocol import OnLeaseLost
 
 MINUTE_MS: Final = 60_000
 LEAD_MS: Final = 10 * MINUTE_MS
-"""So long before its scenario begins a group is declared, joined, and at rest."""
+"""How long before its scenario begins a group is declared, so that it has members and is at rest by then."""
 
 LIMIT_MS: Final = 24 * 60 * MINUTE_MS
-"""A scenario without an end that is not at rest so long after its last step is called so."""
+"""How long after its last step a scenario without an end is played at most, if it does not come to rest."""
 
 _STOPPING_MS: Final = 5_000
 _PAUSE_MS: Final = 250
 
 
 class ScenarioObserver(Protocol):
-    """Receives all that a service would write down."""
+    """Is called with everything that a service would write down."""
 
     def decided(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int) -> None:
-        """Called with a decision that writes records: what it was made on, and what came of it."""
+        """Called with a decision that writes records, and with the state and the input that it was made on."""
 
     def minute(self, group: Group, soft: Soft, now_ms: int) -> None:
         """Called when a minute is over."""
@@ -40,10 +40,10 @@ class ScenarioObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """The result of a scenario. ``missed`` are the steps that could not be taken, as who they concern was not there.
+    """The result of a scenario. ``missed`` has the steps that could not be taken, as their process was not there.
 
-    ``stints`` say who had which task as its active when; instants are those of the virtual clock, which showed
-    ``start_ms`` when the scenario began and ``end_ms`` when it was over.
+    ``stints`` says which process had which task as its active and when. Instants are those of the virtual clock, which
+    showed ``start_ms`` when the scenario began and ``end_ms`` when it was over.
     """
 
     scenario: Scenario
@@ -55,7 +55,7 @@ class Played:
     decisions: int
 
     def missed_in_words(self) -> tuple[str, ...]:
-        """Return what could not happen, each as `drain a at 120s`."""
+        """Return the missed steps, each as `drain a at 120s`."""
         return tuple(f"{step.act} {step.worker} at {step.at_ms / 1_000:g}s" for step in self.missed)
 
 
@@ -109,7 +109,7 @@ class _Stage:
         self._group.begin_change()
 
     def go_to(self, to_ms: int, passed: Callable[[int], None] | None) -> None:
-        """Let time pass until then; where nothing happens, skip what says nothing new."""
+        """Let time pass until then; skip stretches in which nothing new happens."""
         group = self._group
         while group.now_ms < to_ms:
             group.skip_rest(to_ms)
@@ -155,7 +155,7 @@ class _Stage:
             return
         give_up_ms = group.now_ms + _STOPPING_MS
         while name in group.members and group.now_ms < give_up_ms:
-            # It is still saying goodbye; whoever starts it again waits for that.
+            # It is still stopping; it is started again only after that.
             group.advance(group.now_ms + _PAUSE_MS)
         if name in group.members:
             self._missed.append(step)
@@ -177,7 +177,7 @@ class _Stage:
             self.go_to(self._start_ms + until_ms, passed)
             return
         limit_ms = group.now_ms + LIMIT_MS
-        # What has just happened may not have reached anybody yet.
+        # The last step may not have had any effect yet.
         self.go_to(group.now_ms + 1_000, passed)
         while not group.is_at_rest and group.now_ms < limit_ms:
             self.go_to(group.now_ms + MINUTE_MS, passed)
@@ -201,7 +201,7 @@ def _next_minute(now_ms: int) -> int:
 
 
 class ScenarioRates:
-    """Ends of changelogs and rates of restores, by what a scenario says that begins at ``start_ms``."""
+    """Ends of changelogs and rates of restores in a scenario that begins at ``start_ms``."""
 
     def __init__(self, scenario: Scenario, *, start_ms: int = 0) -> None:
         self._subtopologies = scenario.subtopologies
@@ -213,7 +213,7 @@ class ScenarioRates:
         self._start_ms = start_ms
 
     def end_offset(self, task: Task, at_ms: int) -> int:
-        """The end of the task's changelog, had the task run until then; what was there before does not shrink."""
+        """The end of the task's changelog, if the task had run until then; before ``start_ms`` it is constant."""
         number, partition = task
         subtopology = self._subtopologies[number]
         grown_ms = self._loads[number].weighted_ms(max(0, at_ms - self._start_ms))
@@ -225,7 +225,7 @@ class ScenarioRates:
 
 
 class _Load:
-    """The factor on the rates of one subtopology over time, as the time that it is worth."""
+    """The factor on the rates of one subtopology over time, as time weighted by it."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self._at = [0]

@@ -121,7 +121,7 @@ def read_scenario(path: Path) -> Scenario:
     """Return the scenario of a file.
 
     Raises:
-        UnreadableScenario: when the file is not there, is no YAML, or says what cannot be.
+        UnreadableScenario: when the file does not exist, is not YAML, or is not a valid scenario.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -147,7 +147,7 @@ def parse_scenario(text: str, *, source: str = "scenario", name: str = "scenario
         file = msgspec.convert(said, ScenarioFile)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `")
-        # Of a key that is no text only its mapping can be named.
+        # If a key is not text, only its mapping can be named.
         path = path.rpartition("` in `")[2]
         raise UnreadableScenario(source, [(path.rstrip("`").removeprefix("$").lstrip("."), _plain(reason))]) from None
     made = _Making(file, name)
@@ -158,25 +158,25 @@ def parse_scenario(text: str, *, source: str = "scenario", name: str = "scenario
 
 
 def _plain(reason: str) -> str:
-    """Return msgspec's reason, with what a span looks like where one was expected."""
+    """Return msgspec's reason; if a span was expected, return what a span looks like."""
     if SPAN in reason or SPAN.replace("\\", "\\\\") in reason:
         return "no span of time; write for example 500ms, 90s, 10m or 1h30m"
     return reason
 
 
 class Presence:
-    """Follows the members of a file through its timeline. A member that drains has gone as far as this is concerned."""
+    """Follows the members of a file through its timeline. A member that drains counts as gone here."""
 
     def __init__(self, present: Iterable[str]) -> None:
         self._present = list(present)
         self._steps: list[Step] = []
 
     def expect(self, steps: Iterable[tuple[str, Step]]) -> None:
-        """Take note of what happens."""
+        """Add steps of the timeline."""
         self._steps += [step for _, step in steps]
 
     def up(self, at_ms: int) -> list[str]:
-        """Return who is there at an instant, by what is known so far."""
+        """Return the members that are there at an instant, by the steps added so far."""
         there = dict.fromkeys(self._present)
         for step in sorted(self._steps, key=lambda one: one.at_ms):
             if step.at_ms > at_ms:
@@ -188,7 +188,7 @@ class Presence:
         return list(there)
 
     def faults(self, steps: Sequence[tuple[str, Step]]) -> list[tuple[str, str]]:
-        """Return the steps that cannot be: of somebody who is not there, or the coming of somebody who is."""
+        """Return the impossible steps: those of a member that is not there, and joins of a member that is."""
         there = set(self._present)
         found = []
         for path, step in sorted(steps, key=lambda one: one[1].at_ms):
@@ -205,7 +205,7 @@ class Presence:
 
 
 class _Making:
-    """Turns what a file says into a scenario, and collects what is wrong with it."""
+    """Turns a file into a scenario, and collects its faults."""
 
     def __init__(self, file: ScenarioFile, name: str) -> None:
         self._file = file
@@ -311,7 +311,7 @@ class _Making:
 
     def _joins(self, path: str, entry: StepEntry, at_ms: int) -> Iterator[Step]:
         if isinstance(entry.join, str):
-            # A member that was here before, or one like the first.
+            # A member that was here before, or a new one like the first of the file.
             if entry.join not in self._workers:
                 like = self._file.members[0]
                 self._members(f"{path}.join", msgspec.structs.replace(like, name=entry.join, count=None))
@@ -353,7 +353,7 @@ class _Making:
         return [name for name in names if name in self._workers]
 
     def _unused(self, path: str, entry: StepEntry, act: str) -> None:
-        """Refuse what says nothing about what happens."""
+        """Refuse fields that do not belong to the act."""
         means: Mapping[str, tuple[str, ...]] = {
             "deadline": ("drain",),
             "away": ("restart",),

@@ -80,7 +80,7 @@ class Bar:
 
 
 def bars_of(played: Played) -> list[Bar]:
-    """Return who had which task when, in the order of tasks and time; ``state`` is running or restoring."""
+    """Return which member had which task when, in the order of tasks and time; ``state`` is running or restoring."""
     found = []
     for stint in played.stints:
         to_ms = played.end_ms if stint.to_ms is None else stint.to_ms
@@ -92,7 +92,7 @@ def bars_of(played: Played) -> list[Bar]:
 
 
 def picture(bars: Sequence[Bar], result: Result) -> Any:
-    """Return a plotly figure: a row for each task, a colour for each member, gaps where nobody ran it."""
+    """Return a plotly figure: a row for each task, a colour for each member, gaps where no member ran the task."""
     import plotly.graph_objects as go  # noqa: PLC0415 - of an extra, and slow to import
     from plotly.colors import qualitative  # noqa: PLC0415
 

@@ -1,6 +1,6 @@
 """What a stretch of time cost a group, counted from its records alone.
 
-The same counting serves a day that was and the simulation of one, so that the two can be compared.
+A day and its simulation are counted in the same way, so that the two can be compared.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from batonpass.core.soft import Soft
 class Counted:
     """What was counted. ``moves`` are changes of targets, ``downtime_ms`` is summed over all tasks.
 
-    ``handovers`` counts tasks that came to run on another member than before.
-    ``waiting_ms`` is how long tasks ran elsewhere than where they belong, ``silence_ms`` how much of the downtime was
-    spent on sessions of members that had died: both summed over all tasks.
+    ``handovers`` counts tasks that began to run on another member than before.
+    ``waiting_ms`` is how long tasks ran on a member other than their target, ``silence_ms`` how much of the downtime
+    was spent waiting for the sessions of dead members to end: both summed over all tasks.
     """
 
     downtime_ms: int
@@ -35,12 +35,12 @@ class Counted:
 
 
 class Tally:
-    """Follows who runs which task from record to record; what is before ``begin_ms`` costs nothing.
+    """Follows which member runs which task from record to record; what is before ``begin_ms`` costs nothing.
 
-    A task is down from when it is known that nobody runs it to when its owner reports that it runs; before its first
-    start, since it was granted for the first time. Of a member that expired nothing had been heard for a session
-    timeout, of a suspect for ``suspect_timeout_ms``: their tasks are down since then. A parked task is not down, it is
-    held back. The audit counts a day's gaps by the same rules (docs/audit.md), for every cause together.
+    A task is down from when no member is known to run it to when its owner reports that it runs; before its first
+    start, since its first grant. The tasks of a member that expired count as down since it was last heard, one session
+    timeout earlier; those of a suspect since ``suspect_timeout_ms`` earlier. A parked task is not down, it is held
+    back. The audit counts a day's gaps by the same rules (docs/audit.md), for every cause together.
     """
 
     def __init__(self, group: Group, *, begin_ms: int, end_ms: int) -> None:
@@ -100,7 +100,7 @@ class Tally:
         self.take(decision.records, now_ms)
 
     def minute(self, group: Group, soft: Soft, now_ms: int) -> None:
-        """Take no note of time."""
+        """Do nothing: time alone costs nothing."""
 
     def counted(self) -> Counted:
         """Return the result at the end; a task that is still down counts until then."""
@@ -129,7 +129,7 @@ class Tally:
             self._look(task, record.at_ms)
 
     def _look(self, task: TaskId, at_ms: int) -> None:
-        """See whether a task runs elsewhere than where it belongs, from now on."""
+        """Note whether a task runs on a member other than its target, from now on."""
         run, target = self._runs.get(task), self._targets.get(task)
         if run is not None and target is not None and run[0] != target:
             self._away_ms.setdefault(task, at_ms)
@@ -171,7 +171,7 @@ class Tally:
                 self._died(task, member_id, at_ms, silent_ms=silent_ms)
 
     def _died(self, task: TaskId, member_id: MemberId, at_ms: int, *, silent_ms: int) -> None:
-        """Have a task be down since nothing was heard of its runner any more."""
+        """Count a task as down since its runner was last heard."""
         runner, since_ms = self._runs.get(task, (None, 0))
         if runner == member_id:
             down_ms = max(since_ms, at_ms - silent_ms)

@@ -1,9 +1,8 @@
-"""An active task: fence, restore, check the lease, read the offsets, process; all of it in that order.
+"""An active task: fence, restore, check the lease, read the offsets, process, in that order.
 
-The order is the point. A former owner that wakes up late is refused by the broker from the first step on, and cannot
-take the task back without a lease. Input offsets, outputs and changelog are one transaction, and the stores take it in
-only after it was committed: where it is not known whether it was, the next restore reads it from the changelog, or does
-not find it there.
+The order matters. The broker refuses a former owner that wakes up late from the first step on, and it cannot take the
+task back without a lease. Input offsets, outputs and changelog are one transaction, and the stores apply it only after
+the commit. Where the outcome of a commit is unknown, the next restore finds it in the changelog or does not.
 """
 
 from __future__ import annotations
@@ -46,21 +45,21 @@ INPUT_LAG_S = 1.0
 POLL_MS = 1_000
 
 GATHER = 3
-"""A transaction that gets few records looks for more so often, each time for all that have gathered since."""
+"""How many times in its interval a transaction with few records polls for all that have gathered since."""
 
 FEW = 50
 
 PROMPT_S = 0.04
-"""How long what is left after a promotion may take to come over the connection that restores."""
+"""How long the connection that restores may take to read what is left after a promotion."""
 
 TURN_S = 0.005
-"""How long records are processed before everything else on the loop, heartbeats among it, gets its turn."""
+"""How long records are processed before other work on the loop, such as heartbeats, gets its turn."""
 
 RENEW_S = 86_400.0
-"""How often offsets are committed though nothing came: a cluster drops old ones (`offsets.retention.minutes`)."""
+"""How often offsets are committed without new input: a cluster drops old ones (`offsets.retention.minutes`)."""
 
 FIRST_RENEWAL_S = 60.0
-"""When that is done first: of tasks that move, or restart, more often than once a day offsets grow old too."""
+"""When that is first done: offsets also grow old for tasks that move, or restart, more often than once a day."""
 
 RIGHTS_MISSING = (
     TopicAuthorizationFailedError,
@@ -71,19 +70,19 @@ RIGHTS_MISSING = (
 TOO_LARGE = (MessageSizeTooLargeError, RecordTooLargeError)
 
 NEAR = 10_000
-"""What has this many offsets left is read to the end over another connection; what has more keeps to its quota."""
+"""With at most this many offsets left, a changelog is read to the end over another connection, free of its quota."""
 
 
 Batches = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 
 
 class OffsetsGone(Exception):
-    """There is state, and nothing says up to where of the input it counts: to begin anywhere would count wrong."""
+    """There is state, but no offset says which input it covers: to begin anywhere would count wrong."""
 
 
 @dataclass(slots=True)
 class Copy:
-    """What is open here of a task, across its roles."""
+    """What is open of a task on this worker, across its roles."""
 
     state: TaskState
     changelog: Changelog | None
@@ -118,7 +117,7 @@ class Active:
         return positions or None
 
     async def run(self) -> None:
-        """Work until told to stop; the last transaction is committed unless that is cancelled.
+        """Work until told to stop. The last transaction is committed, unless this call is cancelled.
 
         Raises:
             TopicsMissing: when a topic was missing for too long.
@@ -154,9 +153,9 @@ class Active:
 
     async def _try(self) -> None:
         if self._changelog is not None:
-            # What the copy has by now: its last report may be old, and how close it is decides whether the task stays.
+            # The copy's position now: its last report may be old, and how close it is decides whether the task stays.
             self._report(self._changelog.known_ends())
-        # To connect fences no other producer, so it needs no lease, and takes none of its time.
+        # Connecting fences no other producer, so it needs no lease, and takes none of its time.
         clients = await self._connected()
         if clients is None:
             return
@@ -197,14 +196,14 @@ class Active:
         return None
 
     async def _restore(self, clients: Clients) -> None:
-        """Read the changelog to where it ended after all others were fenced; nothing can be added to that."""
+        """Read the changelog to its end as of after the fencing, when no other producer can add to it."""
         changelog = self._changelog
         if changelog is None:
             clients.read_ahead()
             return
         await changelog.resume()
         asking = asyncio.ensure_future(changelog.ends(clients.input))
-        # The question goes out first: over one connection a broker answers in order, and a read may wait.
+        # The end offsets are asked for first: a broker answers one connection in order, and a read may wait.
         await asyncio.sleep(0)
         clients.read_ahead()
         ends = await asking
@@ -215,7 +214,7 @@ class Active:
             while (left := changelog.missing(ends)) and not self._task.stopping:
                 self._report(ends)
                 if left <= NEAR:
-                    # A broker that holds this client to its quota answers it so late that everybody waits for it.
+                    # A broker that throttles this client by its quota answers so late that the whole handover waits.
                     await changelog.restore_by(clients.lent_input(), ends)
                 else:
                     await changelog.restore_some(ends)
@@ -229,13 +228,13 @@ class Active:
         self._observe(Step.RESTORED)
 
     async def _check_commits(self, found: Mapping[TopicPartition, int | None]) -> None:
-        """Take back what the state has of commits that the cluster acknowledged and then lost, as brokers may.
+        """Check that the cluster still has all commits that it acknowledged (brokers may lose some), or drop the state.
 
-        State and offsets are committed together. State without any offset is that of a group whose offsets the cluster
-        has dropped, or of one that has another name now.
+        State and offsets are committed together. State without any offset means that the cluster has dropped the
+        group's offsets, or that the group has another name now.
 
         Raises:
-            CommitLost: when there were any; the state is then to be restored.
+            CommitLost: when commits were lost; the state is then to be restored.
             OffsetsGone: when no offset is committed, and there is state.
         """
         lost = [f"{part}: {found.get(part)}, after {mine}" for part, mine in self._committed.items()
@@ -289,7 +288,7 @@ class Active:
     async def _poll(
         self, clients: Clients, stopping: asyncio.Future[Any], timeout_ms: int, records_max: int
     ) -> Batches:
-        """Return records as soon as there are any, or nothing when the time is over or the task is to stop."""
+        """Return records as soon as there are any, or none when the time is over or the task is to stop."""
         poll = asyncio.ensure_future(clients.input.getmany(timeout_ms=timeout_ms, max_records=records_max))
         try:
             await asyncio.wait((poll, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -297,7 +296,7 @@ class Active:
             poll.cancel()
             raise
         if not poll.done():
-            # What it would have returned is read by the next owner: only what was processed is committed.
+            # The next owner reads what it would have returned: only what was processed is committed.
             poll.cancel()
             await asyncio.wait((poll,))
             return {}
@@ -305,11 +304,11 @@ class Active:
         return batches
 
     async def _transaction(self, clients: Clients, batches: Batches, stopping: asyncio.Future[Any]) -> Batches:
-        """Process and commit some records, or nothing of them; return those that are left for the next transaction.
+        """Process and commit some records, all or nothing; return those that are left for the next transaction.
 
         Raises:
-            ProducerFenced: when somebody else has the task.
-            KafkaError: when the cluster failed; whether it was committed is found out by the next restore.
+            ProducerFenced: when another member has the task.
+            KafkaError: when the cluster failed; the next restore finds out whether the transaction was committed.
             Exception: what the worker's own code raised; the transaction was aborted.
         """
         producer = clients.producer
@@ -320,7 +319,7 @@ class Active:
             offsets, left = await self._fill(context, clients, batches, stopping)
             self._observe(Step.PROCESSED)
             if offsets:
-                # One after the other: a broker that is to check a transaction twice at once gives the first up.
+                # One after the other: a broker that is to check a transaction twice at once gives up the first check.
                 await self._in_time(context.flush())
                 self._observe(Step.WRITTEN)
                 if not self._task.may_process:
@@ -346,10 +345,10 @@ class Active:
         return left
 
     async def _renew_offsets(self, clients: Clients) -> None:
-        """Commit once more where the input goes on, so that no offset grows old.
+        """Commit the input's present offsets once more, so that none grows old.
 
         Raises:
-            ProducerFenced: when somebody else has the task.
+            ProducerFenced: when another member has the task.
             KafkaError: when the cluster failed.
         """
         if not self._task.may_process:
@@ -379,9 +378,9 @@ class Active:
     ) -> tuple[dict[TopicPartition, int], Batches]:
         """Process records until the transaction is long enough.
 
-        Return where the input is to go on, and the records that were read and are not processed.
+        Return where the input is to go on, and the records that were read but not processed.
         """
-        # The first one ends with the first records: readers of the output have waited since the last owner stopped.
+        # The first transaction ends with its first records: readers of the output have waited since the last owner.
         longest_s = self._options.commit_interval_ms / 1_000
         interval_s = longest_s if self._has_committed else 0.0
         began = turn = time.monotonic()
@@ -395,7 +394,7 @@ class Active:
                 for number, record in enumerate(records):
                     now = time.monotonic()
                     if self._task.stopping or (now >= end_at and offsets):
-                        # What is left is the next transaction's, or is read again by the next owner.
+                        # The rest belongs to the next transaction, or is read again by the next owner.
                         return offsets, {partition: records[number:], **dict(in_order[place + 1 :])}
                     if now - turn >= TURN_S:
                         await asyncio.sleep(0)
@@ -422,7 +421,7 @@ class Active:
         self._task.input_lag(lag)
 
     def _note_level(self) -> None:
-        """Note that the state lacks nothing: this active alone writes the changelog, by its lease or by a commit."""
+        """Note that the state is complete: by its lease or a commit, only this active writes the changelog."""
         self._state.note_level(self._options.clock())
 
     async def _pause(self, seconds: float) -> None:

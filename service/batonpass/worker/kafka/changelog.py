@@ -18,13 +18,13 @@ from batonpass.worker.kafka.topics import MissingPartition, deletions_kept_ms, l
 log = logging.getLogger("batonpass.worker.kafka")
 
 RESTORE_LOOK_MS = 10
-"""How often an active that restores looks whether it has everything: what is left is most often a marker alone."""
+"""How often an active that restores checks whether it has everything: most often only a marker is left."""
 
 MARKERS_TIMEOUT_S = 5.0
-"""How long the markers of a committed transaction may take to show; they take milliseconds."""
+"""How long the markers of a committed transaction may take to appear; usually they take milliseconds."""
 
 AGE_SHARE = 5 / 6
-"""How much of the time for which a changelog keeps deletions a copy may sleep; in the rest it reads what it missed."""
+"""The share of the time for which a changelog keeps deletions that a copy may sleep; in the rest it catches up."""
 
 
 def is_too_old(level_ms: int, deletions_kept_ms: float, now_ms: int) -> bool:
@@ -33,7 +33,7 @@ def is_too_old(level_ms: int, deletions_kept_ms: float, now_ms: int) -> bool:
 
 
 class CommitLost(KafkaError):  # type: ignore[misc]  # aiokafka has no types
-    """The cluster acknowledged a commit and lost it, or somebody set the offsets back."""
+    """The cluster acknowledged a commit and lost it, or the committed offsets were set back."""
 
 
 class Changelog:
@@ -62,7 +62,7 @@ class Changelog:
         """Records applied since this object was made; a promotion in place reads none of them a second time."""
 
     async def open(self) -> None:
-        """Connect, and go on from where the stores are.
+        """Connect, and go on from the stores' positions.
 
         Raises:
             KafkaError: when the cluster cannot be reached.
@@ -72,7 +72,7 @@ class Changelog:
         consumer = AIOKafkaConsumer(
             **(
                 self._connection.client_options()
-                # A name of its own, so that a broker's quota can slow down what restores and nothing else.
+                # A client id of its own, so that a broker's quota can slow down restoring and nothing else.
                 | {"client_id": f"{self._connection.client_id}-{self._state.task_id}-changelog"}
                 | {"fetch_max_wait_ms": 200, "retry_backoff_ms": 200}
                 | dict(self._options)
@@ -80,20 +80,20 @@ class Changelog:
             group_id=None,
             enable_auto_commit=False,
             isolation_level="read_committed",
-            # A position that is not there any more is for this class to judge, not to be jumped away from.
+            # This class decides what to do about a position that no longer exists; the client must not jump away.
             auto_offset_reset="none",
         )
         try:
             await to_its_end(consumer.start())
             await self._check(consumer)
             self._deletions_kept_ms = await deletions_kept_ms(
-                consumer._client,  # noqa: SLF001 - an admin client would be a connection more for each copy
+                consumer._client,  # noqa: SLF001 - an admin client would be one more connection for each copy
                 self._topics.values(),
                 unless_told=self._delete_retention_ms,
             )
             self._consumer = consumer
             positions = await self._places()
-            # Without a pause between the two, in which the client would look for a place by itself.
+            # No await in between, in which the client would look for a position by itself.
             consumer.assign(list(self._topics))
             self._seek(positions)
         except BaseException:
@@ -113,8 +113,8 @@ class Changelog:
     async def ends(self, consumer: AIOKafkaConsumer) -> dict[str, int]:
         """Return where each changelog ends for a reader of committed records (its last stable offset).
 
-        It is asked by way of another consumer, because a broker answers what comes over one connection in its order:
-        behind this one's own waiting read the question would wait with it.
+        Another consumer asks for it, because a broker answers the requests of one connection in order: behind this
+        consumer's own waiting read the question would wait too.
 
         Raises:
             KafkaError: when that cannot be read.
@@ -123,7 +123,7 @@ class Changelog:
         return {self._topics[partition]: offset for partition, offset in found.items()}
 
     async def step(self, timeout_ms: int = 200) -> int:
-        """Read on for at most ``timeout_ms`` and return how many records came; 0 may still have moved the positions.
+        """Read on for at most ``timeout_ms``; return how many records came. With 0 the positions may still have moved.
 
         Raises:
             KafkaError: when the cluster cannot be read.
@@ -135,7 +135,7 @@ class Changelog:
             await self._begin_anew(error)
             return 0
         if self._was_level and self._is_too_old():
-            # It was cut off, or the whole process stood still: what came just now may lack deletions.
+            # The copy was cut off, or the whole process stood still: what it read just now may lack deletions.
             self._seek(await self._places())
             return 0
         came = await self._take(consumer, batches)
@@ -159,13 +159,13 @@ class Changelog:
         self._align()
         stop_at = time.monotonic() + seconds
         while self.missing(ends) and time.monotonic() < stop_at:
-            # A read that brings nothing but a transaction's marker moves the position, and does not return for it.
+            # A read that brings only a transaction's marker moves the position, but does not return for it.
             await self.step(timeout_ms=RESTORE_LOOK_MS)
 
     async def restore_by(self, other: AIOKafkaConsumer, ends: Mapping[str, int], seconds: float = 0.2) -> None:
         """Do what ``restore_some`` does over another consumer's connection, which no quota for restoring slows down.
 
-        The other one is assigned to the changelogs for that, and left so.
+        The other consumer is assigned to the changelogs for that, and stays so.
 
         Raises:
             KafkaError: when the cluster cannot be read.
@@ -180,11 +180,11 @@ class Changelog:
         starts = await other.beginning_offsets(list(self._topics))
         lost = {partition: start for partition, start in starts.items() if start > began_at[partition]}
         if lost:
-            # It may have been sent past what is not there any more, and would not say so.
+            # The other consumer may have skipped what no longer exists, without an error.
             await self._begin_anew(OffsetOutOfRangeError(lost))
 
     async def forget(self) -> None:
-        """Wipe the stores and disconnect; the next one to open it reads from where the changelogs begin."""
+        """Wipe the stores and disconnect; the next `open` reads from the beginning of the changelogs."""
         for store in self._state.stores.values():
             store.wipe()
         await self.close()
@@ -194,13 +194,13 @@ class Changelog:
         return sum(max(0, end - (self._state.stores[topic].position or 0)) for topic, end in ends.items())
 
     def pause(self) -> None:
-        """Read nothing more for now: what comes is this process's own."""
+        """Stop reading for now: from here on this process itself writes what would come."""
         if self._consumer is not None and not self._paused:
             self._consumer.pause(*self._topics)
             self._paused = True
 
     async def resume(self) -> None:
-        """Read on from where the stores are by now; what may have missed deletions meanwhile is begun anew.
+        """Read on from the stores' present positions; a store that may have missed deletions is begun anew.
 
         Raises:
             KafkaError: when the cluster cannot be reached.
@@ -215,11 +215,11 @@ class Changelog:
             self._paused = False
 
     def known_ends(self) -> dict[str, int]:
-        """Return where the changelogs ended when they were last read from, without asking again."""
+        """Return where the changelogs ended at the last read, without asking again."""
         if self._consumer is None:
             return {}
         ends = {topic: self._consumer.last_stable_offset(part) for part, topic in self._topics.items()}
-        # -1 is what a client says that has not read yet.
+        # A client that has not read yet returns -1.
         return {topic: end for topic, end in ends.items() if end is not None and end >= 0}
 
     async def close(self) -> None:
@@ -236,7 +236,8 @@ class Changelog:
     async def _places(self) -> dict[TopicPartition, int]:
         """Return where to read on from, after wiping each store that its changelog cannot bring up to date.
 
-        Its place is not there any more, or it may lack deletions that are not.
+        Such a store's position is no longer in the changelog, or the changelog may have forgotten deletions that the
+        store has missed.
         """
         consumer = self._opened
         starts = await consumer.beginning_offsets(list(self._topics))
@@ -269,7 +270,7 @@ class Changelog:
         return is_too_old(self._store(partition).level_ms, self._deletions_kept_ms[partition.topic], self._clock())
 
     def _note_level(self, consumer: AIOKafkaConsumer) -> None:
-        """Note when each store that has reached the end was there: when the broker last said where that is."""
+        """Note for each store that has reached the end when that was: when the broker last reported the end."""
         wall_ms, now_ms = time.time_ns() // 1_000_000, self._clock()
         was_level = []
         for partition in self._topics:
@@ -281,9 +282,9 @@ class Changelog:
         self._was_level |= all(was_level)
 
     async def _settled_ends(self) -> dict[TopicPartition, int]:
-        """Return the ends once they are no longer before the stores' places, or have had the time to be.
+        """Return the ends once the stores' positions are not beyond them, or after a time-out.
 
-        The end for readers of committed records comes after the commit itself, when the markers have been written. A
+        The end for readers of committed records moves only after the commit itself, when the markers are written. A
         process that was killed right after a commit, and starts again at once, may be ahead of it.
         """
         wait_until = time.monotonic() + MARKERS_TIMEOUT_S
@@ -299,7 +300,7 @@ class Changelog:
             self._opened.seek(partition, position)
 
     async def _begin_anew(self, error: OffsetOutOfRangeError) -> None:
-        """Restore from scratch what lies outside its changelog, which was truncated or made anew."""
+        """Restore from scratch each store that is outside its changelog, which was truncated or created again."""
         partitions = [partition for partition in error.args[0] if partition in self._topics]
         for partition in partitions or list(self._topics):
             log.warning("%s of %s is no place in it any more: restored from the beginning", error, partition)
@@ -307,7 +308,7 @@ class Changelog:
         self._seek(await self._places())
 
     async def _note_silent_moves(self, consumer: AIOKafkaConsumer) -> None:
-        """Move a store past what holds no records for it: markers, and what was aborted."""
+        """Move the stores past what has no records for them: markers, and aborted writes."""
         for partition in self._topics:
             position = await consumer.position(partition)
             store = self._store(partition)
@@ -315,7 +316,7 @@ class Changelog:
                 store.apply([], position)
 
     def _align(self) -> None:
-        """Make sure that a read that was cancelled half way loses nothing: go on from where the stores are."""
+        """Go on from the stores' positions, so that a read that was cancelled half way loses nothing."""
         for partition in self._topics:
             state = self._opened._subscription.subscription.assignment.state_value(partition)  # noqa: SLF001
             position = self._store(partition).position

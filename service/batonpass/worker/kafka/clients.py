@@ -1,8 +1,8 @@
 """What an active works with: a transactional producer and a reader of its input, connected before they are needed.
 
-To connect takes a dozen round trips, each as long as the broker is busy. A copy that may be promoted makes them
-beforehand; after the grant only `Clients.fence` is left, one request, and no cluster hears of a new owner before it.
-What is not needed any more is closed later, when no handover waits for it.
+Connecting takes a dozen round trips, each of which waits while the broker is busy. A copy that may be promoted makes
+them beforehand. After the grant only `Clients.fence` is left, one request; before it, the cluster knows no new owner.
+Clients that are not needed any more are closed later, when no handover waits for that.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ log = logging.getLogger("batonpass.worker.kafka")
 
 CLOSE_TIMEOUT_S = 5.0
 CLOSE_DELAY_S = 1.0
-"""How long what was given up stays connected: longer than the handover that it was given up for."""
+"""How long clients that were given up stay connected: longer than the handover that they were given up for."""
 
 LENT_WAIT_MS = 10
-"""How long the broker may wait for more of what the consumer of the input is lent for."""
+"""How long the broker may wait for more records while the consumer of the input is lent."""
 
 FENCE_TIMEOUT_S = 15.0
 Close = Callable[[], Awaitable[None]]
@@ -57,7 +57,7 @@ class Clients:
             self._group,
             **(
                 connection
-                # What lingers is sent when the transaction ends, or when there is enough of it.
+                # Lingering records are sent when the transaction ends, or when there are enough of them.
                 | {"linger_ms": options.transaction_timeout_ms, "retry_backoff_ms": 20, "request_timeout_ms": 15_000}
                 | dict(options.producer_options)
             ),
@@ -76,7 +76,7 @@ class Clients:
         self._guess: dict[TopicPartition, int | None] = {}
 
     async def connect(self) -> None:
-        """Connect, and learn where everything is kept. No producer is fenced, and what is committed is read later.
+        """Connect, and learn which brokers have what. No producer is fenced; committed offsets are read later.
 
         Raises:
             KafkaError: when the cluster cannot be reached, or lacks a topic.
@@ -89,7 +89,7 @@ class Clients:
         """Fence the former owner of the task, and end its transaction.
 
         Raises:
-            KafkaError: when the cluster did not answer in time; somebody may have been fenced all the same.
+            KafkaError: when the cluster did not answer in time; the former owner may have been fenced all the same.
         """
         try:
             async with asyncio.timeout(FENCE_TIMEOUT_S):
@@ -98,23 +98,23 @@ class Clients:
             raise KafkaTimeoutError(f"no answer to {self._transactional_id} within {FENCE_TIMEOUT_S:.0f} s") from None
 
     def read_ahead(self) -> None:
-        """Begin to read where the input goes on, as far as that is known; nothing of it is handed out yet."""
+        """Begin to read the input from the offsets known so far; no record is handed out yet."""
         if self._guess:
             self.input.assign(self.partitions)
             self._seek(self._guess)
 
     def lent_input(self) -> AIOKafkaConsumer:
-        """Return the consumer of the input to read something else with, until the input is to be found."""
+        """Return the consumer of the input to read something else with, until `find_input` is called."""
         self._guess = {}
-        # What is read last is asked for once more, and over one connection a broker answers in order: behind a question
-        # that waits for half a second for what is to come, the first read of the input would wait too.
+        # A consumer asks again after its last read, and a broker answers one connection in order. If that request
+        # waited half a second for new records, the first read of the input would wait behind it.
         self.input._fetcher._fetch_max_wait_ms = LENT_WAIT_MS  # noqa: SLF001 - it cannot be set later in any other way
         return self.input
 
     async def find_input(self) -> Mapping[TopicPartition, int | None]:
         """Go to the committed offsets of every source partition, and return them.
 
-        What was read ahead is kept where it fits.
+        What was read ahead is kept if it begins at these offsets.
 
         Raises:
             KafkaError: when they cannot be read.
@@ -135,12 +135,12 @@ class Clients:
 
     def _seek(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         for partition, offset in offsets.items():
-            # Without one, the client begins where its options say.
+            # Without an offset, the client begins where its options say.
             if offset is not None:
                 self.input.seek(partition, offset)
 
     async def close(self) -> None:
-        """Disconnect. A transaction that is open stays so: it is ended by the next producer, or by its timeout."""
+        """Disconnect. An open transaction stays open: the next producer ends it, or its timeout."""
         for client in (self.input, self.producer):
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -162,20 +162,20 @@ class Clients:
 
 
 class Closing:
-    """Closes what is not needed any more, later, so that no handover waits for it."""
+    """Closes later what is not needed any more, so that no handover waits for it."""
 
     def __init__(self) -> None:
         self._busy: dict[asyncio.Task[None], tuple[str, asyncio.Event]] = {}
 
     def put(self, task_id: str, *closes: Close, delay_s: float = CLOSE_DELAY_S) -> None:
-        """Close something of a task after a while."""
+        """Close something of a task after ``delay_s``."""
         hurry = asyncio.Event()
         busy = asyncio.create_task(self._close(closes, hurry, delay_s), name=f"batonpass closing of {task_id}")
         self._busy[busy] = (task_id, hurry)
         busy.add_done_callback(self._busy.pop)
 
     def abandon(self, task_id: str, connecting: asyncio.Future[Clients]) -> None:
-        """Close clients when they are connected: a connection whose making was cut short would stay open."""
+        """Close clients once they are connected: a connection whose making is cut short would stay open."""
 
         async def close() -> None:
             await asyncio.wait([connecting], timeout=CLOSE_TIMEOUT_S)
@@ -188,14 +188,14 @@ class Closing:
         self.put(task_id, close, delay_s=0)
 
     async def done(self, task_id: str | None = None) -> None:
-        """Wait until nothing of a task, or of any, is left to close; it is closed at once for that."""
+        """Close at once all that is left of a task, or of every task, and wait until that is done."""
         while left := [busy for busy, (whose, _) in self._busy.items() if task_id in {None, whose}]:
             for busy in left:
                 self._busy[busy][1].set()
             await asyncio.wait(left)
 
     async def _close(self, closes: tuple[Close, ...], hurry: asyncio.Event, delay_s: float) -> None:
-        # Cancelled at the end of the process, it closes at once: so the cluster learns that the clients are gone.
+        # Cancelled at the end of the process, it closes at once, so that the cluster learns that the clients are gone.
         with suppress(TimeoutError, asyncio.CancelledError):
             async with asyncio.timeout(delay_s):
                 await hurry.wait()
@@ -218,20 +218,20 @@ class Prepared:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is being connected, be it that it was, that it failed, or that it was not asked for."""
+        """Whether nothing is being connected now: it is done, it failed, or it was not asked for."""
         return self._connecting is None or self._connecting.done()
 
     def begin(self, *, delay_s: float = 0.0) -> None:
-        """Connect in the background after a while, unless that was begun already."""
+        """Connect in the background after ``delay_s``, unless that was begun already."""
         if self._connecting is None:
             self._hurry = asyncio.Event()
             name = f"batonpass clients of {self._task_id}"
             self._connecting = asyncio.create_task(self._connect(self._hurry, delay_s), name=name)
-            # What fails here is tried again, and raised, when it is needed.
+            # An error here is not raised: `take` connects again, and raises its own.
             self._connecting.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def take(self) -> Clients:
-        """Return connected clients, those that were prepared if there are any; the caller closes them.
+        """Return connected clients, prepared ones if there are any; the caller closes them.
 
         Raises:
             KafkaError: when the cluster cannot be reached, or lacks a topic.

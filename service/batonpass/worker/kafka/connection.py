@@ -1,6 +1,6 @@
-"""How Kafka is reached: addresses, encryption, who one is, and why a cluster refuses a login.
+"""How Kafka is reached: addresses, encryption, credentials, and why a cluster refuses a login.
 
-The same for workers and coordinators.
+Workers and coordinators both use it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from aiokafka.errors import (
 from batonpass.worker.kafka_login import OAUTHBEARER, WITH_PASSWORD, Token, login_of
 
 PATIENCE_S: Final = 5.0
-"""For how long a caller that was cancelled waits for a cluster that does not answer."""
+"""How long a caller that was cancelled waits for a cluster that does not answer."""
 
 KNOCK_S: Final = 5.0
 LOGIN: Final = ("client_id", "security_protocol", "ssl_context")
 
 TOKEN_TIMEOUT_S: Final = 20.0
 BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""What a token may consist of (RFC 6750); with a line's end in it, say, it would end the login."""
+"""What a token may consist of (RFC 6750); a line break in it, for example, would end the login."""
 
 Made = TypeVar("Made")
 
@@ -76,10 +76,10 @@ class KafkaConnection:
     ``tls`` is a context with the authorities to trust and, for mutual TLS, this side's certificate
     (`batonpass.worker.tls_context` makes one); None: no encryption. ``sasl_mechanism`` is PLAIN, SCRAM-SHA-256 or
     SCRAM-SHA-512 with ``username`` and ``password``, or OAUTHBEARER with ``token``: an async function that returns a
-    bearer token which has not expired. It is called for each connection that is made, so it should keep one while that
-    is good; `batonpass.worker.client_credentials.ClientCredentials` is such a function. ``extra`` goes to every
-    aiokafka client as it is, for mechanisms and limits that have no name here. ``client_id`` is what the cluster's
-    quotas and logs go by.
+    bearer token which has not expired. It is called for each new connection, so it should keep a token while that is
+    good; `batonpass.worker.client_credentials.ClientCredentials` is such a function. ``extra`` goes to every aiokafka
+    client as it is, for mechanisms and limits that have no name here. The cluster's quotas and logs go by
+    ``client_id``.
 
     Raises:
         ValueError: when mechanism and credentials do not belong together.
@@ -95,7 +95,7 @@ class KafkaConnection:
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together."""
+        """Refuse arguments that do not go together."""
         if (self.sasl_mechanism in WITH_PASSWORD) != (self.username is not None and self.password is not None):
             raise ValueError(
                 f"username and password go with sasl_mechanism {' or '.join(WITH_PASSWORD)}, and only there"
@@ -110,7 +110,7 @@ class KafkaConnection:
     ) -> KafkaConnection | None:
         """Return the connection that BATONPASS_KAFKA_* names; None without BATONPASS_KAFKA_BOOTSTRAP.
 
-        Read are those that docs/settings.md has for logging in, by the same rules as a coordinator reads them. With
+        It reads the variables that docs/settings.md has for logging in, by the same rules as a coordinator. With
         OAUTHBEARER, ``token`` gives the tokens in place of an endpoint.
 
         Raises:
@@ -153,10 +153,10 @@ class KafkaConnection:
 
 
 async def to_its_end(starting: Coroutine[object, object, Made], *, patience_s: float = PATIENCE_S) -> Made:
-    """Wait for the start of a client to end, also when the caller is cancelled meanwhile, and return its result.
+    """Wait until a client has started, even when the caller is cancelled meanwhile, and return the result.
 
-    aiokafka closes no connection that it is just making: cut short there, it stays open until the process ends. What
-    was started is for the caller to stop, as if it had been cancelled a moment later.
+    aiokafka does not close a connection that it is just making: if that is cut short, it stays open until the process
+    ends. The caller has to stop what was started, as if it had been cancelled a moment later.
 
     Raises:
         asyncio.CancelledError: when the caller was cancelled; what ``starting`` raised is then lost.
@@ -177,9 +177,9 @@ async def to_its_end(starting: Coroutine[object, object, Made], *, patience_s: f
 
 
 async def in_words(error: Exception, connection: KafkaConnection) -> str:
-    """Return what an error of the cluster says, and what a broker says to one more connection if that is why.
+    """Return what an error of the cluster says; if connecting failed, what a broker says to one more connection.
 
-    The first address of the bootstrap servers that refuses the login is the one that counts.
+    The brokers are asked in the order of the bootstrap servers; the first that refuses the login counts.
     """
     said = str(error) or repr(error)
     if not isinstance(error, KafkaConnectionError | NodeNotReadyError):
@@ -216,7 +216,7 @@ def _reason(error: Exception, login: dict[str, Any]) -> str:
         case UnsupportedSaslMechanismError() | IllegalSaslStateError():
             return f"nobody logs in by {login['sasl_mechanism']} at this address"
         case OSError() | EOFError():
-            # One of them may speak TLS while the other does not.
+            # One side may speak TLS while the other does not.
             return f"{str(cause) or 'it closed the connection'} (over {login.get('security_protocol', 'PLAINTEXT')})"
         case _:
             return str(error.args[0]) if error.args else repr(error)
@@ -226,10 +226,10 @@ def _reason(error: Exception, login: dict[str, Any]) -> str:
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
-    """Has aiokafka ask a function for tokens.
+    """Lets aiokafka ask a function for tokens.
 
-    Whatever goes wrong there is an error of the connection that was to be made, so that the client tries again.
-    Anything else would end its work in the background for good.
+    Whatever goes wrong there becomes an error of the connection being made, so that the client tries again. Any other
+    error would end its work in the background for good.
     """
 
     def __init__(self, token: Token) -> None:
@@ -253,12 +253,12 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka ha
 
 
 class _HearsRefusals(OAuthAuthenticator):  # type: ignore[misc]  # the same
-    """Ends the login when the broker answers a token with anything: that is its refusal (RFC 7628, section 3.2.3)."""
+    """Ends the login when the broker answers a token with any data: that is its refusal (RFC 7628, section 3.2.3)."""
 
     _sent = ""
 
     async def step(self, payload: bytes | None) -> Any:
-        """Return what is to be sent next; None: nothing more.
+        """Return the data to send next; None: nothing more.
 
         Raises:
             SaslAuthenticationFailed: when the broker refused the token.
@@ -275,7 +275,7 @@ class _HearsRefusals(OAuthAuthenticator):  # type: ignore[misc]  # the same
 
 
 def _late(token: str) -> str:
-    """Return in words that a token has expired, where it is one that says so (a JWT); brokers do not tell."""
+    """Return in words that a token has expired, if the token itself says so (a JWT); brokers do not."""
     try:
         claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
         late_s = time.time() - claims["exp"]
@@ -288,6 +288,6 @@ def _authenticator(connection: AIOKafkaConnection) -> OAuthAuthenticator:
     return _HearsRefusals(sasl_oauth_token_provider=connection._sasl_oauth_token_provider)  # noqa: SLF001 - as it does
 
 
-# aiokafka (0.14) takes the refusal for a success. What it asks next is answered with nothing, so that it knows of no
-# broker from then on, and never tries again. There is no other way in (decision 0052).
+# aiokafka (0.14) takes the refusal for a success. The broker answers nothing to its next request, so aiokafka knows no
+# broker from then on, and never tries again. There is no other way to change that (decision 0052).
 AIOKafkaConnection.authenticator_oauth = _authenticator

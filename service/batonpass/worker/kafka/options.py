@@ -1,4 +1,4 @@
-"""How actives work, as far as that may be chosen; and their steps, for those who watch."""
+"""The options of actives, and the steps that an observer sees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Step(StrEnum):
-    """How far an active has come, in order; those from ``begun`` on come again with each transaction."""
+    """How far an active has come, in order; the steps from ``begun`` on repeat with each transaction."""
 
     GRANTED = "granted"
     FENCED_OTHERS = "fenced-others"
@@ -31,14 +31,14 @@ class ActiveOptions:
     """How actives work. Durations are milliseconds.
 
     A transaction is committed ``commit_interval_ms`` after its first record, at ``records_max`` records, or when the
-    task is to stop. A broker that waits ``transaction_timeout_ms`` for the end of one aborts it. Where no offset was
-    committed yet, the input is read from ``start`` (``earliest`` or ``latest``). After an error of the cluster an
-    active begins anew once ``retry_ms`` are over; one whose topics are not there for ``missing_topic_ms`` has failed.
+    task is to stop. A broker aborts a transaction that does not end within ``transaction_timeout_ms``. Where no offset
+    was committed yet, the input is read from ``start`` (``earliest`` or ``latest``). After an error of the cluster an
+    active begins anew once ``retry_ms`` are over. One whose topics are missing for ``missing_topic_ms`` has failed.
     With ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
-    promotion does not wait for them. A copy is compared with the changelog's own ``delete.retention.ms``;
-    ``delete_retention_ms`` counts where the cluster does not tell that. The rest are keyword arguments of aiokafka's
-    clients. ``observe`` is called with each step; it must return at once. ``clock`` gives milliseconds since 1970, by
-    which the age of state is told.
+    promotion does not wait for them. A copy's age is compared with the changelog's own ``delete.retention.ms``, or with
+    ``delete_retention_ms`` if the cluster does not tell it. The rest are keyword arguments of aiokafka's clients.
+    ``observe`` is called with each step; it must return at once. ``clock`` gives milliseconds since 1970, by which the
+    age of state is measured.
     """
 
     commit_interval_ms: int = 100

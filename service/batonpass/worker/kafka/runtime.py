@@ -28,11 +28,11 @@ log = logging.getLogger("batonpass.worker.kafka")
 REPORT_S = 0.2
 DEMOTED_CONNECTS_AFTER_S = 2.0
 CONNECTS_WITHIN_S = 3.0
-"""How long a copy may connect for its promotion before it says how far it has come all the same."""
+"""How long a copy may connect for its promotion before it reports its progress all the same."""
 
 
 class KafkaRuntime(Callbacks):
-    """What a worker does with its tasks, given what each subtopology's records do.
+    """What a worker does with its tasks, given how each subtopology processes records.
 
         runtime = KafkaRuntime(connection, "orders", {"0": Subtopology(...)}, folder=Path("state"))
         async with Member(url, "orders", runtime, on_lease_lost=OnLeaseLost.CONTINUE,
@@ -40,7 +40,8 @@ class KafkaRuntime(Callbacks):
             await member.run()
 
     Outputs are fenced by transactional producers, so ``on_lease_lost`` may be "continue". ``group`` names the consumer
-    group whose committed offsets are the input's place, and begins the transactional ids; both must be the group's own.
+    group whose committed offsets say where the input goes on, and begins the transactional ids; no other group may use
+    either.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class KafkaRuntime(Callbacks):
         open_store: OpenStore = RocksStore,
         options: ActiveOptions | None = None,
     ) -> None:
-        """Name what there is; nothing happens before a task is given.
+        """Take the configuration; nothing happens before a task is given.
 
         ``folder`` keeps state between starts, and is this process's own. ``open_store`` makes the stores.
         """
@@ -103,7 +104,7 @@ class KafkaRuntime(Callbacks):
         return offered
 
     async def _ends_and_retention(self, tasks: Collection[str]) -> tuple[dict[str, dict[str, int]], dict[str, float]]:
-        """Return where the changelogs of tasks end, by task and topic, and for how long each topic keeps deletions."""
+        """Return the end offsets of tasks' changelogs, by task and topic, and how long each topic keeps deletions."""
         partitions = {
             TopicPartition(topic, split_task_id(task_id)[1]): task_id
             for task_id in tasks
@@ -138,7 +139,7 @@ class KafkaRuntime(Callbacks):
         if copy.changelog is None:
             return
         if self._options.connect_ahead:
-            # The task's new owner connects first, and then the owner that has become a copy.
+            # The task's new owner connects first, then the previous owner, which has become a copy.
             copy.prepared.begin(delay_s=DEMOTED_CONNECTS_AFTER_S if task.was is Role.ACTIVE else 0)
         tailing = asyncio.ensure_future(self._keep_tailing(task, copy, copy.changelog, part))
         stopping = asyncio.ensure_future(task.stop_requested())
@@ -152,7 +153,7 @@ class KafkaRuntime(Callbacks):
             tailing.result()
 
     async def _keep_tailing(self, task: Task, copy: Copy, changelog: Changelog, part: Subtopology) -> None:
-        # A copy that reports that it is ready may be promoted the next moment, so it had better be.
+        # A copy that reports that it is ready may be promoted the next moment, so it connects before it reports.
         said = Said()
         speaks_at = 0.0 if task.was is Role.ACTIVE else time.monotonic() + CONNECTS_WITHIN_S
         while not task.stopping:
@@ -167,25 +168,26 @@ class KafkaRuntime(Callbacks):
                         topics = part.changelog_topics
                         task.progress(progress(copy.state.positions, changelog.known_ends(), topics))
             except KafkaError as error:
-                # The copy stays where it is; a cluster that is away says nothing about it.
+                # The copy stays where it is: that a cluster is away says nothing about the copy.
                 if said.is_news(repr(error)):
                     log.warning("%r cannot be tailed for now: %s", task, await in_words(error, self._connection))
                 await asyncio.sleep(self._options.retry_ms / 1_000)
 
     async def on_active(self, task: Task) -> None:
-        """Take the task over, from the copy that is here if there is one, and process until it is to stop."""
+        """Take the task over, from the copy on this worker if there is one, and process until it is to stop."""
         part = self._part(task.id)
         copy = await self._copy(task.id, part)
         copy.active = Active(task, part, self._terms, copy=copy)
         await copy.active.run()
 
     async def on_revoke(self, task: Task, revocation: Revocation) -> Offsets | None:
-        """Stop as the revocation says; the state stays open where the task goes on as a copy, else on disk."""
+        """Stop as the revocation says; the state stays open if the task goes on as a copy, else on disk."""
         copy = self._copies.get(task.id)
         if copy is None:
             return None
         final: Offsets | None = None
-        # Told to stop, an active commits what is in hand and ends, and a copy ends; without a commit it was cancelled.
+        # When asked to stop, an active commits its last records and ends, and a copy ends. Without a commit the active
+        # was cancelled.
         await task.finished()
         if task.role is Role.ACTIVE:
             if copy.active is not None and revocation.commit:
@@ -205,14 +207,14 @@ class KafkaRuntime(Callbacks):
         return await asyncio.to_thread(measure)
 
     async def remove_state(self, task_id: str) -> None:
-        """Remove the state of a task that moved away; one that is open stays."""
+        """Remove the state of a task that moved away, unless it is open."""
         if task_id in self._copies:
             return
 
         async def remove() -> None:
             await asyncio.to_thread(self._folder.remove, task_id)
 
-        # To open the state waits for what is being closed.
+        # Opening the state waits for what is being closed.
         self._closing.put(task_id, remove, delay_s=0)
         await self._closing.done(task_id)
 
@@ -238,7 +240,7 @@ class KafkaRuntime(Callbacks):
     def store(self, task_id: str, name: str) -> ReadableStore | None:
         """Return a task's store for reading, whatever its role here; None when there is no copy.
 
-        It holds what was committed and has arrived. Do not keep it: it is closed when the task goes.
+        It holds what was committed and read from the changelog. Do not keep it: it is closed when the task goes.
         """
         copy = self._copies.get(task_id)
         if copy is None:
@@ -246,7 +248,7 @@ class KafkaRuntime(Callbacks):
         return copy.state.stores[self._part(task_id).changelogs[name]]
 
     def positions(self, task_id: str) -> Mapping[str, int] | None:
-        """Return how far a task's copy here has come, by changelog topic; None when there is no copy."""
+        """Return the positions of a task's copy here, by changelog topic; None when there is no copy."""
         copy = self._copies.get(task_id)
         return None if copy is None else copy.state.positions
 

@@ -1,11 +1,11 @@
-"""Where a task's state lies: keys and values of one changelog partition, and how far that has been read.
+"""Where a task's state is kept: keys and values of one changelog partition, and how far that has been read.
 
-A store is always exactly a beginning of its changelog: the records before ``position``, and nothing else. Records and
+A store is always exactly a prefix of its changelog: the records before ``position``, and nothing else. Records and
 position change together, so that a process killed at any instruction goes on from where it was. An active's own writes
-come in only after their transaction was committed.
+are applied only after their transaction was committed.
 
 A store has an age: how long ago it was last known to be level with its changelog. A compacted changelog forgets
-deletions after a while, and a store that slept for longer would never hear of them.
+deletions after a while, and a store that slept for longer would never learn of them.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from rocksdict import Options, Rdict
 
 Change = tuple[bytes, bytes | None]
-"""A key with its new value; None takes the key away."""
+"""A key with its new value; None removes the key."""
 
 _RECORD = b"r"
 _POSITION = b"position"
 _FORM = struct.Struct(">qq")
 
 KEEP_LEVEL_MS = 60_000
-"""How often a store to which nothing is written keeps that it is level."""
+"""How often a store to which nothing is written records on disk that it is level."""
 
 
 class ReadableStore(Protocol):
-    """What anybody may look at; nothing uncommitted is in it."""
+    """A store for reading only; it holds nothing uncommitted."""
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
@@ -53,23 +53,23 @@ class Store(ReadableStore, Protocol):
 
     @property
     def position(self) -> int | None:
-        """The offset of the first changelog record that is not in here; None: nothing was read yet."""
+        """The offset of the first changelog record that is not in this store; None: nothing was read yet."""
         ...
 
     @property
     def level_ms(self) -> int:
         """When it was last known to lack nothing of its changelog, in milliseconds since 1970; 0 if never.
 
-        A store that is begun anew lacks no deletion either: it holds nothing that could have been deleted.
+        A store that is begun anew lacks no deletion either, because it holds nothing that could have been deleted.
         """
         ...
 
     def apply(self, changes: Iterable[Change], position: int) -> None:
-        """Take in records and move the position, both or neither."""
+        """Apply records and move the position, both or neither."""
         ...
 
     def note_level(self, level_ms: int) -> None:
-        """Note that it was level with its changelog then; kept at least when it is closed, and every minute."""
+        """Note when it was level with its changelog; stored when it is closed, and at least every minute."""
         ...
 
     def wipe(self) -> None:
@@ -77,7 +77,7 @@ class Store(ReadableStore, Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of files. What was applied stays, where the store is one that stays."""
+        """Close files. What was applied stays, if the store is a lasting one."""
         ...
 
 
@@ -91,7 +91,7 @@ class MemoryStore:
 
     @property
     def position(self) -> int | None:
-        """The offset of the first changelog record that is not in here."""
+        """The offset of the first changelog record that is not in this store."""
         return self._position
 
     @property
@@ -108,7 +108,7 @@ class MemoryStore:
         return iter(sorted(item for item in self._records.items() if item[0].startswith(prefix)))
 
     def apply(self, changes: Iterable[Change], position: int) -> None:
-        """Take in records and move the position."""
+        """Apply records and move the position."""
         for key, value in changes:
             if value is None:
                 self._records.pop(key, None)
@@ -132,13 +132,13 @@ class MemoryStore:
 class RocksMemory:
     """A limit on the memory of all the RocksDB stores that share it, however many they are.
 
-    It bounds what was written and is not in files yet, up to half of it, together with what is kept of the files that
-    were read. RocksDB exceeds it for a moment rather than keep a writer waiting. Without a limit that is shared, a
+    It bounds the sum of what was written and is not in files yet (up to half of the limit) and what is cached of files
+    that were read. RocksDB exceeds it for a moment rather than keep a writer waiting. Without a shared limit, each
     store alone may take 128 MB for writes.
     """
 
     def __init__(self, limit_bytes: int = 128 << 20) -> None:
-        """Share a limit, in bytes."""
+        """Make a limit, in bytes."""
         from rocksdict import Cache, WriteBufferManager  # noqa: PLC0415 - a state in memory needs no RocksDB
 
         self._cache = Cache(limit_bytes)
@@ -168,12 +168,12 @@ class RocksStore:
     All stores of a process share 128 MB of memory, unless they are given another limit:
     ``open_store=functools.partial(RocksStore, memory=RocksMemory(64 << 20))``.
 
-    Nothing is forced to the disk: what the process wrote survives its death, and a machine that goes down loses some of
-    the latest records together with their positions, so that they are read again.
+    Nothing is forced to the disk: what the process wrote survives its death. A machine that goes down loses some of the
+    latest records together with their positions, so that they are read again.
     """
 
     def __init__(self, folder: Path, *, memory: RocksMemory | None = None) -> None:
-        """Open the store in a folder, which is made if it is not there; one that is damaged is begun anew.
+        """Open the store in a folder, which is made if it does not exist; a damaged store is begun anew.
 
         Raises:
             OSError: when the folder cannot be made.
@@ -198,7 +198,7 @@ class RocksStore:
 
     @property
     def position(self) -> int | None:
-        """The offset of the first changelog record that is not in here."""
+        """The offset of the first changelog record that is not in this store."""
         return self._position
 
     @property
@@ -220,7 +220,7 @@ class RocksStore:
             yield key[len(_RECORD) :], value
 
     def apply(self, changes: Iterable[Change], position: int) -> None:
-        """Take in records and move the position, in one write."""
+        """Apply records and move the position, in one write."""
         from rocksdict import WriteBatch  # noqa: PLC0415 - a worker that keeps its state in memory needs no RocksDB
 
         batch = WriteBatch(raw_mode=True)
@@ -264,18 +264,18 @@ def _open(folder: Path, memory: RocksMemory) -> Rdict:
     options.set_keep_log_file_num(1)
     options.set_max_open_files(256)
     memory.bound(options)
-    # Named or not, there is this one family. Not named, it would be opened as its files say, with a cache of its own.
+    # There is only this one family. Left unnamed, it would be opened as its files say, with a cache of its own.
     return Rdict(str(folder), options, column_families={"default": options})
 
 
 OpenStore = Callable[[Path], Store]
-"""Makes the store of one changelog partition, in a folder that is its own."""
+"""Makes the store of one changelog partition, in a folder for it alone."""
 
 _TASK_FOLDER = re.compile(r".+_\d+")
 
 
 def in_memory(_folder: Path) -> Store:
-    """Open a store that is gone with the process."""
+    """Open a store that is lost when the process ends."""
     return MemoryStore()
 
 
@@ -289,7 +289,7 @@ class TaskState:
 
     @property
     def positions(self) -> dict[str, int]:
-        """How far each changelog has been read; one of which nothing was read is left out."""
+        """The position in each changelog; one of which nothing was read is left out."""
         return {topic: store.position for topic, store in self.stores.items() if store.position is not None}
 
     def note_level(self, level_ms: int) -> None:
@@ -304,7 +304,7 @@ class TaskState:
 
 
 class StateFolder:
-    """Where a process keeps the states of its tasks, ``<task>/<changelog topic>``."""
+    """The folder in which a process keeps the states of its tasks, ``<task>/<changelog topic>``."""
 
     def __init__(self, folder: Path, open_store: OpenStore = RocksStore) -> None:
         self.folder = folder
@@ -323,7 +323,7 @@ class StateFolder:
         return TaskState(task_id, stores)
 
     def tasks(self) -> list[str]:
-        """Return the tasks of which there is state, sorted."""
+        """Return the tasks that have state here, sorted."""
         if not self.folder.is_dir():
             return []
         return sorted(
@@ -331,10 +331,10 @@ class StateFolder:
         )
 
     def disk_bytes(self, task_id: str) -> int:
-        """Return how many bytes the files of a task's state have."""
+        """Return how many bytes the files of a task's state take."""
         total = 0
         for path in (self.folder / task_id).rglob("*"):
-            # RocksDB takes files away while it is open.
+            # RocksDB removes files while it is open.
             with suppress(FileNotFoundError):
                 total += path.stat().st_size if path.is_file() else 0
         return total
@@ -345,7 +345,7 @@ class StateFolder:
 
 
 def progress(positions: Mapping[str, int], ends: Mapping[str, int], topics: tuple[str, ...]) -> Progress:
-    """Return what a task's positions amount to: unknown before every changelog has one."""
+    """Return the progress that a task's positions stand for: unknown until every changelog has one."""
     if not topics or positions.keys() < set(topics):
         return Progress()
     if len(topics) == 1:

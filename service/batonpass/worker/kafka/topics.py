@@ -1,4 +1,4 @@
-"""Whether the topics are there that a task needs, and how long they keep deletions. To make them is up to others."""
+"""Whether the topics that a task needs exist, and how long they keep deletions. Workers do not create them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAY_AGAIN_S = 30.0
 
 
 class MissingPartition(KafkaError):  # type: ignore[misc]  # aiokafka has no types
-    """A topic, or a partition of one, is not there. It is looked for again; somebody may be about to make it."""
+    """A topic, or a partition of one, does not exist. It is looked for again, because it may be about to be created."""
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.args))
@@ -50,7 +50,7 @@ async def look_up(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, se
 async def deletions_kept_ms(client: AIOKafkaClient, topics: Iterable[str], *, unless_told: int) -> dict[str, float]:
     """Return for how long each topic keeps the record that a key was deleted, in milliseconds (`delete.retention.ms`).
 
-    That is for ever (`math.inf`) where nothing is compacted: such a topic forgets from its beginning alone. It is
+    That is for ever (`math.inf`) where nothing is compacted: such a topic forgets only from its beginning. It is
     ``unless_told`` where the cluster does not let this client know.
 
     Raises:
@@ -74,14 +74,14 @@ async def deletions_kept_ms(client: AIOKafkaClient, topics: Iterable[str], *, un
 
 
 class Said:
-    """What was said last, so that what goes on is not said again and again."""
+    """What was logged last, so that a lasting problem is not logged again and again."""
 
     def __init__(self) -> None:
         self._last = ""
         self._at = 0.0
 
     def is_news(self, words: str) -> bool:
-        """Whether something is to be said: because it is new, or was last said a while ago."""
+        """Whether something is to be logged, because it is new or was last logged a while ago."""
         now = time.monotonic()
         if words == self._last and now - self._at < SAY_AGAIN_S:
             return False

@@ -1,4 +1,4 @@
-"""A transaction: what a worker's own code sees while it processes, and the producer that everything goes out by."""
+"""A transaction: what a worker's own code sees while it processes, and the producer that writes everything."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from batonpass.worker.kafka.stores import Store, TaskState
 from batonpass.worker.kafka.topics import look_up
 
 FENCE_AGAIN_S = 0.01
-"""How soon a producer asks again while the transaction before it is being ended: that takes milliseconds."""
+"""How soon a producer asks again while its predecessor's transaction is being ended: that takes milliseconds."""
 
 
 class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
-    """A transactional producer whose start has two parts, to connect and to fence; it says early what is to come.
+    """A transactional producer that connects first and fences later, and announces early what a transaction will write.
 
-    It knows when a request of a transaction got no answer, because then it must not begin another one.
+    It notes when a request of a transaction got no answer, because then it must not begin another transaction.
 
     ``group`` is the consumer group whose offsets its transactions commit.
     """
@@ -31,20 +31,20 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
     def __init__(self, group: str, **options: Any) -> None:
         super().__init__(**options)
         self._unanswered: str | None = None
-        # What gets no answer is sent once more, which nothing but the log tells. Here every request is seen.
+        # aiokafka repeats a request that got no answer, and only its log says so. Here every request is seen.
         self._ask = self.client.send
         self.client.send = self._ask_and_note
         self._group = group
         self._announced = False
         self._joined = asyncio.Event()
-        # Asked and told by the task that makes the requests of transactions, one after another.
+        # aiokafka's task that makes the requests of transactions, one after another, calls both.
         self._txn_manager.consumer_group_to_add = self._group_to_add
         self._txn_manager.consumer_group_added = self._group_added
 
     async def connect(self, topics: tuple[str, ...]) -> None:
-        """Find and connect to everybody that a transaction needs; the transactional id is not used for anything yet."""
+        """Find and connect to every broker that a transaction needs; the transactional id is not used yet."""
         await to_its_end(self.client.bootstrap())
-        # Nothing public connects without fencing at once.
+        # No public method connects without fencing at once.
         await self._sender._find_coordinator(CoordinationType.TRANSACTION, self._txn_manager.transactional_id)  # noqa: SLF001
         await self._sender._find_coordinator(CoordinationType.GROUP, self._group)  # noqa: SLF001
         await look_up(self.client, topics)
@@ -59,13 +59,13 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
             sender._retry_backoff = patience_s  # noqa: SLF001
 
     async def begin_transaction(self) -> None:
-        """Begin; the cluster hears of it with the first announcement or record."""
+        """Begin; the cluster learns of it with the first announcement or record."""
         await super().begin_transaction()
         self._announced = False
         self._joined.clear()
 
     def announce(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that these, and the offsets, will be part of this transaction, so that its end needs no time for that."""
+        """Add these partitions, and the offsets, to this transaction now, so that its end need not wait for that."""
         self._announced = True
         for partition in partitions:
             self._txn_manager.maybe_add_partition_to_txn(partition)
@@ -88,7 +88,7 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         try:
             return await self._ask(node_id, request, group=group)
         except KafkaError as error:
-            # All requests of a transaction but its records go to coordinators, and nothing else does.
+            # Only the requests of a transaction go to coordinators, all of them except its records.
             if group is ConnectionGroup.COORDINATION:
                 self._unanswered = f"{type(request).__name__}: {error!r}"
             raise
@@ -96,8 +96,8 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
     def raise_if_unanswered(self) -> None:
         """Raise when a request of a transaction got no answer: it may still arrive, and end or change the next one.
 
-        A broker tells a request of an earlier transaction from one of the present by the producer's epoch alone, which
-        stays the same until another producer fences this one (KIP-890). Records are numbered, and need none of this.
+        A broker tells requests of an earlier transaction from those of the present one only by the producer's epoch,
+        which stays the same until another producer fences this one (KIP-890). Records are numbered, and not at risk.
 
         Raises:
             KafkaError: when this producer must not begin another transaction.
@@ -106,17 +106,17 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
             raise KafkaError(f"a new producer is to go on, for a request may still be on its way: {self._unanswered}")
 
     async def stop(self) -> None:
-        """Disconnect. What ended the producer, if anything did, was raised by the call that met it."""
+        """Disconnect. If an error has ended the producer, the call that met the error raised it."""
         await super().stop()
         waiter = self._txn_manager._transaction_waiter  # noqa: SLF001
         if waiter is not None and waiter.done() and not waiter.cancelled():
             waiter.exception()
 
     def raise_if_dead(self, error: Exception) -> None:
-        """Raise what ended this producer, if it has ended: it refuses calls in ways of its own from then on.
+        """Raise the error that ended this producer, if one has: from then on its calls raise other errors.
 
         Raises:
-            KafkaError: when it can do nothing any more; ``ProducerFenced`` where that is why.
+            KafkaError: when it can do nothing any more; ``ProducerFenced`` if that is the reason.
         """
         sender = self._sender.sender_task
         if sender is not None and sender.done() and not sender.cancelled():
@@ -124,10 +124,10 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
             raise (cause if isinstance(cause, KafkaError) else KafkaError(repr(cause))) from error
 
     async def write_out(self) -> None:
-        """Send what lingers, and wait until it is written or has failed. Something must have been announced.
+        """Send lingering records, and wait until they are written or have failed. Something must have been announced.
 
-        A broker that is still adding something to a transaction refuses its records for that moment (KIP-890), and the
-        client would try again much later. So they go when all of it was added.
+        While a broker is still adding something to a transaction it refuses the transaction's records (KIP-890), and
+        the client would try again much later. So they are sent once everything was added.
         """
         joined = asyncio.ensure_future(self._joined.wait())
         try:
@@ -138,7 +138,7 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
 
 
 class StoreInTransaction:
-    """A store with changes that are not committed yet: seen here at once, and by others when they are."""
+    """A store with changes that are not committed yet: this transaction sees them at once, others after the commit."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -155,7 +155,7 @@ class StoreInTransaction:
         self.changes[key] = value
 
     def delete(self, key: bytes) -> None:
-        """Take a key away."""
+        """Remove a key."""
         self.changes[key] = None
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
@@ -167,7 +167,7 @@ class StoreInTransaction:
 
 
 class Context:
-    """What the records of one transaction are processed with."""
+    """What the worker's own code gets to process the records of one transaction with."""
 
     def __init__(self, state: TaskState, names: Mapping[str, str], producer: Producer) -> None:
         self._state = state
@@ -179,19 +179,19 @@ class Context:
 
     @property
     def task_id(self) -> str:
-        """The task that is processed."""
+        """The id of the task."""
         return self._state.task_id
 
     @property
     def partition(self) -> int:
-        """The partition that the task reads of its sources."""
+        """The partition that the task reads from each of its sources."""
         return self._state.partition
 
     def store(self, name: str) -> StoreInTransaction:
         """Return one of the task's stores.
 
         Raises:
-            KeyError: when the subtopology has none of this name.
+            KeyError: when the subtopology has no store of this name.
         """
         return self._stores[name]
 
@@ -204,15 +204,15 @@ class Context:
         partition: int | None = None,
         headers: Sequence[tuple[str, bytes]] = (),
     ) -> None:
-        """Write an output; readers of committed records see it with everything else of the transaction, or never.
+        """Write an output; readers of committed records see it together with the rest of the transaction, or never.
 
         Raises:
-            KafkaError: when it cannot be taken on.
+            KafkaError: when the producer cannot accept it.
         """
         await self._send(topic, value, key=key, partition=partition, headers=list(headers))
 
     def announce(self) -> None:
-        """Let the cluster know which changelogs will be written to, before that is waited for."""
+        """Tell the cluster which changelogs will be written to, before anything waits for that."""
         changed = [self._topics[name] for name, store in self._stores.items() if store.changes]
         self._producer.announce(TopicPartition(topic, self.partition) for topic in changed)
 
@@ -233,18 +233,18 @@ class Context:
         for outcome in written:
             if isinstance(outcome, BaseException):
                 raise outcome
-        # All of them are of one partition, and were sent in order.
+        # All records of a topic are of one partition, and were sent in order.
         self._ends = {topic: future.result().offset + 1 for topic, future in last.items()}  # type: ignore[attr-defined]
 
     async def _send(self, topic: str, value: bytes | None, **where: Any) -> asyncio.Future[object]:
         future: asyncio.Future[object] = await self._producer.send(topic, value, **where)
-        # What fails is seen in `flush`, or does not matter any more because something else failed before.
+        # `flush` sees what fails, or it does not matter any more because something else failed before.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._sent.append(future)
         return future
 
     def apply(self) -> None:
-        """Take into the stores what has been committed, and move them to where their changelogs end now."""
+        """Apply the committed changes to the stores, and move them to the present ends of their changelogs."""
         for name, store in self._stores.items():
             topic = self._topics[name]
             if topic in self._ends:
@@ -252,16 +252,16 @@ class Context:
 
 
 Process = Callable[[ConsumerRecord, Context], Awaitable[None]]
-"""The worker's own code: what one input record does. It may raise: the transaction is then aborted."""
+"""The worker's own code, called for one input record. If it raises, the transaction is aborted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subtopology:
     """What a worker does with the tasks of one subtopology.
 
-    A task reads the partition of its own number of every topic in ``sources`` that has one. ``changelogs`` names the
+    A task reads the partition of its own number from every topic in ``sources`` that has one. ``changelogs`` names the
     changelog topic of each store; without any, the tasks are stateless. ``outputs`` names topics that ``process``
-    writes to; one that is not named costs a new owner a question to the cluster before its first record.
+    writes to; for one that is not named, a new owner has to ask the cluster before its first record.
     """
 
     sources: tuple[str, ...]

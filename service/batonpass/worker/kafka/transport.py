@@ -2,9 +2,9 @@
 
     Member("http://kafka", "orders", callbacks, transport=KafkaTransport(connection))
 
-A heartbeat is answered when ``batonpass.acks`` has its ``seq``; a join, a refusal and every new assignment come by
-``batonpass.assignments``. Of the URL nothing but the path counts. The member sees no difference but the time that an
-acknowledgement takes: up to one heartbeat interval.
+A heartbeat is answered when ``batonpass.acks`` has its ``seq``; the answer to a join, a refusal and every new
+assignment come by ``batonpass.assignments``. Only the path of the URL counts. The member sees one difference: an
+acknowledgement takes up to one heartbeat interval.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GONE: Final = {
 
 
 class KafkaTransport(httpx.AsyncBaseTransport):
-    """Carries the calls of one process's members, all of one cluster's coordinators."""
+    """Carries the calls of one process's members to the coordinators on one cluster."""
 
     def __init__(self, connection: KafkaConnection, *, prefix: str = "batonpass") -> None:
         """Name the cluster and the topics' prefix; nothing is connected before the first call."""
@@ -91,7 +91,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             raise httpx.ConnectError(await in_words(error, self._connection), request=request) from error
 
     async def aclose(self) -> None:
-        """Disconnect for good; whatever connects just now is closed as soon as it has."""
+        """Disconnect for good; a connection that is just being made is closed once it is made."""
         self._is_closed = True
         await self._disconnect()
 
@@ -111,7 +111,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                 return _answer(self._records[key][1], 200)
             known = self._records.get(key, (0, None))[1]
         if known is None or "member_epoch" not in known:
-            # Acknowledged, while its assignment has not arrived: it is not known what to answer, so it is sent again.
+            # Acknowledged, but its assignment has not arrived: the answer is not known yet, so it is sent again.
             return _response(
                 503, {"type": "coordinator-loading", "title": "Loading", "status": 503, "retry_after_ms": 200}
             )
@@ -164,7 +164,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         async with self._starting:
             if self._listening is not None and not self._listening.done():
                 return
-            # Listening has failed, and its clients are still connected.
+            # Listening has failed, but its clients are still connected.
             await self._disconnect()
             options = self._connection.client_options()
             producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)
@@ -177,7 +177,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                 ends = await consumer.end_offsets(parts)
                 consumer.assign(parts)
                 for part, end in ends.items():
-                    # After a failure from where it had come: an assignment is written once.
+                    # After a failure, go on from the last position: an assignment is written once.
                     consumer.seek(part, self._read_to.setdefault(part, end))
             except BaseException:
                 await asyncio.gather(producer.stop(), consumer.stop(), return_exceptions=True)
@@ -218,7 +218,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
 
 
 def _answer(record: dict[str, Any] | None, status: int) -> httpx.Response:
-    """Return what a record of a member amounts to: its assignment, a refusal, or that it is gone."""
+    """Return the answer that a member's record stands for: its assignment, a refusal, or that the member is gone."""
     if record is None:
         return _response(409, _GONE)
     if "member_epoch" not in record:

@@ -1,8 +1,8 @@
 """The member's side of the protocol: a state machine without I/O, clock or randomness, which any client can drive.
 
-The way through the files: `machine` has the theory, the tables of phases and refusals, and all that decides what is
-said and done; `holdings` what the member has of each task; `lease` the time that it may count on; `messages` how
-requests and answers go over HTTP; `types` the words of all of them.
+Where to find what: `machine` has the theory, the tables of phases and refusals, and every decision on what is said and
+done; `holdings` what the member has of each task; `lease` the time that it may count on; `messages` how requests and
+answers go over HTTP; `types` the types that all of them use.
 """
 
 from batonpass.worker.protocol.holdings import Holding, Pending

@@ -3,10 +3,10 @@
 Laws of this file:
 
 - An active is given up only by an acknowledgement of the worker. Until then every report calls it active, because a
-  report that does not is what frees the task for somebody else.
+  report in which it is not active frees the task for another member.
 - Whatever stops comes before whatever starts. A task that is still stopping starts again only once it has stopped.
-- Where an owner stopped stands in every report until one of them was answered that could confirm the revocation.
-- A newer token for a task that runs means that it was somebody else's in between: it stops without a commit first.
+- Every report says where an owner stopped, until a report that could confirm the revocation was answered.
+- A newer token for a running task means that another member had it in between: it stops without a commit first.
 
 What is done about one task, by what is here of it and what the assignment says:
 
@@ -60,7 +60,7 @@ class Pending(StrEnum):
 
 @dataclass(slots=True)
 class Holding:
-    """One task that this member has now. Look, but do not change it; the machine does.
+    """One task that this member has now, to be read only: the machine changes it.
 
     ``stage`` and ``token`` belong to actives. ``becomes`` is the role after a pending demotion.
     """
@@ -74,7 +74,7 @@ class Holding:
     becomes: Role = Role.STANDBY
     detail: str = ""
     input_lag: int | None = None
-    # The first heartbeat that says that the state is gone; None when there is nothing to say.
+    # The first heartbeat that reports the state as gone; None when there is nothing to report.
     lost_since_seq: int | None = None
     # Whether it was reported that this warmup is within the acceptable lag.
     reported_ready: bool = False
@@ -116,28 +116,28 @@ class Holdings:
 
     held: dict[str, Holding] = field(default_factory=dict)
     on_disk: dict[str, Progress] = field(default_factory=dict)
-    # What the state of each task takes on this member's disk, in bytes, whatever its role.
+    # The bytes that each task's state takes on this member's disk, whatever its role.
     disk_bytes: dict[str, int] = field(default_factory=dict)
     finals: dict[str, Final] = field(default_factory=dict)
     # A task that stopped of its own accord starts again only after a heartbeat above this seq was answered.
     barred: dict[str, int] = field(default_factory=dict)
-    # The token under which an assignment last took a task away. A grant under it, or an older one, is a word of the
-    # past.
+    # The token under which an assignment last took a task away. A grant with this token, or an older one, is out of
+    # date.
     taken_away: dict[str, int] = field(default_factory=dict)
     seq: int = 0
     # Whether the next report differs from the last one that was composed.
     changed: bool = True
 
     def has_actives(self) -> bool:
-        """Whether any task is active here, one that is stopping included."""
+        """Whether any task is active here, also one that is stopping."""
         return any(holding.role is Role.ACTIVE for holding in self.held.values())
 
     # --- toward the assignment -------------------------------------------------------------------------------------
 
     def follow(self, assignment: Assignment, *, may_start: bool) -> list[Instruction]:
-        """Return what to stop, and after that, if anything may start, what to start, so that the assignment comes true.
+        """Return what to stop and then, if anything may start, what to start, to have what the assignment says.
 
-        Calling it again without news returns nothing.
+        A second call without news returns nothing.
         """
         out: list[Instruction] = []
         for task in _in_order(self.held):
@@ -152,7 +152,7 @@ class Holdings:
         return out
 
     def _yield_to(self, assignment: Assignment, holding: Holding, out: list[Instruction]) -> None:
-        """Stop, demote or rename one holding where the assignment no longer has it as it is."""
+        """Stop, demote or rename one holding that the assignment does not have as it is."""
         wanted = assignment.roles.get(holding.task)
         if holding.role is not Role.ACTIVE:
             if holding.pending is not Pending.NONE or wanted in (holding.role, Role.ACTIVE):
@@ -186,12 +186,12 @@ class Holdings:
         if task in self.barred or (holding and (holding.role is wanted or holding.pending is not Pending.NONE)):
             return
         if wanted is Role.ACTIVE and assignment.grants[task].fencing_token <= self.taken_away.get(task, -1):
-            # A coordinator whose store lost commits says what was so once. Tokens never repeat: it has to grant anew.
+            # A coordinator whose store lost commits may repeat an old grant. Tokens never repeat: it has to grant anew.
             return
         progress = holding.progress if holding else self.on_disk.pop(task, UNKNOWN_PROGRESS)
         self.changed = True
         if wanted is not Role.ACTIVE:
-            # It is not here in another role either: that was renamed, or told to stop, before.
+            # It is not here in another role either: such a holding was renamed, or told to stop, before.
             self.held[task] = Holding(task, wanted, progress=progress)
             out.append(StartStandby(task) if wanted is Role.STANDBY else StartWarmup(task))
             return
@@ -214,7 +214,7 @@ class Holdings:
         out.append(StopActive(holding.task, commit))
 
     def stop_actives(self) -> list[Instruction]:
-        """Stop every active without committing, those included that were still to commit."""
+        """Stop every active without committing, also one that was to stop with a commit."""
         out: list[Instruction] = []
         for task in _in_order(self.held):
             holding = self.held[task]
@@ -235,7 +235,7 @@ class Holdings:
     # --- what the worker says -----------------------------------------------------------------------------------
 
     def stopped(self, task: str, final_position: Offsets | None, *, still_granted: bool) -> bool:
-        """Forget a task that has stopped, but for its state on disk; return whether that was asked for."""
+        """Remove a task that has stopped, except its state on disk; return whether the stop was asked for."""
         holding = self.held.pop(task, None)
         if holding is None:
             return False
@@ -246,9 +246,9 @@ class Holdings:
             if final_position is not None:
                 progress = Progress.at(final_position)
             elif holding.stage is not Stage.RESTORING:
-                # What was known while it was restored is long past; better unknown than caught up with an old end.
+                # Its progress is as old as its restoration; better unknown than caught up with an old end.
                 progress = UNKNOWN_PROGRESS
-        # A bare lag means nothing once the changelog is not followed: it grows on.
+        # A lag without a position means nothing once the changelog is not followed: it grows on.
         if progress.position is not None or progress.positions is not None:
             self.on_disk[task] = progress
         asked = holding.pending is not Pending.NONE
@@ -257,7 +257,7 @@ class Holdings:
         return asked
 
     def demoted(self, task: str, final_position: Offsets | None, *, still_granted: bool) -> bool:
-        """Make an active that was told to stop or demote a copy in place; return whether it was."""
+        """Make an active that was told to stop or demote a copy in place; return whether it was told to."""
         holding = self.held.get(task)
         if holding is None or holding.role is not Role.ACTIVE or holding.pending is Pending.NONE:
             return False
@@ -309,7 +309,7 @@ class Holdings:
         return True
 
     def disk_measured(self, sizes: Mapping[str, int]) -> None:
-        """Note what lies on disk of each task, in bytes."""
+        """Note how many bytes each task's state takes on disk."""
         if self.disk_bytes != sizes:
             self.disk_bytes = dict(sizes)
             self.changed = True
@@ -321,7 +321,7 @@ class Holdings:
         self.changed = True
 
     def fenced(self, task: str) -> list[Instruction]:
-        """Stop an active whose producer was fenced, and bar it until the coordinator has been asked."""
+        """Stop an active whose producer was fenced, and bar it until a later heartbeat was answered."""
         out: list[Instruction] = []
         holding = self.held.get(task)
         if holding is not None and holding.role is Role.ACTIVE:
@@ -343,7 +343,7 @@ class Holdings:
         )
 
     def report(self, *, acceptable_lag: int, acceptable_catchup_ms: int | None) -> dict[str, object]:
-        """Return everything that is held, as heartbeat ``seq`` says it."""
+        """Return everything that is held, as heartbeat ``seq`` reports it."""
         tasks: dict[str, object] = {}
         for task in {**self.held, **self.on_disk, **self.finals, **self.disk_bytes}:
             holding = self.held.get(task)
@@ -375,7 +375,7 @@ class Holdings:
         }
 
     def answered(self, seq: int) -> bool:
-        """Forget what a heartbeat answered 200 has brought across; return whether a task may start that was barred."""
+        """Forget what a heartbeat answered 200 has reported; return whether a task that was barred may start."""
         for task in [
             task for task, final in self.finals.items() if final.since_seq is not None and final.since_seq <= seq
         ]:
@@ -391,7 +391,7 @@ class Holdings:
         return bool(free)
 
     def begin_run(self) -> None:
-        """Forget what concerned the old run only: a new one has given nothing up, and its heartbeats count from 1."""
+        """Forget what concerned only the old run: a new one has given nothing up, and its heartbeats count from 1."""
         self.finals.clear()
         self.barred.clear()
         self.seq = 0

@@ -3,9 +3,9 @@
 The lease runs ``session_timeout_ms`` from when the member first sent the highest ``seq`` that was answered 200. The
 coordinator counts from receipt, which is never earlier, so this side always ends first.
 
-A session timeout that is lowered needs care. The coordinator judges a member by the largest timeout that it answered
-to it since the epoch that the member last echoed. So with the first heartbeat that echoes a later epoch, answered or
-not, the coordinator may already count the lower timeout from that heartbeat on, and so does this side. Not sooner: the
+A lowered session timeout needs care. The coordinator judges a member by the largest timeout that it has sent to the
+member since the epoch that the member last echoed. So once a heartbeat echoes a later epoch, answered or not, the
+coordinator may count the lower timeout from that heartbeat on, and so does this side. It does not do so sooner: the
 lease that was answered still holds until then, and cutting it short on the mere news would stop members for nothing.
 """
 
@@ -30,12 +30,12 @@ class Lease:
         return self.end_ms is None or now_ms >= self.end_ms
 
     def may_start(self, now_ms: int) -> bool:
-        """Whether a grant may be acted on: the lease holds, and was not over since it was last answered."""
+        """Whether a grant may be acted on: it holds, and a heartbeat sent since it was last over was answered."""
         return self._barred_seq is None and not self.is_over(now_ms)
 
     @property
     def next_end_ms(self) -> int | None:
-        """When the end is still to be noticed; None when it was, or when there is no lease."""
+        """When the lease ends; None when the end was noticed already, or when there is no lease."""
         return None if self._noticed else self.end_ms
 
     def notice_end(self, now_ms: int, seq: int) -> bool:
@@ -52,7 +52,7 @@ class Lease:
             self.end_ms = min(self.end_ms, now_ms + session_timeout_ms - self.stop_early_ms)
 
     def answered(self, seq: int, first_sent_ms: int, session_timeout_ms: int) -> None:
-        """Count a heartbeat or join (``seq`` 0) that was answered 200; a lower one than before changes nothing."""
+        """Count a heartbeat or join (``seq`` 0) that was answered 200; a lower ``seq`` than before changes nothing."""
         if seq <= self._answered_seq:
             return
         self._answered_seq = seq

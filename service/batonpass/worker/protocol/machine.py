@@ -5,30 +5,30 @@ Theory of operation
 
 A worker process and the coordinator talk by six requests: join, heartbeat, poll (a long-poll for the next assignment),
 drain, undrain and leave. The process tells this machine what happened (an answer came, a task has stopped, time has
-passed), and is told in return what to do, in order: stop this, start that, send this request. Everything that decides
-what the member says or does stands in this file, but for three things that can be understood by themselves: `lease`
-(until when the member may believe in its tasks), `holdings` (what it has of each task, and what has to stop or start so
-that it has what its assignment says) and `messages` (how answers are read).
+passed), and gets back what to do, in order: stop this, start that, send this request. This file decides everything
+that the member says or does, except for three parts that can be understood alone: `lease` (until when the member may
+believe in its tasks), `holdings` (what it has of each task, and what has to stop or start so that it has what its
+assignment says) and `messages` (how answers are read).
 
 At most one member runs an active task (law L1). The coordinator keeps one half of that law, this machine the other
-(docs/protocol.md has the rules in brackets):
+(rules in brackets are those of docs/protocol.md):
 
 1. An active starts only from an assignment that grants it, and only while the lease holds. A long-poll's answer starts
    nothing while the lease is over, and never renews it (protocol 7.4, protocol 6.2).
 2. The lease runs `session_timeout_ms` from when the member first sent the highest `seq` that was answered 200: never
-   from a retry, never from receipt, never from a refusal. With `on_lease_lost` "stop" every active is told to stop
-   without a commit the moment that it is over, those included that were stopping with one. A task so stopped starts
-   again only after a heartbeat sent since then is answered 200 with the task still in the assignment (protocol 7.1 and
-   protocol 7.3).
+   from a retry, never from receipt, never from a refusal. With `on_lease_lost` "stop", every active is told to stop
+   without a commit the moment that the lease is over, even one that was stopping with a commit. A task so stopped
+   starts again only after a heartbeat sent since then is answered 200 with the task still in the assignment (protocol
+   7.1 and protocol 7.3).
 3. A task is reported as given up only after the worker said that it has stopped. Until then each report calls it
-   active. Where its owner stopped stands in each report until one is answered 200 that could confirm the revocation
-   (protocol 4.6).
+   active. Each report says where the task's owner stopped, until a report that could confirm the revocation is
+   answered 200 (protocol 4.6).
 4. `seq` grows with every new heartbeat. A retry says word for word what it said before (protocol 10.1).
 5. The epoch sent never falls within a run, and no epoch is echoed whose assignment was not taken. An answer of a lower
    epoch changes nothing but the lease. So late, lost, doubled and reordered answers cost nothing (protocol 4.3).
 6. A join with `replaces` is sent only when every active of the old run has stopped. Each run has an id of its own
    (protocol 3.6).
-7. Stops come before starts. What still stops does not start again before it has stopped, and a newer token for a
+7. Stops come before starts. A task that is stopping starts again only once it has stopped, and a newer token for a
    running task stops it first (protocol 5.3, protocol 5.4).
 8. Refused for good (a newer run of the same instance), it stops everything and sends nothing more (protocol 9.5).
 
@@ -40,8 +40,8 @@ Requests go on three channels, one at a time on each: joins, heartbeats and leav
 second, drains on the third. A request without an answer is given up after its `timeout_ms` and sent again after a wait
 that grows with each failure; an answer that comes later still counts.
 
-Where tasks should be, how warm a copy must be to take over, whom to believe: all that is the coordinator's, and decided
-in `batonpass.core`.
+Where tasks should be, how warm a copy must be to take over, whom to believe: the coordinator decides all that, in
+`batonpass.core`.
 
 `docs/vectors` holds this machine's inputs and outputs as JSON, for clients in other languages.
 """
@@ -99,7 +99,7 @@ class Event(StrEnum):
     REPLACED = "replaced"
     # The worker wants to leave.
     LEAVES = "leaves"
-    # Nothing is active here any more.
+    # No task is active here any more.
     ACTIVES_STOPPED = "actives stopped"
     # The leave was answered, in whatever way, or the lease is over without an answer.
     LEAVE_ENDED = "leave ended"
@@ -125,7 +125,7 @@ NEXT_PHASE: Mapping[Phase, Mapping[Event, Phase]] = {
     Phase.LEFT: {},
     Phase.STOPPED: {},
 }
-"""What may follow. An event that a phase does not name cannot happen in it, or changes nothing."""
+"""The next phase. An event that a phase does not name cannot happen in it, or changes nothing."""
 
 SENDS: Mapping[Phase, RequestKind] = {
     Phase.JOINING: RequestKind.JOIN,
@@ -133,7 +133,7 @@ SENDS: Mapping[Phase, RequestKind] = {
     Phase.LEAVING: RequestKind.HEARTBEAT,
     Phase.GOODBYE: RequestKind.LEAVE,
 }
-"""What is sent on the first channel. In every other phase nothing is sent at all, and answers are too late."""
+"""What is sent on the first channel. In all other phases nothing is sent at all, and answers come too late."""
 
 HAS_LEASE = frozenset({Phase.JOINED, Phase.LEAVING, Phase.GOODBYE})
 """The phases in which the lease may run out."""
@@ -146,7 +146,7 @@ class Verdict(StrEnum):
     REJOIN = "rejoin"
     # Stop for good: a newer process has this one's place.
     STOP = "stop"
-    # Take the assignment that came with it, and go on.
+    # Take the assignment that came with the refusal, and go on.
     TAKE_ASSIGNMENT = "take-assignment"
     # Keep what is held, within the lease, and try again after a while.
     RETRY = "retry"
@@ -156,7 +156,7 @@ ON_REFUSAL: Mapping[str, Verdict] = {
     "unknown-member": Verdict.REJOIN,
     "gone": Verdict.REJOIN,
     "fenced": Verdict.REJOIN,
-    # A group that does not exist has no members, so they stop. A join is tried again, until the group is declared.
+    # A group that does not exist has no members, so they stop. The join is repeated until the group is declared.
     "unknown-group": Verdict.REJOIN,
     "fenced-instance-id": Verdict.STOP,
     "stale-member-epoch": Verdict.TAKE_ASSIGNMENT,
@@ -176,28 +176,28 @@ ON_REFUSAL: Mapping[str, Verdict] = {
 """What to do about each type of problem (protocol 10.5)."""
 
 ON_ACTION: Mapping[str, Verdict] = {"stop-and-rejoin": Verdict.REJOIN, "stop": Verdict.STOP}
-"""A type that is not known here goes by its `action`; and where that is none of these, it is tried again."""
+"""An unknown type is judged by its `action`; if that is unknown too, the request is tried again."""
 
 WAITED_OUT = frozenset({"instance-id-in-use", "limit-exceeded"})
-"""These name a time before which another try is refused again. For all others a retry within the heartbeat interval is
-the normal rhythm, and a longer wait would only spend the lease."""
+"""These refusals name a time before which another try is refused again. After all others, a retry within the heartbeat
+interval is the normal rhythm, and a longer wait would only use up the lease."""
 
 # Fewer than 20 a second, because urgent heartbeats below that rate are exempt from the coordinator's rate limit.
 LEAST_GAP_MS = 60
 # A heartbeat waits for its answer at least this long, however short its interval, but never past a third of the lease.
 LEAST_PATIENCE_MS = 1_000
-# A poll that ends without news sooner than this is not repeated before.
+# A poll that ends without news is repeated no sooner than this after it was sent.
 POLL_LEAST_MS = 1_000
 
-# A retry waits between half of the first and all of it, doubled with each further failure up to one of the others. The
-# poll's stays below any sensible suspect timeout, because a member whose long-poll broke is suspected until it calls
-# again.
+# A retry waits between half of a delay and all of it. The delay is the first of these, and doubles with each further
+# failure up to one of the others. The poll's maximum is below any sensible suspect timeout, because a member whose
+# long-poll broke is suspected until it calls again.
 RETRY_BASE_MS = 200
 RETRY_MAX_MS = 5_000
 POLL_RETRY_MAX_MS = 1_000
-# Without a lease there is nothing to lose by waiting for as long as a refusal says, up to this.
+# Without a lease, a member loses nothing by waiting as long as a refusal says, up to this.
 REFUSED_WAIT_MAX_MS = 60_000
-# A worker that leaves and is not answered tries at least so often; after its lease it is gone in any case.
+# A worker that leaves and gets no answer tries at least this often; after its lease it is gone in any case.
 LEAVE_ATTEMPTS_LEAST = 3
 
 _NEVER_MS = -(1 << 62)
@@ -254,7 +254,7 @@ class Channel:
         return self.in_flight is not None and self.in_flight.is_same(request)
 
     def is_answer_to(self, request: Request) -> bool:
-        """Whether an answer to the request ends what this channel is about, even if it was no longer expected."""
+        """Whether the request is the one under way, or the last that got no answer, whichever attempt it was."""
         return self.is_waiting_for(request) or (self.unanswered is not None and self.unanswered.is_same(request))
 
     def sent(self, request: Request) -> None:
@@ -284,7 +284,7 @@ class Channel:
             self.in_flight, self.due_ms = None, max(now_ms, self.sent_ms + LEAST_GAP_MS)
 
     def clear(self) -> None:
-        """Forget everything but the time of the last request: what comes now is about something else."""
+        """Forget everything but the time of the last request: the next one is about something else."""
         self.due_ms, self.in_flight, self.unanswered, self.failures = None, None, None, 0
 
 
@@ -303,7 +303,7 @@ class Run:
     listed_seq: int = 0
     listed_epoch: int = -1
     is_list_answered: bool = False
-    # A report that is complete must come with a heartbeat above this.
+    # A full report that was asked for must come with a heartbeat above this seq.
     full_after_seq: int = 0
     # Whether any heartbeat of this run was answered 200.
     is_established: bool = False
@@ -311,7 +311,7 @@ class Run:
     def take(self, answer: Answer, *, seq: int) -> bool:
         """Take an answer from any channel unless it is older than what is known; return whether the assignment changed.
 
-        ``seq`` is the last heartbeat composed: a full report that is asked for now can only be in a later one.
+        ``seq`` is the last heartbeat composed: a full report that is asked for now can only come in a later one.
         """
         if answer.wants_full_report:
             self.full_after_seq = max(self.full_after_seq, seq)
@@ -321,8 +321,8 @@ class Run:
             self.latest = answer
             return False
         if answer.assignment is None:
-            # A later epoch without its assignment would make the member echo what it has not seen, and so confirm what
-            # it has not done. The coordinator sends the whole assignment again for as long as the lower epoch is
+            # To take a later epoch without its assignment would make the member echo it, and so confirm what it has
+            # neither seen nor done. The coordinator sends the whole assignment again as long as the lower epoch is
             # echoed.
             return False
         self.latest, self.epoch, self.assignment = answer, answer.member_epoch, answer.assignment
@@ -343,8 +343,8 @@ class Run:
     def must_list_tasks(self) -> bool:
         """Whether a heartbeat must list the tasks even though nothing changed since they were listed last.
 
-        It must when the epoch has changed, for what is left out confirms nothing: a task that was granted and revoked
-        before this member saw either is given up only by a list without it.
+        It must when the epoch has changed, because a heartbeat without the list confirms nothing: a task that was
+        granted and revoked before this member saw either is given up only by a list without it.
         """
         return not self.is_list_answered or self.listed_epoch != self.epoch or self.listed_seq <= self.full_after_seq
 
@@ -355,14 +355,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class DrainWish:
-    """That the worker wants to be drained, by a point of its own clock if by any, or wants it no more."""
+    """What the worker wants: to be drained, by a time of its own clock if it names one, or no longer to be drained."""
 
     is_wanted: bool
     asked_ms: int
     by_ms: int | None = None
 
     def is_asked_by(self, request: Request) -> bool:
-        """Whether an answer to the request means that this wish arrived, whichever attempt it was."""
+        """Whether an answer to any attempt at the request means that the coordinator has this wish."""
         return (request.kind is RequestKind.DRAIN) is self.is_wanted and request.sent_ms >= self.asked_ms
 
 
@@ -376,9 +376,9 @@ class MemberProtocol:
     machine has no clock: `now_ms` must come from one that counts suspended time, and after each input the caller sees
     to it that `tick` is called at `wake_at_ms`. Answers may come late, twice, in any order or not at all.
 
-    `new_member_id` gives an id that was never used before, each time that it is called. `on_disk` is the state that
-    the process finds when it starts. `replaces` is the id of this worker's previous process, where that is known and
-    known to be dead.
+    `new_member_id` returns an id that was never used before, at each call. `on_disk` is the state that the process
+    finds when it starts. `replaces` is the id of this worker's previous process, if that is known, and known to be
+    dead.
     """
 
     def __init__(
@@ -400,15 +400,15 @@ class MemberProtocol:
         self._drain = Channel(settings.jitter_seed + 2)
         self._now_ms = _NEVER_MS
         self._out: list[Instruction] = []
-        # The next heartbeat need not wait for the interval, and says something new.
+        # The next heartbeat has news, and does not wait for the interval.
         self._is_urgent = False
         # When the last heartbeat or join was first sent; the interval counts from there.
         self._interval_from_ms = _NEVER_MS
         self._leave_mode = LeaveMode.LEAVE
         self._drain_wish: DrainWish | None = None
-        # The problem shown last for each kind of request, until one of the kind succeeds.
+        # The problem last shown for each kind of request, until a request of the kind succeeds.
         self._shown: dict[RequestKind, tuple[str, int]] = {}
-        # What the next join says: the run, or at first the process, whose actives have all stopped by then.
+        # What the next join replaces: the last run, or at first the previous process. Its actives have stopped by then.
         self._replaces = replaces
         self._takeover = settings.takeover
         # Runs in a row that ended before any of their heartbeats was answered.
@@ -453,7 +453,7 @@ class MemberProtocol:
 
     @property
     def statuses(self) -> tuple[Status, ...]:
-        """What the coordinator said last of this member's standing."""
+        """The statuses that the coordinator last gave this member."""
         return self._statuses
 
     @property
@@ -463,7 +463,7 @@ class MemberProtocol:
 
     @property
     def wake_at_ms(self) -> int | None:
-        """When `tick` is due; None when there is nothing to wait for but the worker itself."""
+        """When `tick` is due; None when nothing is due before the worker's next input."""
         times = [channel.wake_at_ms for channel in self._channels()]
         if self._settings.on_lease_lost is OnLeaseLost.STOP and self._phase in HAS_LEASE:
             times.append(self._run.lease.next_end_ms)
@@ -476,7 +476,7 @@ class MemberProtocol:
     def may_process(self, task: str, now_ms: int) -> bool:
         """Whether the task may still write: ask before every output and every commit.
 
-        A task that is to stop with a commit may, for that is how it commits.
+        A task that is to stop with a commit may still write, because it has to commit.
         """
         holding = self._holdings.held.get(task)
         if holding is None or holding.role is not Role.ACTIVE or holding.pending is Pending.STOP_WITHOUT_COMMIT:
@@ -493,7 +493,7 @@ class MemberProtocol:
         return self._close()
 
     def tick(self, now_ms: int) -> list[Instruction]:
-        """Do what time alone brings: the end of the lease, the next heartbeat, a request given up and repeated."""
+        """Do what is due by time: the end of the lease, the next heartbeat, the repetition of an overdue request."""
         self._open(now_ms)
         return self._close()
 
@@ -543,10 +543,10 @@ class MemberProtocol:
         return self._close()
 
     def task_stopped(self, task: str, *, now_ms: int, final_position: Offsets | None = None) -> list[Instruction]:
-        """Record that a task has stopped; an active's changelog ends at `final_position`.
+        """Record that a task has stopped; `final_position` is where an active's changelog ends.
 
-        That is by topic where it has several. Said unasked, the task starts again once a later heartbeat is answered
-        with the task still in the assignment.
+        With several changelogs it is given by topic. A task that stopped unasked starts again once a later heartbeat is
+        answered with the task still in the assignment.
         """
         return self._given_up(self._holdings.stopped, task, final_position, now_ms)
 
@@ -558,7 +558,7 @@ class MemberProtocol:
         self, note: Callable[..., bool], task: str, final_position: Offsets | None, now_ms: int
     ) -> list[Instruction]:
         granted = self._run.assignment.roles.get(task) is Role.ACTIVE
-        # First of all, so that the end of the lease does not ask for the stop of what has stopped.
+        # Before the turn begins, so that the end of the lease does not ask a task to stop that has stopped.
         asked = note(task, final_position, still_granted=granted)
         self._open(now_ms)
         self._is_urgent |= asked
@@ -614,14 +614,14 @@ class MemberProtocol:
     # --- inputs: what the worker wants ------------------------------------------------------------------------------
 
     def drain(self, *, now_ms: int, deadline_ms: int | None = None) -> list[Instruction]:
-        """Ask to have the tasks handed over; the status `drained` says when that is done."""
+        """Ask the coordinator to hand the tasks over; the status `drained` says when that is done."""
         self._open(now_ms)
         by_ms = None if deadline_ms is None else now_ms + deadline_ms
         self._ask_about_drain(DrainWish(is_wanted=True, asked_ms=now_ms, by_ms=by_ms))
         return self._close()
 
     def undrain(self, *, now_ms: int) -> list[Instruction]:
-        """Call a drain off."""
+        """Cancel a drain."""
         self._open(now_ms)
         self._ask_about_drain(DrainWish(is_wanted=False, asked_ms=now_ms))
         return self._close()
@@ -651,12 +651,12 @@ class MemberProtocol:
     # --- a turn: every input opens one, says what happened, and closes it ---------------------------------------------
 
     def _open(self, now_ms: int) -> None:
-        """Begin a turn, with the lease before anything else can count on it."""
+        """Begin a turn: check the lease first, before anything else can count on it."""
         self._now_ms = max(self._now_ms, now_ms)
         self._notice_lease_end()
 
     def _close(self) -> list[Instruction]:
-        """End a turn: settle what waits for the actives to stop, give up what is overdue, send what is due."""
+        """End a turn: do what waits for the actives to stop, give up overdue requests, send what is due."""
         if Event.ACTIVES_STOPPED in NEXT_PHASE[self._phase] and not self._holdings.has_actives():
             self._actives_have_stopped()
         for channel in self._channels():
@@ -685,12 +685,12 @@ class MemberProtocol:
         self._is_urgent = False
 
     def _notice_lease_end(self) -> None:
-        """If the lease has run out since the last look, stop what may not outlive it."""
+        """If the lease has run out since the last look, stop what must not outlive it."""
         if self._phase in HAS_LEASE and self._run.lease.notice_end(self._now_ms, self._holdings.seq):
             if self._settings.on_lease_lost is OnLeaseLost.STOP:
                 self._out += self._holdings.stop_actives()
             if self._phase is not Phase.GOODBYE:
-                # Only a heartbeat that is sent from now on can bring anything back.
+                # Only the answer to a heartbeat that is sent from now on lets tasks start again.
                 self._main.abandon(self._now_ms)
                 self._is_urgent = True
 
@@ -703,7 +703,7 @@ class MemberProtocol:
             done = self._holdings.follow(NOTHING_HELD, may_start=False)
         else:
             return
-        # An active that is to stop is news when it has. A heartbeat before that would keep the next one waiting.
+        # An active that is to stop is news only once it has stopped; a heartbeat now would delay the one that says so.
         gives_up = any(isinstance(each, StopActive | DemoteActive) for each in done)
         self._is_urgent |= (changed or bool(done)) and not gives_up
         self._out += done
@@ -711,7 +711,7 @@ class MemberProtocol:
     # --- the beginning and the end of a run ---------------------------------------------------------------------------
 
     def _begin_run(self, event: Event) -> None:
-        """Take a new id and join with it; at once, unless the runs before it ended as soon as they began."""
+        """Join with a new id: at once, unless the runs before it ended as soon as they began."""
         if self._run.member_id:
             self._replaces, self._takeover = self._run.member_id, False
             self._short_runs = 0 if self._run.is_established else self._short_runs + 1
@@ -723,7 +723,7 @@ class MemberProtocol:
         self._main.due_ms = self._now_ms + wait_ms
 
     def _actives_have_stopped(self) -> None:
-        """Do what had to wait until nothing is active here."""
+        """Do what had to wait until no task is active here."""
         match self._phase:
             case Phase.FENCED:
                 self._begin_run(Event.ACTIVES_STOPPED)
@@ -736,7 +736,7 @@ class MemberProtocol:
                 self._end("left")
 
     def _fence(self, problem: Problem) -> None:
-        """Stop every active without committing; once the worker says that they are stopped, the next run joins."""
+        """Stop every active without committing; once the worker has acknowledged that, the next run joins."""
         self._enter(Event.REFUSED)
         self._clear_channels()
         self._out += self._holdings.stop_actives()
@@ -744,7 +744,7 @@ class MemberProtocol:
             self._out.append(Rejoining(self._run.member_id, problem))
 
     def _end(self, reason: str) -> None:
-        """Say that nothing is sent any more."""
+        """Tell the worker that nothing more is sent."""
         self._clear_channels()
         self._out.append(StopForGood(reason))
 
@@ -763,7 +763,7 @@ class MemberProtocol:
         """Take an answer of status 2xx.
 
         Raises:
-            MalformedAnswer: when the body is not what the protocol says; nothing has changed then.
+            MalformedAnswer: when the body does not have the protocol's shape; nothing has changed then.
         """
         match request.kind:
             case RequestKind.JOIN | RequestKind.HEARTBEAT:
@@ -779,7 +779,7 @@ class MemberProtocol:
         self._shown.pop(request.kind, None)
 
     def _answered(self, request: Request, answer: Answer) -> None:
-        """Take the answer to a join or heartbeat: it renews the lease, confirms reports, may bring an assignment."""
+        """Take the answer to a join or heartbeat. It renews the lease, confirms reports, may bring an assignment."""
         run, lease = self._run, self._run.lease
         could_start = lease.may_start(self._now_ms)
         changed = run.take(answer, seq=self._holdings.seq)
@@ -790,7 +790,7 @@ class MemberProtocol:
         elif self._main.is_answer_to(request):
             self._main.answered()
             self._heartbeat_later()
-        # A timeout that was lowered may have ended the lease a while ago.
+        # A lowered timeout may have ended the lease a while ago.
         self._notice_lease_end()
         self._taken(changed=changed, may_start=freed or (not could_start and lease.may_start(self._now_ms)))
 
@@ -815,14 +815,14 @@ class MemberProtocol:
         if answer is None:
             return
         if answer.member_epoch < self._run.epoch and is_mine:
-            # Below what this member has seen: the coordinator's store may have lost commits. Only a heartbeat tells it
-            # so; until then the poll would be answered at once, again and again.
+            # The epoch is below what this member has seen: the coordinator's store may have lost commits. Only a
+            # heartbeat can report that; until then the coordinator would answer each poll at once.
             self._poll.due_ms = self._now_ms + POLL_RETRY_MAX_MS
             self._is_urgent |= answer.member_epoch < int(request.query["after"])
         self._taken(changed=self._run.take(answer, seq=self._holdings.seq))
 
     def _taken(self, *, changed: bool, may_start: bool = False) -> None:
-        """Act on an answer that was taken; ``may_start`` says that something may start that waited."""
+        """Act on an answer that was taken; with ``may_start``, something that waited may start."""
         if changed or may_start:
             self._follow(changed=changed)
         latest = self._run.latest
@@ -834,12 +834,12 @@ class MemberProtocol:
         """Take a refusal.
 
         Raises:
-            MalformedAnswer: when an assignment that came with it is not what the protocol says.
+            MalformedAnswer: when the refusal comes with an assignment that does not have the protocol's shape.
         """
         channel = self._channel_of(request.kind)
         verdict = _judge(request.kind, problem)
         if request.kind is RequestKind.LEAVE and verdict in (Verdict.REJOIN, Verdict.STOP):
-            # Who is no member has left.
+            # A member that the coordinator does not know has left.
             self._enter(Event.LEAVE_ENDED)
             self._end("left")
         elif verdict is Verdict.STOP:
@@ -854,13 +854,13 @@ class MemberProtocol:
             self._show(request.kind, problem)
             self._fail(channel, wait_ms=self._wait_ms(problem))
             if problem.status < 500:
-                # It was judged, so it was received: the next try is a new request, and not a retry.
+                # The coordinator received and judged it: the next try is a new request, and not a retry.
                 channel.unanswered = None
                 if channel is self._drain and problem.retry_after_ms is None:
                     channel.due_ms = None
 
     def _take_from_refusal(self, request: Request, problem: Problem) -> None:
-        """Take the assignment that stands in a refusal; the next heartbeat echoes it, and it renews nothing."""
+        """Take the assignment in a refusal. The next heartbeat echoes it; the lease is not renewed."""
         changed = self._run.take(answer_to(request, problem.answer), seq=self._holdings.seq)
         if self._main.is_waiting_for(request):
             if changed:
@@ -872,13 +872,13 @@ class MemberProtocol:
         self._taken(changed=changed)
 
     def _show(self, kind: RequestKind, problem: Problem) -> None:
-        """Show a problem to those who run this worker, once until a request of the kind succeeds."""
+        """Report a problem to the worker, once until a request of the kind succeeds."""
         if self._shown.get(kind) != (problem.type, problem.status):
             self._shown[kind] = (problem.type, problem.status)
             self._out.append(ProblemSeen(kind, problem))
 
     def _give_up(self, request: Request) -> None:
-        """Count on no answer to this attempt any more, if it is the one under way."""
+        """Stop waiting for an answer to this attempt, if it is the one under way."""
         channel = self._channel_of(request.kind)
         if channel.in_flight is not None and channel.in_flight == request:
             self._fail(channel)
@@ -899,8 +899,8 @@ class MemberProtocol:
     def _wait_ms(self, problem: Problem) -> int | None:
         """Return how long a refusal makes the member wait, or None where its own backoff decides.
 
-        The sender of a refusal, which may be a proxy, does not know when this member's lease ends. So no more than half
-        of what is left of the lease is waited, and there is another try within it.
+        The sender of a refusal, which may be a proxy, does not know when this member's lease ends. So the member waits
+        for at most half of what is left of its lease, and tries again within it.
         """
         if problem.retry_after_ms is None:
             return None
@@ -927,7 +927,7 @@ class MemberProtocol:
         self._out.append(Send(request))
 
     def _next_main(self) -> Request:
-        """Return what the member has to say now: a join, a heartbeat or a leave, anew or once more."""
+        """Return the next request, new or repeated: a join, a heartbeat or a leave."""
         kind, last = SENDS[self._phase], self._main.unanswered
         if last is not None and (kind is not RequestKind.HEARTBEAT or self._is_still_true(last)):
             return replace(last, attempt=last.attempt + 1, sent_ms=self._now_ms)
@@ -939,8 +939,8 @@ class MemberProtocol:
     def _is_still_true(self, heartbeat: Request) -> bool:
         """Whether a heartbeat that got no answer says what a new one would say.
 
-        One that is older than the interval is not repeated all the same: the lease never counts from a retry, so a new
-        one is worth more.
+        A heartbeat that is older than the interval is not repeated in any case: the lease never counts from a retry, so
+        a new one is worth more.
         """
         return (
             not self._is_urgent
@@ -994,7 +994,7 @@ class MemberProtocol:
         return self._request(RequestKind.DRAIN if wish.is_wanted else RequestKind.UNDRAIN, query=query)
 
     def _ask_about_drain(self, wish: DrainWish) -> None:
-        """Have a wish to be drained, or to be drained no more, brought to the coordinator, now or once joined."""
+        """Send a wish to be drained, or no longer to be drained, to the coordinator: now, or once joined."""
         self._drain_wish = wish
         if self._phase is Phase.JOINED:
             self._drain.clear()

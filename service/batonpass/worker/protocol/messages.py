@@ -1,7 +1,7 @@
 """Requests, answers and refusals as they go over HTTP: where a request goes, and what an answer says.
 
 An unknown field is ignored, so that a newer coordinator can talk to an older worker. A known field of the wrong shape
-makes the whole answer malformed: acting on half an assignment could run a task that somebody else has.
+makes the whole answer malformed: acting on half an assignment could run a task that another member has.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ def answer_to(request: Request, body: object) -> Answer:
 
 
 def parse_problem(status: int, body: object) -> Problem:
-    """Return the refusal that a body of status 400 or above holds; what is not a problem object has an empty type.
+    """Return the refusal in a body of status 400 or above; a body that is not a problem object gives an empty type.
 
-    A proxy between the two may answer with anything, so nothing here is malformed.
+    A proxy in between may answer with anything, so no body is malformed here.
     """
     fields: Mapping[str, object] = body if isinstance(body, Mapping) else {}
     wait = fields.get("retry_after_ms")

@@ -46,8 +46,8 @@ class Phase(StrEnum):
 class OnLeaseLost(StrEnum):
     """What becomes of the actives when the lease is over.
 
-    ``stop`` is for outputs that nothing fences; ``continue`` is for those where every output is fenced by token or by
-    a transactional producer.
+    ``stop`` is for outputs without fencing; ``continue`` is for workers whose every output is fenced, by token or by a
+    transactional producer.
     """
 
     STOP = "stop"
@@ -83,8 +83,8 @@ class MemberSettings:
     """What a worker says of itself when it joins, and how its machine behaves. Durations are milliseconds.
 
     ``takeover`` vouches that an older process of the same instance is dead; it holds for the first join only, because
-    a run that was fenced cannot know who has the instance id by now. ``listen`` keeps a long-poll open.
-    ``stop_early_ms`` ends the lease so much earlier on this side, for a worker that needs a moment to stop.
+    a run that was fenced cannot know which process has the instance id by now. ``listen`` keeps a long-poll open.
+    ``stop_early_ms`` ends the lease that much earlier on this side, for a worker that needs a moment to stop.
     ``request_timeout_ms`` is for joins, drains and leaves; a heartbeat waits no longer than its interval.
     ``jitter_seed`` spreads the retries of many members; equal seeds give equal waits.
     """
@@ -126,7 +126,7 @@ def _checked_offset(offset: int, name: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a copy of a task's state has come, in records; with nothing given it is unknown.
+    """How far a copy of a task's state has come, in records; without any field it is unknown.
 
     Either ``lag``, or ``position`` with ``end_offset``, or the same per changelog topic. An end offset may be absent
     when the coordinator reads the changelogs itself. ``catchup_ms`` is the worker's own estimate; it stays here, and
@@ -141,7 +141,7 @@ class Progress:
     catchup_ms: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no coordinator takes: it would refuse the whole heartbeat, and with it the lease.
+        """Refuse values for which a coordinator would refuse the whole heartbeat, and with it the lease.
 
         Raises:
             TypeError: when something is no integer.
@@ -154,7 +154,7 @@ class Progress:
 
     @classmethod
     def at(cls, offsets: Offsets) -> Progress:
-        """Return the progress of a copy that has reached these offsets, with nothing known of the end."""
+        """Return the progress of a copy that has reached these offsets, of which the end is unknown."""
         return cls(position=offsets) if isinstance(offsets, int) else cls(positions=offsets)
 
     @property
@@ -251,7 +251,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send the request now, and bring its answer to ``on_answer``."""
+    """Send the request now, and pass its answer to ``on_answer``."""
 
     request: Request
 
@@ -260,8 +260,9 @@ class Send:
 class StopActive:
     """Stop processing the task; acknowledge with ``task_stopped`` once nothing of it runs or writes any more.
 
-    With ``commit`` finish what is in hand, commit and flush first; without it stop at once and throw that away. The
-    second may follow the first while it is under way, and then wins; one acknowledgement answers both.
+    With ``commit``, finish the work in hand, commit and flush first. Without it, stop at once and drop that work. A
+    stop without a commit may follow while one with a commit is under way, and then wins; one acknowledgement answers
+    both.
     """
 
     task: str
@@ -347,14 +348,14 @@ class StopForGood:
 
 @dataclass(frozen=True, slots=True)
 class StatusChanged:
-    """What the coordinator says of this member's standing is no longer what it said before."""
+    """The statuses that the coordinator gives this member have changed."""
 
     statuses: tuple[Status, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemSeen:
-    """A request was refused in a way that the machine outlives, but that somebody may have to mend."""
+    """A request was refused; the machine goes on, but somebody may have to mend the cause."""
 
     kind: RequestKind
     problem: Problem

@@ -1,11 +1,11 @@
 """What tests of workers need: a coordinator in the same process, time that passes at once, and a conformance kit.
 
 `LocalCoordinator` makes the real decisions on a record log in memory. `run` runs a test on virtual time, so that a
-session timeout costs nothing. `Line` is what lies between a member and the coordinator, and can fail. The conformance
+session timeout costs nothing. `Line` is the line between a member and the coordinator, and can fail. The conformance
 kit (`python -m batonpass.worker.testing.conformance`) puts a client in any language through the protocol's hard cases.
 
-The coordinator brings the core and its solver along, so it is imported when it is first used: the kit starts a client
-for each case, and a client needs neither.
+The coordinator needs the core and its solver, so it is imported on first use: the kit starts a client for each case,
+and a client needs neither.
 """
 
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ __all__ = ["HttpServer", "Line", "LocalCoordinator", "LocalTransport", "VirtualC
 
 
 if not TYPE_CHECKING:
-    # Hidden from type checkers, for which it would make every name a name of this package.
+    # Hidden from type checkers: for them it would make every name a name of this package.
     def __getattr__(name: str) -> object:
         """Import the coordinator."""
         if name == "LocalCoordinator":

@@ -1,6 +1,7 @@
 """A coordinator for tests: the real decisions on a record log in memory, in this process or behind a port.
 
-It serves what workers and their tests need of the API. It keeps nothing, knows no tokens, and is no way to run a group.
+It serves the parts of the API that workers and their tests need. It stores nothing, knows no tokens, and must not run
+a real group.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ R = TypeVar("R", Declared, Done)
 
 
 class _Observer(Observer):
-    """Remembers what must not happen."""
+    """Remembers broken laws and errors, of which there must be none."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
@@ -73,7 +74,7 @@ class _Observer(Observer):
 
 
 class _Clock:
-    """The coordinator's clock: the loop's time, so that it is virtual where the loop's is."""
+    """The coordinator's clock: the loop's time, so that it is virtual if the loop's time is."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -93,7 +94,7 @@ class LocalCoordinator:
             async with Member(coordinator.url, "orders", callbacks, transport=coordinator.transport()) as member:
                 await coordinator.at_rest("orders")
 
-    When the block ends it is an error if a decision broke a law on the way.
+    If a decision broke a law meanwhile, the end of the block raises an error.
     """
 
     url = "http://coordinator.test"
@@ -137,22 +138,22 @@ class LocalCoordinator:
 
     @property
     def coordinator(self) -> Coordinator:
-        """What carries the calls out."""
+        """The coordinator that carries the calls out."""
         if self._coordinator is None:
             raise RuntimeError("this coordinator is not running; use it in an `async with` block")
         return self._coordinator
 
     def transport(self, line: Line | None = None) -> LocalTransport:
-        """Return a way for one member to reach this coordinator; what happens to its calls, ``line`` says."""
+        """Return a transport from one member to this coordinator; ``line`` says what happens to its calls."""
         return LocalTransport(self.answer, line or Line())
 
     # --- for tests ----------------------------------------------------------------------------------------------
 
     async def declare(self, group: str, *, partitions: int = 1, **config: object) -> None:
-        """Declare a group with one stateful subtopology, whose config is as quick as it can be unless it says so.
+        """Declare a group with one stateful subtopology; unless ``config`` says otherwise it acts as fast as it can.
 
         Raises:
-            ProtocolError: when the coordinator refuses it.
+            ProtocolError: when the coordinator refuses the declaration.
         """
         quick = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0}
         subtopology = {"id": "0", "partitions": partitions, "changelog_topics": [f"{group}-changelog"]}
@@ -160,10 +161,10 @@ class LocalCoordinator:
         await self._ask(GroupId(group), read_declaration(GroupId(group), body, if_match=None)[0], Declared)
 
     async def describe(self, group: str) -> dict[str, Any]:
-        """Return where a group stands, and its target, intermediate and current assignment.
+        """Return a group's state, and its target, intermediate and current assignment.
 
         Raises:
-            ProtocolError: when it is not declared.
+            ProtocolError: when the group is not declared.
         """
         found, soft = await self.coordinator.look(GroupId(group))
         now_ms, policy = self.coordinator.now_ms(), self.coordinator.policy
@@ -186,13 +187,13 @@ class LocalCoordinator:
         await self._ask(GroupId(group), Eviction(MemberId(member), dead=dead), Done)
 
     async def probe(self, group: str) -> None:
-        """Have the group looked at now, as an operator does."""
+        """Make the coordinator look at the group now, as an operator does."""
         await self._ask(GroupId(group), ProbeRequest(), Done)
 
     # --- calls --------------------------------------------------------------------------------------------------
 
     async def answer(self, method: str, target: str, body: bytes = b"") -> Reply:
-        """Answer one call; to cancel it says that its caller went away."""
+        """Answer one call; to cancel it means that its caller went away."""
         split = urlsplit(target)
         query = dict(parse_qsl(split.query, keep_blank_values=True))
         try:

@@ -1,4 +1,4 @@
-"""What a coordinator for tests answers, and a small HTTP/1.1 server for it, which can break connections off."""
+"""The answers of a coordinator for tests, and a small HTTP/1.1 server for them, which can break connections off."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reply(NamedTuple):
 
     @property
     def content_type(self) -> str:
-        """What the body is."""
+        """The media type of the body."""
         return "application/json" if self.status < 400 else "application/problem+json"
 
 
@@ -58,7 +58,7 @@ class HttpServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop listening, and break off what is open."""
+        """Stop listening, and break open connections off."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
@@ -79,7 +79,7 @@ class HttpServer:
             with contextlib.suppress(ConnectionError, h11.RemoteProtocolError):
                 await _Connection(reader, writer, self._answer).serve()
         except asyncio.CancelledError:
-            # The server closes; it alone waits for this task.
+            # The server closes; nothing else waits for this task.
             writer.transport.abort()
         finally:
             writer.close()
@@ -95,7 +95,7 @@ class _Connection:
         self._http = h11.Connection(h11.SERVER)
 
     async def serve(self) -> None:
-        """Answer request after request until one side has enough."""
+        """Answer request after request until one side closes."""
         while True:
             request, body = await self._receive()
             if request is None:
@@ -127,13 +127,13 @@ class _Connection:
                 return None, b""
 
     async def _answered(self, method: str, target: str, body: bytes) -> Reply | None:
-        """Return the answer; None when the caller goes away before it, or it is to be broken off."""
+        """Return the answer; None when the caller goes away first, or the connection is to be broken off."""
         answering = asyncio.ensure_future(self._answer(method, target, body))
         leaving = asyncio.ensure_future(self._reader.read(_CHUNK_BYTES))
         try:
             await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
             if leaving.done() and (early := leaving.result()):
-                # Not the end, but the next request before this one was answered.
+                # The caller did not go away: it sent its next request before this one was answered.
                 self._http.receive_data(early)
                 await asyncio.wait((answering,))
             return answering.result() if answering.done() else None

@@ -1,4 +1,4 @@
-"""What lies between one member and a coordinator in the same process, and can fail there."""
+"""The line between one member and a coordinator in the same process, which can fail."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from batonpass.worker.testing.http import Answerer, Reply
 class Line:
     """A connection as a test wants it. Everything may be changed at any time.
 
-    ``loses_answers``: calls arrive and are carried out, but their answers do not come back. ``refuses_with``: a status
-    that something on the way answers instead of the coordinator. ``delay_s`` is the way there, and once more the way
+    ``loses_answers``: calls arrive and are carried out, but their answers are lost. ``refuses_with``: a status that
+    something on the way answers instead of the coordinator. ``delay_s`` applies on the way there, and again on the way
     back.
     """
 
@@ -33,7 +33,7 @@ class Line:
         return self._cut.is_set()
 
     def cut(self) -> None:
-        """Break what is under way, and refuse every connection from now on."""
+        """Break the calls under way, and refuse every connection from now on."""
         self._cut.set()
 
     def mend(self) -> None:
@@ -57,7 +57,7 @@ class LocalTransport(httpx.AsyncBaseTransport):
 
         Raises:
             httpx.ConnectError: when the line is cut.
-            httpx.ReadError: when it is cut meanwhile, or loses the answer.
+            httpx.ReadError: when the line is cut during the call, or loses the answer.
         """
         line, target = self.line, request.url.raw_path.decode("ascii")
         if line.is_cut:
@@ -72,7 +72,7 @@ class LocalTransport(httpx.AsyncBaseTransport):
             await asyncio.wait((answering, cutting), return_when=asyncio.FIRST_COMPLETED)
             reply = answering.result() if answering.done() else None
         finally:
-            # For a call that is not answered yet, this is how the coordinator learns that its caller went away.
+            # By this the coordinator learns that the caller of an unanswered call went away.
             answering.cancel()
             cutting.cancel()
         await asyncio.sleep(line.delay_s)

@@ -1,8 +1,8 @@
-"""Time that passes only while everybody waits: hours of a test take as long as the work that is done in them.
+"""Time that passes only while everything waits: hours of a test take only as long as the work that is done in them.
 
 `run` runs a coroutine on an event loop whose clock jumps to the next timer whenever nothing else is to be done. That
-goes for everything that uses the loop's time (`asyncio.sleep`, `asyncio.timeout`, `Member`, `LocalCoordinator`), and
-for nothing that reads a clock of its own.
+holds for everything that uses the loop's time (`asyncio.sleep`, `asyncio.timeout`, `Member`, `LocalCoordinator`), and
+for nothing that reads another clock.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _GLANCE_S = 0.002
-"""How long to wait for a thread that still works before looking again, in real time."""
+"""How long, in real time, to wait for a thread that still works before checking again."""
 
 
 class _Jump(selectors.DefaultSelector):
-    """A selector that does not wait: where it would, it lets the loop's time pass instead."""
+    """A selector that does not wait: instead it moves the loop's time forward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class _Jump(selectors.DefaultSelector):
         self.passed_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready now; time passes only if nothing is, and no thread works."""
+        """Return what is ready now; if nothing is, and no thread works, time passes."""
         if timeout is None or self.waits_for_threads:
             return super().select(_GLANCE_S if self.waits_for_threads else timeout)
         ready = super().select(0)
@@ -74,7 +74,7 @@ class VirtualClock:
         return round(asyncio.get_running_loop().time() * 1_000) + self._suspended_ms
 
     def suspend(self, ms: int) -> None:
-        """Let time pass that this machine slept through: its timers did not run on, its clock did."""
+        """Let time pass for which this machine is suspended: its clock runs on, but its timers do not."""
         self._suspended_ms += ms
 
 

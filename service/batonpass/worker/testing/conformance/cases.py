@@ -1,4 +1,4 @@
-"""The cases: each has a name, a sentence of the protocol, and what to do to a client to see if it holds."""
+"""The cases: each has a name, a sentence of the protocol, and a function that tests whether a client keeps it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def case(name: str, law: str) -> Callable[[Play], Play]:
 
 
 def needs(holds: object, otherwise: str) -> None:
-    """Insist on something.
+    """Require a condition.
 
     Raises:
         Broken: when it does not hold.
@@ -56,7 +56,7 @@ def needs(holds: object, otherwise: str) -> None:
 
 
 async def beats(coordinator: ScriptedCoordinator, count: int) -> list[Call]:
-    """Wait for so many heartbeats from now on, and return them."""
+    """Wait for ``count`` heartbeats from now on, and return them."""
     since = time.monotonic()
     await coordinator.until(lambda: len(coordinator.of("heartbeat", since=since)) >= count, f"{count} heartbeats come")
     return coordinator.of("heartbeat", since=since)[:count]
@@ -95,7 +95,7 @@ async def heartbeat_interval(coordinator: ScriptedCoordinator) -> None:
 
 @case("listens", "One long-poll is open at all times, and what it brings is acted on at once.")
 async def listens(coordinator: ScriptedCoordinator) -> None:
-    """A task is granted between two heartbeats that are far apart."""
+    """A task is granted between two heartbeats that are far apart in time."""
     coordinator.interval_ms, coordinator.session_ms = 8_000, 30_000
     await coordinator.until_runs("0_0")
     await coordinator.until(lambda: coordinator.of("poll"), "a long-poll is opened")
@@ -179,7 +179,7 @@ def _uninterrupted(coordinator: ScriptedCoordinator, task: str, *, since: float,
 
 @case("lost-answers", "A heartbeat whose answer was lost is sent again or followed by another; nothing stops for it.")
 async def lost_answers(coordinator: ScriptedCoordinator) -> None:
-    """Three heartbeats in a row are heard, and their answers lost."""
+    """Three heartbeats in a row are processed, but their answers are lost."""
     await coordinator.until_runs("0_0", token=1)
     member, lost = coordinator.member, 0
 
@@ -201,7 +201,7 @@ async def lost_answers(coordinator: ScriptedCoordinator) -> None:
 
 @case("lost-join", "A join whose answer was lost is repeated under the same id, or by an id that replaces it.")
 async def lost_join(coordinator: ScriptedCoordinator) -> None:
-    """The member is known, and does not know it."""
+    """The coordinator knows the member, but the member does not know that."""
     lost = 0
 
     async def lose(call: Call) -> bool | None:
@@ -224,7 +224,7 @@ async def lost_join(coordinator: ScriptedCoordinator) -> None:
 
 @case("half-an-answer", "An answer that cannot be read is none: nothing is started or stopped by half an assignment.")
 async def half_an_answer(coordinator: ScriptedCoordinator) -> None:
-    """Answers that break off, that are no JSON, and that hold an assignment of the wrong shape."""
+    """Answers that break off, that are not JSON, and that hold an assignment of the wrong shape."""
     await coordinator.until_runs("0_0", token=1)
     broken = [b'{"member_id": "x", "assignm', b"<html>bad gateway</html>", b"", b"[]", b"null"]
     bent = coordinator.body(coordinator.member) | {"member_epoch": 99, "assignment": {"active": [{"task": "0_1"}]}}
@@ -246,7 +246,7 @@ async def half_an_answer(coordinator: ScriptedCoordinator) -> None:
 
 @case("unknown-fields", "Fields that a newer coordinator adds are ignored, wherever they stand.")
 async def unknown_fields(coordinator: ScriptedCoordinator) -> None:
-    """Every answer has some."""
+    """Every answer has unknown fields."""
     coordinator.extra = {
         "colour": "red",
         "deep": {"list": [1, None]},
@@ -263,7 +263,7 @@ async def unknown_fields(coordinator: ScriptedCoordinator) -> None:
 
 @case("report-full", "When an answer asks for a full report, the next heartbeat lists every task.")
 async def report_full(coordinator: ScriptedCoordinator) -> None:
-    """Asked once the member may have begun to leave its tasks out."""
+    """The full report is asked for when the member may have begun to leave its tasks out."""
     await coordinator.until_runs("0_0")
     coordinator.give("0_1", "standby")
     await coordinator.until(
@@ -313,7 +313,7 @@ async def stale_epoch(coordinator: ScriptedCoordinator) -> None:
 
 @case("unavailable", "503 means: keep processing within the lease, and retry.")
 async def unavailable(coordinator: ScriptedCoordinator) -> None:
-    """More than half of the session timeout long every heartbeat is refused."""
+    """Every heartbeat is refused for more than half of the session timeout."""
     await coordinator.until_runs("0_0", token=1)
     refusing = True
 
@@ -334,7 +334,7 @@ async def unavailable(coordinator: ScriptedCoordinator) -> None:
 
 @case("rate-limit", "429 names how long to wait, and no heartbeat comes before that.")
 async def rate_limit(coordinator: ScriptedCoordinator) -> None:
-    """Told once to wait for more than a second."""
+    """One refusal asks the member to wait for more than a second."""
     await coordinator.until_runs("0_0", token=1)
     wait_ms, refused_at = 1_200, 0.0
 
@@ -375,7 +375,7 @@ async def instance_in_use(coordinator: ScriptedCoordinator) -> None:
 
 
 def silent_since(coordinator: ScriptedCoordinator, task: str, at: float) -> None:
-    """Insist that a task wrote nothing since a time, but for what was on its way.
+    """Require that a task wrote nothing since a time, except what was on its way.
 
     Raises:
         Broken: when it did.
@@ -386,7 +386,7 @@ def silent_since(coordinator: ScriptedCoordinator, task: str, at: float) -> None
 
 @case("revocation", "A revoked task is confirmed with the epoch that announced it, after it has stopped.")
 async def revocation(coordinator: ScriptedCoordinator) -> None:
-    """One of two tasks is taken away."""
+    """One of two tasks is revoked."""
     await coordinator.until_runs("0_0", token=1)
     coordinator.give("0_1", "active")
     await coordinator.until_runs("0_1", token=1)
@@ -400,7 +400,7 @@ async def revocation(coordinator: ScriptedCoordinator) -> None:
 
 @case("demotion", "An active that is to be a standby stops processing before it is reported as one.")
 async def demotion(coordinator: ScriptedCoordinator) -> None:
-    """Demoted in place."""
+    """An active is demoted in place."""
     await coordinator.until_runs("0_0", token=1)
     epoch = coordinator.give("0_0", "standby")
     confirmed = await coordinator.confirmed("0_0", epoch)
@@ -414,7 +414,7 @@ async def demotion(coordinator: ScriptedCoordinator) -> None:
 
 @case("promotion", "A warmup is reported with its progress, does not process, and runs once it is promoted.")
 async def promotion(coordinator: ScriptedCoordinator) -> None:
-    """From warmup to active."""
+    """A warmup is promoted."""
     await coordinator.until_runs("0_0", token=1)
     coordinator.give("0_1", "warmup")
 
@@ -459,7 +459,7 @@ async def skipped_epochs(coordinator: ScriptedCoordinator) -> None:
 
 @case("granted-and-revoked", "A task that came and went between two assignments is given up by a list without it.")
 async def granted_and_revoked(coordinator: ScriptedCoordinator) -> None:
-    """The member never saw the grant; the coordinator waits for its word all the same."""
+    """The member never saw the grant, but the coordinator waits for its confirmation all the same."""
     await coordinator.until_runs("0_0", token=1)
     await beats(coordinator, 3)
     coordinator.run.roles["0_1"] = "active"
@@ -494,7 +494,7 @@ def _after_refusal(kind: str, status: int, *, on: str) -> Play:
 
         coordinator.override = refuse
         if on == "poll":
-            # The one that is open is ended, so that the next one can be refused.
+            # The open one is ended, so that the next one can be refused.
             coordinator.give("0_1", "standby")
         await coordinator.until(lambda: refused_at, f"a {on} comes")
         join: Call = await coordinator.until(
@@ -544,7 +544,7 @@ async def taken_over(coordinator: ScriptedCoordinator) -> None:
 
 
 def _lease_end(coordinator: ScriptedCoordinator, member: str) -> float:
-    """Return when the lease is over at the latest: from when the highest answered heartbeat was first heard."""
+    """Return when the lease is over at the latest, counted from the first receipt of the last answered heartbeat."""
     run = coordinator.runs[member]
     return run.first_at[run.answered_seq] + coordinator.session_ms / 1_000
 

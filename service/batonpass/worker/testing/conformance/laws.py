@@ -1,4 +1,4 @@
-"""What must hold in every case, whatever the coordinator does: judged by everything that was heard."""
+"""What must hold in every case, whatever the coordinator does: judged by all calls and outputs that arrived."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from batonpass.worker.testing.conformance.scripted_coordinator import ScriptedCoordinator
 
 SLACK_S = 0.35
-"""An output may have been on its way for so long."""
+"""How long an output may have been on its way."""
 
 TURN_S = 0.6
-"""A heartbeat that is composed so long after an epoch was told must echo it."""
+"""A heartbeat composed this long after the member was sent an epoch must echo that epoch."""
 
 BEATS_PER_S_MAX = 20
 
@@ -37,7 +37,7 @@ def _heartbeats(coordinator: ScriptedCoordinator, member: str) -> Iterator[str]:
             yield f"a heartbeat of {member} has the seq {call.body.get('seq')!r}; it must be a number that grows from 1"
         if call.epoch > run.epoch:
             yield f"heartbeat {call.seq} echoes epoch {call.epoch}, which was never told"
-        # A repeated heartbeat may overtake nothing, but be overtaken.
+        # A repeated heartbeat may arrive later than newer ones, with an older epoch.
         if call.seq >= highest and call.epoch < epoch:
             yield f"heartbeat {call.seq} echoes epoch {call.epoch} after {epoch}"
         if call.seq in said and said[call.seq] != call.body:

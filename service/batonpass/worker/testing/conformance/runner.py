@@ -23,7 +23,7 @@ OUTPUT_LINES_MAX = 12
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one case; without faults the client kept the protocol."""
+    """The outcome of one case; without faults the client kept the protocol."""
 
     case: str
     law: str
@@ -40,7 +40,7 @@ class Result:
 async def run(
     command: Sequence[str], names: Sequence[str], *, jobs: int, heard: Callable[[Result], None]
 ) -> list[Result]:
-    """Run cases by name, some at a time; ``heard`` is told of each as soon as it is over."""
+    """Run cases by name, up to ``jobs`` at a time; ``heard`` is called with each result at once."""
     places = asyncio.Semaphore(jobs)
 
     async def one(name: str) -> Result:
@@ -101,7 +101,7 @@ async def _play(case: Case, coordinator: ScriptedCoordinator, process: Process) 
 
 @contextlib.asynccontextmanager
 async def client(command: Sequence[str], url: str, case: str) -> AsyncIterator[Process]:
-    """Start the client in a process group of its own; nothing of it is left at the end."""
+    """Start the client in its own process group, and end all of its processes afterwards."""
     environment = os.environ | {
         "BATONPASS_URL": url,
         "BATONPASS_GROUP": GROUP,

@@ -30,11 +30,11 @@ class Writer(Callbacks):
             await asyncio.sleep(EVERY_S)
 
     async def on_standby(self, task: Task) -> None:
-        """Be caught up at once."""
+        """Report at once that the copy is caught up."""
         task.report(lag=0)
 
     async def on_revoke(self, task: Task, revocation: Revocation) -> int | None:
-        """Let the write under way come to its end, if there is time for that."""
+        """Let the write under way end, if there is time for that."""
         if revocation.commit:
             await task.finished()
         return None

@@ -1,4 +1,4 @@
-"""The coordinator that the kit plays: what the protocol says for one member, unless the case wants otherwise."""
+"""The coordinator that the kit plays: it follows the protocol for one member, unless the case wants otherwise."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Call:
 
     @property
     def tasks(self) -> Mapping[str, Any] | None:
-        """What a heartbeat or join lists."""
+        """The tasks that a heartbeat or join lists."""
         found = self.body.get("tasks")
         return found if isinstance(found, dict) else None
 
     def role_of(self, task: str) -> str | None:
-        """Return the role of a task in a heartbeat that lists its tasks; "absent" if it is not among them."""
+        """Return the role of a task in a heartbeat that lists its tasks; "absent" if the list does not have it."""
         if self.tasks is None:
             return None
         entry = self.tasks.get(task)
@@ -83,23 +83,23 @@ class Run:
 
 
 Override = Callable[[Call], Awaitable["Reply | bool | None"]]
-"""Answers a call instead of it: a reply, None to break the connection off, False to leave it to the coordinator."""
+"""Answers a call: with a reply, None to break the connection off, False to leave the answer to the coordinator."""
 
 
 class ScriptedCoordinator:
-    """One member's group, everything that it said, and everything that its tasks wrote."""
+    """One member's group, every call that the member made, and everything that its tasks wrote."""
 
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
         self.tokens: dict[str, int] = {}
         self.calls: list[Call] = []
         self.outputs: list[Output] = []
-        # Which epoch was told to which member, and when.
+        # Which epoch was sent to which member, and when.
         self.told_at: list[tuple[float, str, int]] = []
         self.interval_ms = INTERVAL_MS
         self.session_ms = SESSION_MS
         self.extra: dict[str, Any] = {}
-        # What the next join is given.
+        # The roles that the next join is granted.
         self.first_roles: dict[str, str] = {"0_0": "active"}
         self.override: Override | None = None
         self.stop_client: Callable[[], None] = lambda: None
@@ -143,15 +143,15 @@ class ScriptedCoordinator:
         return self.run.epoch
 
     def wake(self) -> None:
-        """Let everything that waits look again."""
+        """Let everything that waits check its condition again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     async def until(self, condition: Callable[[], Any], what: str, *, within_s: float = PATIENCE_S) -> Any:
-        """Wait until something holds, and return it.
+        """Wait until a condition holds, and return its value.
 
         Raises:
-            Broken: when it does not come to pass in time.
+            Broken: when it does not hold in time.
         """
         try:
             async with asyncio.timeout(within_s):
@@ -162,7 +162,7 @@ class ScriptedCoordinator:
         return found
 
     async def while_(self, seconds: float) -> float:
-        """Let time pass; return when that began."""
+        """Let time pass; return the time before that."""
         began = time.monotonic()
         await asyncio.sleep(seconds)
         return began
@@ -222,7 +222,7 @@ class ScriptedCoordinator:
         return reply
 
     def _note(self, member: str, reply: Reply) -> None:
-        """Remember which epoch a member was sent, if it is one that there is."""
+        """Note which epoch a member was sent, if the reply has one and the member exists."""
         with contextlib.suppress(ValueError, KeyError, TypeError):
             epoch = int(json.loads(reply.body)["member_epoch"])
             if epoch <= self.runs[member].epoch:
