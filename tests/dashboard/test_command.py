@@ -13,15 +13,15 @@ from tests.dashboard.browsing import dashboard
 from typer.testing import CliRunner
 
 from batonpass.cli import app, up
+from batonpass.cli.exits import Exit
 from batonpass.cli.up import audit_lacks, dashboard_lacks, dashboard_program, port_for_dashboard
 from batonpass.sockets import free_port
 
 
-def refused(*options: str) -> str:
-    """Return what the command says when it does not start."""
+def refused(*options: str) -> tuple[int, str]:
+    """Return the exit code of a command that does not start, and what it says."""
     done = CliRunner().invoke(app, ["dashboard", *options])
-    assert done.exit_code in {1, 2}, done.output
-    return done.stderr
+    return done.exit_code, done.stderr
 
 
 def test_it_starts_without_a_coordinator_and_stops_in_good_order(tmp_path: Path) -> None:
@@ -55,9 +55,12 @@ def test_a_head_without_end_is_cut_at_the_limit() -> None:
 def test_a_taken_port_a_wrong_url_and_half_a_certificate_are_refused_with_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert "Choose another port" in refused("--server", "http://127.0.0.1:9", "--port", port)
-    assert "is not the URL of a coordinator" in refused("--server", "nonsense")
-    assert "go together" in refused("--server", "http://127.0.0.1:9", "--tls-cert", "x")
+        code, said = refused("--server", "http://127.0.0.1:9", "--port", port)
+        assert (code, "Choose another port" in said) == (Exit.REFUSED, True)
+    code, said = refused("--server", "nonsense")
+    assert (code, "is not the URL of a coordinator" in said) == (Exit.BAD_INPUT, True)
+    code, said = refused("--server", "http://127.0.0.1:9", "--tls-cert", "x")
+    assert (code, "go together" in said) == (Exit.BAD_INPUT, True)
 
 
 def test_the_usual_port_is_taken_while_it_is_free() -> None:

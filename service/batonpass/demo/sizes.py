@@ -7,10 +7,10 @@ from enum import StrEnum
 from typing import Any, Final
 
 LAG_UNBOUNDED: Final = 2**63 - 1
-"""As an acceptable lag: every copy counts as caught up, so that a task moves as soon as there is one (KIP-441)."""
+"""As an acceptable lag: every copy counts as caught up, so that a task moves as soon as there is a copy (KIP-441)."""
 
 ACCEPTABLE_LAG: Final = 500
-"""Five seconds of input in the long form. On a busy machine a copy whose last report is as old counts as caught up."""
+"""Five seconds of input in the long form. On a busy machine, a copy with a report that old counts as caught up."""
 
 SESSION_TIMEOUT_MS: Final = 6_000
 
@@ -26,8 +26,8 @@ class HandoverMode(StrEnum):
 class Sizes:
     """The sizes of one form of the demonstration. ``rate`` is records a second of each task, sizes are those of a task.
 
-    ``restore_bytes_per_s`` is the broker's quota for whatever restores a task on a worker. ``tail_s`` is how long a
-    phase is still looked at once the group rests, ``quiet_s`` for how long nothing is done before each phase.
+    ``restore_bytes_per_s`` is the broker's quota for each client that restores a task on a worker. ``tail_s`` is how
+    long a phase is still observed once the group rests, ``quiet_s`` how long nothing is done before each phase.
     ``warm_moves`` is how many moves the phase of warm handovers has at least; 0: no such phase.
     """
 
@@ -58,6 +58,8 @@ LONG: Final = Sizes(
 """A cold restore takes some 20 seconds."""
 
 QUICK: Final = Sizes(
+    tasks=8,
+    small_tasks=3,
     rate=40,
     customers=1_500,
     restore_bytes_per_s=400_000,
@@ -72,14 +74,14 @@ QUICK: Final = Sizes(
 
 
 def config(policy: HandoverMode, *, standbys: int) -> dict[str, Any]:
-    """Return a group's settings. Timeouts are short, so that what hangs on them can be watched."""
+    """Return a group's settings. Timeouts are short, so that their effects can be watched."""
     return {
         "acceptable_recovery_lag": LAG_UNBOUNDED if policy is HandoverMode.EAGER else ACCEPTABLE_LAG,
         "num_standby_replicas": standbys,
         "max_warmup_replicas": 6,
         "max_warmups_per_member": 6,
         "max_drain_warmups": 6,
-        # A standby says how far it is with each heartbeat: what comes in between must be well below the acceptable lag.
+        # A standby reports with each heartbeat: what it misses in between must be well below the acceptable lag.
         "heartbeat_interval_ms": 500,
         "session_timeout_ms": SESSION_TIMEOUT_MS,
         "initial_rebalance_delay_ms": 3_000,

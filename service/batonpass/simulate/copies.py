@@ -1,15 +1,15 @@
 """What processes hold of each task's state, in virtual time.
 
-A copy is on a process as the active, as a standby (a warm-up is one), or only on its disk. Restoring takes time: every
-process restores at the rate that the world gives it, shared evenly by what restores there, actives before standbys.
-A copy that has reached the end follows it from then on. A changelog grows only while its task runs; when the task
-runs again, what it missed is taken to be written at once, for every arm of a comparison alike.
+A process has a copy as the active, as a standby (a warm-up is one), or only on its disk. Restoring takes time: every
+process restores at the rate that the world gives it. Its restoring copies share the rate evenly, actives before
+standbys. A copy that has reached the end follows it from then on. A changelog grows only while its task runs. When the
+task runs again, the records that it missed count as written at once, for every arm of a comparison alike.
 
 Offsets are records, times milliseconds since the start of the world.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -21,7 +21,7 @@ class Rates(Protocol):
     """How fast changelogs grow, and how fast machines restore."""
 
     def end_offset(self, task: Task, at_ms: int) -> int:
-        """The end of the task's changelogs, summed, had the task run until then; never less than at an earlier time."""
+        """The end of the task's changelogs, summed, if the task had run until `at_ms`; it never falls over time."""
 
     def restore_rate(self, client: str) -> float:
         """How many records a second the process restores, all of its copies together; above 0."""
@@ -73,7 +73,7 @@ class Copies:
         self._held: dict[str, dict[Task, _Copy]] = {}
         # How many processes run a task. Where a fault lets an old owner go on beside the new one, it is more than one.
         self._runners: dict[Task, int] = {}
-        # The end of a stopped task's changelog stands where it was; a task that never ran was filled by somebody else.
+        # A stopped task's changelog does not grow. If its task never ran, it was filled before the world began.
         self._stopped_at_ms: dict[Task, int] = {}
         self._started_ms = now_ms
         self.now_ms = now_ms
@@ -95,7 +95,7 @@ class Copies:
         }
 
     def stop_process(self, client: str) -> dict[Task, int]:
-        """End a process and say what is on its disk: every copy, as far as it has come."""
+        """End a process and return what is on its disk: the position of every copy."""
         for task in list(self._held[client]):
             self.drop(client, task)
         return {task: int(copy.position) for task, copy in self._held.pop(client).items()}
@@ -111,7 +111,7 @@ class Copies:
         return copy is not None and copy.current
 
     def runs(self, task: Task) -> bool:
-        """Whether anybody runs the task."""
+        """Whether any process runs the task."""
         return task in self._runners
 
     @property
@@ -124,7 +124,7 @@ class Copies:
         return all(copy.current for held in self._held.values() for copy in held.values() if copy.role != Role.DISK)
 
     def hold(self, client: str, task: Task, role: Role) -> bool:
-        """Give the process a copy in this role, from what it has of the task; True if it is an active that starts."""
+        """Give the process a copy in this role, from the state that it has; True if an active starts to run."""
         copy = self._held[client].setdefault(task, _Copy(Role.DISK, 0.0))
         was_running = copy.role == Role.ACTIVE and copy.current
         if was_running and role == Role.ACTIVE:
@@ -137,12 +137,12 @@ class Copies:
         return self._look(task, copy)
 
     def hold_ready(self, client: str, task: Task, role: Role) -> None:
-        """Give the process a copy that needs no restoring: for the state of a group before anything happens to it."""
+        """Give the process a copy that needs no restoring, to set up a group before anything happens to it."""
         self._held[client][task] = _Copy(Role.DISK, self.end_offset(task))
         self.hold(client, task, role)
 
     def drop(self, client: str, task: Task) -> None:
-        """Close the process's copy, if there is one; its state stays on disk, if the task has any."""
+        """Close the process's copy, if there is one; the state of a stateful task stays on disk."""
         copy = self._held[client].get(task)
         if copy is None or copy.role == Role.DISK:
             return
@@ -155,7 +155,7 @@ class Copies:
             del self._held[client][task]
 
     def lose(self, client: str, task: Task) -> None:
-        """Lose what the process has of the task's state; a copy that is open begins anew."""
+        """Delete the process's state of the task; an open copy restores from the beginning."""
         copy = self._held[client].get(task)
         if copy is None:
             return
@@ -167,11 +167,11 @@ class Copies:
         copy.position, copy.current = 0.0, False
 
     def held(self, client: str) -> tuple[Task, ...]:
-        """What the process has a copy of, on disk or in memory, sorted."""
+        """The tasks of which the process has a copy, on disk or in memory, sorted."""
         return tuple(sorted(self._held[client]))
 
     def clean_disks(self, *, older_than_ms: int) -> None:
-        """Delete what has been on a disk, assigned to nobody there, for so long (`state.cleanup.delay.ms`)."""
+        """Delete state on disk that has been unassigned there for so long (`state.cleanup.delay.ms`)."""
         for held in self._held.values():
             stale = [
                 task
@@ -182,7 +182,7 @@ class Copies:
                 del held[task]
 
     def positions(self, client: str) -> dict[Task, int]:
-        """Where each copy of the process has got to, of tasks with state."""
+        """The position of each copy that the process has of a stateful task."""
         return {
             task: self.end_offset(task) if copy.current else int(copy.position)
             for task, copy in self._held[client].items()
@@ -190,20 +190,20 @@ class Copies:
         }
 
     def next_arrival_ms(self) -> int | None:
-        """When, at the present rates and ends, the next copy arrives at the end; None if nothing restores."""
-        waits = (
-            math.ceil(1000 * (self.end_offset(task) - copy.position) / rate)
-            for _, task, copy, rate in self._restoring()
-        )
+        """When the next copy reaches the end, at the present rates and ends; None if nothing restores."""
+        return self._first_arrival_ms(self._restoring())
+
+    def _first_arrival_ms(self, restoring: Iterable[tuple[str, Task, _Copy, float]]) -> int | None:
+        waits = (math.ceil(1000 * (self.end_offset(task) - copy.position) / rate) for _, task, copy, rate in restoring)
         return min((self.now_ms + max(1, wait) for wait in waits), default=None)
 
     def advance(self, to_ms: int) -> list[tuple[str, Task, int]]:
-        """Let time pass; who began to run which task on the way, and when, in order."""
+        """Let time pass; return which process began to run which task on the way, and when, in order."""
         started: list[tuple[str, Task, int]] = []
         while self.now_ms < to_ms:
-            arrival = self.next_arrival_ms()
-            step_ms = min(to_ms, arrival if arrival is not None else to_ms) - self.now_ms
             restoring = list(self._restoring())
+            arrival = self._first_arrival_ms(restoring)
+            step_ms = min(to_ms, arrival if arrival is not None else to_ms) - self.now_ms
             self.now_ms += step_ms
             for _, task, copy, rate in restoring:
                 before = copy.position
@@ -215,8 +215,8 @@ class Copies:
         return started
 
     def _look(self, task: Task, copy: _Copy) -> bool:
-        """Let a copy that has reached the end follow it; True if that lets its task run."""
-        # Half a record is rounding: positions are fractions while they move.
+        """Make a copy that has reached the end current; True if its task begins to run."""
+        # Less than half a record is rounding: positions are fractions while they move.
         if copy.current or self.end_offset(task) - copy.position >= 0.5:
             return False
         copy.current = True
