@@ -61,7 +61,7 @@ def watch(command: list[str], log: str, user: dict[str, int | list[int]]) -> int
 
 
 def end_with_parent() -> Callable[[], None]:
-    """Return what a child runs first, so that Linux signals it to stop when this process dies."""
+    """Return what a child runs first. It ends if this process is gone already; Linux signals it when this one dies."""
     parent = os.getpid()
     control = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 

@@ -1,7 +1,8 @@
 """The coordinators' REST interface for clients other than workers: commands, the dashboard, the demonstration.
 
 If a coordinator cannot answer, the next one is asked. If none can answer now, a call that only reads is repeated for a
-while. A call that changes something is never repeated, unless nothing of it was sent.
+while. A call that changes something goes to the next one only if nothing of it was sent, and is not repeated, unless
+the caller says that doing it twice does no harm.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SILENCE_S: Final = 45.0
 
 REOPEN_AFTER_S: Final = (0.5, 1.0, 2.0, 5.0)
 REOPEN_MAX_S: Final = 10.0
-"""When a broken stream is opened again: after each failure in a row; and the most if a coordinator says when."""
+"""After how long a broken stream is opened again: by failures in a row, and at most if a coordinator says how long."""
 
 PAGE: Final = 500
 THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0", "::"})  # noqa: S104 - a name, nothing is bound to it
@@ -132,7 +133,7 @@ class CoordinatorClient:
         return self._urls[self._at]
 
     async def __aenter__(self) -> Self:
-        """Send nothing before the first call."""
+        """Return this client; nothing is sent before the first call."""
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -150,7 +150,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._end(_TOO_LATE)
 
     def _end(self, refusal: bytes) -> None:
-        """Close the connection, after the refusal unless another answer is under way or owed on it."""
+        """Send the refusal, unless another answer is under way or owed on the connection, and close it."""
         last = self._unanswered[-1] if self._unanswered and self._unanswered[-1].more_body else None
         owed = self._unanswered[:-1] if last is not None else self._unanswered
         if not owed and (last is None or not last.response_started):

@@ -163,7 +163,8 @@ class Gate:
         asking = self._asking.get(digest)
         if asking is not None:
             return asking
-        # A token that was valid before has no such limits: made-up tokens could keep its revocation from being seen.
+        # These limits do not hold for a token that was valid before. Otherwise made-up tokens could keep its revocation
+        # from being seen.
         is_known = digest in self._known
         if not is_known and self._waiting[address] >= self._lookups_each_address:
             detail = f"{self._lookups_each_address} tokens from {address or 'this address'} are being looked up already"

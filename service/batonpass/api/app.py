@@ -37,7 +37,7 @@ def create_app(
     *,
     running: Callable[[], AbstractAsyncContextManager[None]],
 ) -> Admission:
-    """Return the application that serves ``service`` to callers that ``policy`` admits, within the block ``running``.
+    """Return the application that serves ``service`` to callers that ``policy`` admits, inside the context ``running``.
 
     ``Admission`` stands in front of the framework, so that a heartbeat passes none of the framework's middleware.
     """
@@ -53,7 +53,7 @@ def create_app(
         # The framework's page would fetch its script from a host on the internet.
         docs_url=None,
         redoc_url=None,
-        # The framework's would read the environment for each request, and our own metrics say the same.
+        # The framework's telemetry would read the environment for each request, and our own metrics say the same.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service

@@ -238,7 +238,7 @@ def diff_body(moved: tuple[Moved, ...]) -> list[dict[str, Any]]:
 
 
 def placement_body(generation: Generation, line: Moved) -> dict[str, Any]:
-    """Return which generation gave a task its target, with its triggers, and why it chose this task."""
+    """Return which generation gave a task its target, with its triggers, and why the task got that target."""
     return {
         "generation": generation.number,
         "at": rfc3339(generation.at_ms),

@@ -67,7 +67,7 @@ class LongPolls:
     """Answers with a member's assignment as soon as there is another one than the caller has.
 
     If the caller disconnects while it waits, the poll counts as broken (``Coordinator.poll``). A caller whose token was
-    revoked meanwhile gets 401 and nothing else.
+    revoked meanwhile gets 401 instead of the answer.
     """
 
     def __init__(self, service: Service, limits: Limits, gate: Gate | None) -> None:

@@ -160,7 +160,7 @@ def _gives_up(report: TaskReport | None, *, active: bool) -> bool:
 
 
 def _lag(report: TaskReport, config: GroupConfig) -> int | None:
-    """Return the lag by a report. Positions without end offsets count as caught up: the coordinator may find that."""
+    """Return a report's lag. Positions without end offsets count as caught up: the coordinator may find that."""
     if report.lag is not None:
         return report.lag
     ends = dict(report.end_offsets)

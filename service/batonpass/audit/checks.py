@@ -28,7 +28,7 @@ BREAKS: Final = columns(
 """Records of the day that do not follow the record before. ``after`` is the number of that one, or where reading began;
 ``after_seq`` and ``after_at`` belong to that one, if it is known. ``highest`` is the highest coordinator epoch before;
 the last record of the snapshot counts, too, if it is still there. ``is_astray``: the record's date does not lie between
-the dates of the record before and of the record behind (``next_at``)."""
+the dates of the record before and of the next one (``next_at``)."""
 
 
 ASTRAY_MS: Final = 60_000
@@ -235,7 +235,8 @@ WARMING: Final = columns(
     "group_id varchar, task varchar, member varchar, seq bigint, at_ms bigint, of_group bigint, of_member bigint"
 )
 """Where warmups began or ended. If a decision began a warmup on a member that had no copy of the task before,
-``of_group`` and ``of_member`` are how many the group and the member had then; only the last row of it has them."""
+``of_group`` and ``of_member`` are how many warmups the group and the member had after that decision; only its last row,
+and its last row of that member, has them."""
 
 
 def excused(part: Part) -> None:
@@ -265,7 +266,7 @@ def stateless(part: Part) -> None:
 
 
 def budgets(part: Part) -> None:
-    """Make ``budgets``. A budget that is a share is one of the stateful tasks that there are by then."""
+    """Make ``budgets``. A budget that is a share is a share of the stateful tasks that there are by then."""
     part.make(
         "budgets",
         BUDGETS,
@@ -589,7 +590,7 @@ def _warming(part: Part) -> None:
 
 
 def unproven(part: Part) -> None:
-    """Drop findings that are not proven: a record that is missing or unreadable may be the confirmation that lacks.
+    """Drop findings that are not proven: a missing or unreadable record may be the confirmation that they lack.
 
     Only a record between the ones that prove the finding matters; for a number of warmups, every record before.
     """

@@ -17,7 +17,7 @@ STUCK_WARMUP_MS: Final = 3_600_000
 Batonpass itself gives up a warmup that reads nothing for ``warmup_stall_timeout_ms``.
 """
 FLAPS: Final = 4
-"""A member that goes without leaving, or restarts, so often within an hour is flapping."""
+"""A member that disappears without a leave, or restarts, so often within an hour is flapping."""
 FLAPPING_WITHIN_MS: Final = 3_600_000
 WASTED_SHARE: Final = 0.5
 WASTED_LEAST: Final = 8

@@ -37,7 +37,7 @@ DOWNTIME: Final = (
 
 
 LEFT_S: Final = 24 * 3_600
-"""A folder that an audit put aside is abandoned if nothing has changed in it for so long."""
+"""A folder that an audit put aside counts as abandoned if nothing has changed in it for so long."""
 
 
 def write_day(frame: DataFrame, out: str, name: str, day: date) -> str:

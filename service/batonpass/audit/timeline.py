@@ -210,7 +210,7 @@ def rights(part: Part) -> None:
 
 
 def follow(part: Part) -> None:
-    """Make ``followed`` from ``story`` and ``rights``: which member ran each task at each row, and where runs end."""
+    """Make ``followed`` from ``story`` and ``rights``: which member ran a task when, and where runs begin and end."""
     part.make(
         "followed",
         FOLLOWED,

@@ -42,7 +42,7 @@ NO_DAY: Final = -1
 INCOMPLETE: Final = "what-if-incomplete"
 
 RESTORES_LEAST: Final = 1_000
-"""A copy that lacks fewer records, or less than two seconds restore, does not show how fast a member restores."""
+"""A copy that lacks fewer records, or less than two seconds' worth, does not show how fast a member restores."""
 
 DAYS: Final = pa.schema(
     [("group_id", pa.string()), ("place", pa.int32()), ("settings", pa.string()), ("day", pa.string())]

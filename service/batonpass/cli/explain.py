@@ -40,7 +40,7 @@ async def names_of(context: ClientContext, group: str) -> dict[str, str]:
 
 
 def names_in(members: Iterable[dict[str, Any]], events: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Return the names of the members in a list, and of those that joined or left by the events."""
+    """Return the names of the members in a list, and of those that joined or left according to the events."""
     told = [(event.get("body") or {}) | {"member_id": event["member"]} for event in events if event.get("member")]
     return {one["member_id"]: name_of(one) for one in (*told, *members) if name_of(one) != one["member_id"]}
 

@@ -30,7 +30,7 @@ def duration(milliseconds: float) -> str:
     elif seconds >= _HOUR_S:
         large, large_s, small, small_s = "h", _HOUR_S, "min", _MINUTE_S
     whole, rest = divmod(seconds, large_s)
-    # The smaller unit is rounded down, so that the text never names more time than has passed.
+    # The smaller unit is rounded down: a minute that is not over does not count.
     return f"{whole} {large} {rest // small_s} {small}" if rest // small_s else f"{whole} {large}"
 
 

@@ -125,7 +125,7 @@ def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
 
 
 def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
-    """Choose the owner that lost its state only if no other member can have the task: it is better than no owner."""
+    """The owner that lost its state is the last choice, but better than no owner."""
     choice = _best_ready(view, task, excluding=(owner.id,)) or _most_caught_up(view, task)
     if choice is not None:
         return choice

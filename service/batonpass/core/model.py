@@ -362,11 +362,11 @@ class Group:
         revision: counts declarations of topology and config. It is the group's ``ETag``.
         group_epoch: grows when members, topology or config change so that a new target may be needed.
         generation: the number of the last committed target assignment.
-        generation_epoch: the group epoch for which this target was placed.
+        generation_epoch: the group epoch of the last placement. It may have failed, or changed nothing.
         pins: the tasks that an operator pinned, with their member.
         unsettled: the tasks whose holders differ from the target, or include a suspected member; and which steps have
             to look at each of them.
-        placement_due_ms: when the next placement is due. None if the target was placed for the present group epoch.
+        placement_due_ms: when the next placement is due. None if no change waits for one.
         placement_failed: why the last placement found no answer and left the target unchanged. Empty if it found one.
         next_probe_ms: when to look again. None at rest.
         grants_from_ms: nothing is granted before this instant (L3, or a forced delete).

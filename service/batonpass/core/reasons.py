@@ -15,8 +15,8 @@ from batonpass.core.ids import MemberId, TaskId
 class Why(StrEnum):
     """Why a task stays where it is, or moves.
 
-    The first seven say why its target is not the member that has it. The others say why a member has its active when a
-    step is complete.
+    The first seven say why its target is not the member that has it. The others say why its active is where it is when
+    a step is complete.
     """
 
     NO_OWNER = "no-owner"

@@ -60,10 +60,10 @@ def plan_target(view: View, solver: Solver) -> TargetPlan:
 def place_now(draft: DecisionDraft) -> None:
     """Place the group's tasks anew and record what changes about the target.
 
-    Without changes the generation stays the same, and if the present group epoch has a target already, nothing is
-    recorded. A target is provisional if it had to respect something temporary: a handover under way, a place kept for
-    an away member, a copy without a known lag, a member that is still full. The group is placed anew before it rests on
-    such a target.
+    Without changes the generation stays the same. If also no placement was due, and the present group epoch was placed
+    already, nothing is recorded. A target is provisional if it had to respect something temporary: a handover under
+    way, a place kept for an away member, a copy without a known lag, a member that is still full. The group is placed
+    anew before it rests on such a target.
     """
     group = draft.group
     is_provisional = False
@@ -97,7 +97,7 @@ def place_now(draft: DecisionDraft) -> None:
 
 
 def _keep(draft: DecisionDraft, problem: str) -> None:
-    """Keep the present target after a failed placement, and say why. This is recorded once for each group epoch.
+    """Keep the present target after a failed placement, and say why. This is recorded once for each change.
 
     Placement is tried again at the next change of members, topology or settings, when a probe is due, and on request.
     """

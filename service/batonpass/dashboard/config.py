@@ -15,9 +15,9 @@ class Config:
     """Where the coordinators are (their URLs, with commas between them), and how the dashboard is reached.
 
     ``token`` is sent to the coordinator for visitors who have not signed in: they look with it, and command nothing.
-    ``trusted`` has the authorities that the coordinator's certificate is checked against. ``is_secure``:
-    browsers reach the dashboard over HTTPS, so that its cookie never travels in clear. ``root_path`` is what an ingress
-    puts in front of every path, without a slash at its end.
+    ``trusted`` has the authorities that the coordinator's certificate is checked against. ``is_secure``: browsers reach
+    the dashboard over HTTPS, so that its cookie never travels in clear. ``root_path`` is what an ingress puts in front
+    of every path, without a slash at its end.
     """
 
     server: str

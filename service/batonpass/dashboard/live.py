@@ -27,7 +27,7 @@ _POSITION: Final = re.compile(r"[0-9]{1,19}")
 
 
 async def live(request: Request) -> Response:
-    """Stream `change` whenever an event of the named group comes, and `standing` when the event stream is lost.
+    """Stream `change` whenever an event of the named group comes, and `standing` when the event stream opens or breaks.
 
     Each message has the position of the newest event as its id; a page that comes back with an older one gets `change`
     at once.

@@ -55,7 +55,7 @@ class Outputs:
             await asyncio.sleep(LOOK_S)
 
     async def until(self, taken: Sequence[int], *, within_s: float) -> bool:
-        """Wait until the last input of each partition, by their number, has an output; False if that takes longer."""
+        """Wait until every partition's last input has an output, given how many it has; False if that takes longer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while not self.ledger.is_done(taken):

@@ -93,7 +93,7 @@ class TellingRuntime(KafkaRuntime):
 
 
 async def tell_restores(order: Order, runtime: KafkaRuntime, member: Member) -> None:
-    """Print for every copy, and every active that begins, once it has restored: how many records that took."""
+    """Print, once it has restored, how many records each copy, and each active that begins, has read for that."""
     reported: dict[str, Task] = {}
     while True:
         for task_id, task in member.tasks.items():

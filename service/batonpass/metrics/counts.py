@@ -162,7 +162,7 @@ class Counts(Observer):
             self._told(group, event)
 
     def _told(self, group: str, event: Event) -> None:
-        # More than a hundred equal events are sent as one event, which says how many there are.
+        # More than a hundred alike events are sent as one event, which says how many there are.
         tasks = event.body.get("tasks", event.body.get("members")) if event.task is None else 1
         count = tasks if isinstance(tasks, int) and "sample" in event.body else 1
         self._of(self._events, group, event.type).inc(count)

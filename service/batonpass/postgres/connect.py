@@ -66,7 +66,7 @@ def connect(url: str, *, connections_max: int = 10, keeps_plans: bool = False) -
         pool_size=connections_max,
         max_overflow=0,
         pool_timeout=POOL_TIMEOUT_S,
-        # The connection that was used last has most statements planned: plans belong to their connection.
+        # Plans belong to their connection, and the connection that was used last has the most of them.
         pool_use_lifo=True,
         connect_args={"timeout": CONNECT_TIMEOUT_S, "command_timeout": STATEMENT_TIMEOUT_S},
     )
@@ -77,7 +77,7 @@ def connect(url: str, *, connections_max: int = 10, keeps_plans: bool = False) -
 
 
 def _keep_plans(connection: Any, _record: Any) -> None:
-    """Have plans kept. By default Postgres plans anew each time that an array of known length looks cheaper.
+    """Have plans kept. By default Postgres plans anew each time if a plan for an array of known length looks cheaper.
 
     Behind a pooler this may reach another session than intended; then statements only take longer.
     """

@@ -84,7 +84,7 @@ class PostgresStore:
         """
         if changed is not None:
             self.ownership.changed = changed
-        # If this fails, the first round of ``run`` starts the ownership.
+        # If this fails, the first round of ``run`` that reaches the database takes the lease.
         with contextlib.suppress(StoreUnavailable):
             await self.ownership.start(alone=self._alone)
             await self.log.get_ready()

@@ -59,7 +59,7 @@ def events_of(before: Group, inputs: Sequence[Input], decision: Decision, now_ms
 
 
 def merged(events: Iterable[Event]) -> list[Event]:
-    """Return the events, with more than ``MANY`` alike events replaced by one.
+    """Return the events; where more than ``MANY`` are alike, one event replaces them.
 
     Events are alike if they have the same type and the same ``warm``, and concern either tasks of one member, or
     members. The event that stands for them has no task, or no member. Its body holds the fields that are the same for

@@ -36,7 +36,7 @@ class Reply(NamedTuple):
 
 
 class HttpCalls:
-    """The connections of one member. It raises no error: the reply is None if a request cannot be sent or answered."""
+    """The connections of one member. It raises no error: the reply is None if a request is not sent or not answered."""
 
     def __init__(self, urls: Sequence[str], group: str, options: Options) -> None:
         """Use these base URLs in their order. One text may name several, with commas between them.

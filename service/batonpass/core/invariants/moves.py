@@ -49,7 +49,10 @@ def _has_reason_to_drop(transition: Transition, task: Task, member_id: MemberId)
 
 
 def _check_handover(transition: Transition, owner: Member, task: Task) -> list[Violation]:
-    """Check that only a caught-up copy takes an active over, unless its state is lost or a drain's deadline is over."""
+    """Check that an owner loses its active only to a caught-up copy.
+
+    A lost state, or the end of a drain's deadline, needs no such copy. The caller leaves suspected owners out.
+    """
     before = transition.before.tasks.get(task.id)
     measured = _report(transition.soft_after, owner.id, task.id)
     state = before.state if before is not None and before.owner == owner.id else task.state

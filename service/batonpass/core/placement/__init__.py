@@ -19,8 +19,8 @@ tasks, but not with the number of tasks.
 
 The supply of a member is what it has above its floor. The supply of a homeless class is its copies. Every copy ends at
 a member or, if there is no room, waits. As long as every member may have every task, only members above their floor
-give copies, and only members below their ceiling take any. Limits, pins, draining members and topology epochs limit
-capacities, or leave arcs out.
+give copies, and only members below their ceiling take any. Limits, pins, draining members and topology epochs appear
+as capacities of arcs, and as arcs that are left out.
 
 Costs are levels (``flow``): no sum of lower costs outweighs a higher one. For actives, most important first:
 

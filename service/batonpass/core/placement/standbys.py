@@ -118,11 +118,11 @@ class _Standbys:
 
         What is complete and level stays as it is, so placing a group that is placed changes nothing.
 
-        In a small group every member gives and takes. In larger groups, at first only members with too many copies
-        give, and only members with too few take. Members with state of tasks that lack a copy do both: they take that
-        copy and pass another on. If that changes nothing, every member gives and takes. The same holds where limits or
-        topology epochs may keep copies from where tags want them: copies on a worse block then have to count, and
-        levelling some of the members first would hide them.
+        In a small group every member gives and takes. In larger groups, at first members with too many copies give,
+        members with too few take, and members with state of a task that lacks a copy do both: they take that copy and
+        pass another on. If that changes nothing, every member gives and takes. The same holds where limits or topology
+        epochs may keep copies from where tags want them: copies on a worse block then have to count, and levelling
+        some of the members first would hide them.
         """
         self._there = list(self.copies)
         self._drop_misplaced()

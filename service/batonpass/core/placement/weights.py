@@ -542,9 +542,8 @@ class _Evenness:
 def _least_moves(draft: _Draft) -> int:
     """Return how many tasks that have an owner must move at least, wherever orphans go.
 
-    Every member above its band has to give at least as many tasks as are enough if it gives its heaviest. Every member
-    below its band has to get at least as many as are enough if it gets the heaviest of all. What it gets are orphans,
-    or tasks that move.
+    A member above its band gives the fewest tasks if it gives its heaviest ones. A member below its band gets the
+    fewest if it gets the heaviest of all. The tasks that it gets are orphans, or tasks that move.
     """
     state, weight, load, bands = draft.state, draft.weight, draft.load, draft.bands
     over = {member: excess for member in state.eligible if (excess := load[member] - bands.high[member]) > 0}

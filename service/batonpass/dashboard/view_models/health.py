@@ -110,7 +110,7 @@ def health(explained: Json, names: Names, *, members: int, tasks: int, lease_ove
 
 
 def _mended(counts: Mapping[str, int]) -> str:
-    """Return when problems that do not end by themselves will be over; empty if they may end by themselves."""
+    """Return what ends problems that do not end by themselves; empty if they may end by themselves."""
     if counts.get("failed") or counts.get("lost"):
         return "when it is mended: look at the workers' logs"
     return "on Release, once it is mended" if counts.get("parked") else ""

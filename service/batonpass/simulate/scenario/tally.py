@@ -37,7 +37,7 @@ class Counted:
 class Tally:
     """Follows which member runs which task from record to record; what is before ``begin_ms`` costs nothing.
 
-    A task is down from when no member is known to run it to when its owner reports that it runs; before its first
+    A task is down from when it is known that no member runs it to when its owner reports that it runs; before its first
     start, since its first grant. The tasks of a member that expired count as down since it was last heard, one session
     timeout earlier; those of a suspect since ``suspect_timeout_ms`` earlier. A parked task is not down, it is held
     back. The audit counts a day's gaps by the same rules (docs/audit.md), for every cause together.

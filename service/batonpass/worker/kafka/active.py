@@ -2,7 +2,8 @@
 
 The order matters. The broker refuses a former owner that wakes up late from the first step on, and it cannot take the
 task back without a lease. Input offsets, outputs and changelog are one transaction, and the stores apply it only after
-the commit. Where the outcome of a commit is unknown, the next restore finds it in the changelog or does not.
+the commit. Where the outcome of a commit is unknown, the next restore reads the transaction from the changelog, or does
+not find it there.
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ class Active:
         return None
 
     async def _restore(self, clients: Clients) -> None:
-        """Read the changelog to its end as of after the fencing, when no other producer can add to it."""
+        """Read the changelog to where it ended after all others were fenced: they can add nothing to that."""
         changelog = self._changelog
         if changelog is None:
             clients.read_ahead()
@@ -228,7 +229,7 @@ class Active:
         self._observe(Step.RESTORED)
 
     async def _check_commits(self, found: Mapping[TopicPartition, int | None]) -> None:
-        """Check that the cluster still has all commits that it acknowledged (brokers may lose some), or drop the state.
+        """Drop the state if the cluster has lost commits that it acknowledged, as brokers may.
 
         State and offsets are committed together. State without any offset means that the cluster has dropped the
         group's offsets, or that the group has another name now.
@@ -380,7 +381,7 @@ class Active:
 
         Return where the input is to go on, and the records that were read but not processed.
         """
-        # The first transaction ends with its first records: readers of the output have waited since the last owner.
+        # The first transaction ends with its first records: readers of the output wait since the last owner stopped.
         longest_s = self._options.commit_interval_ms / 1_000
         interval_s = longest_s if self._has_committed else 0.0
         began = turn = time.monotonic()

@@ -270,7 +270,7 @@ class Changelog:
         return is_too_old(self._store(partition).level_ms, self._deletions_kept_ms[partition.topic], self._clock())
 
     def _note_level(self, consumer: AIOKafkaConsumer) -> None:
-        """Note for each store that has reached the end when that was: when the broker last reported the end."""
+        """Note, for each store that has reached the end, when the broker last reported that end."""
         wall_ms, now_ms = time.time_ns() // 1_000_000, self._clock()
         was_level = []
         for partition in self._topics:

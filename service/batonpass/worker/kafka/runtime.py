@@ -240,7 +240,7 @@ class KafkaRuntime(Callbacks):
     def store(self, task_id: str, name: str) -> ReadableStore | None:
         """Return a task's store for reading, whatever its role here; None when there is no copy.
 
-        It holds what was committed and read from the changelog. Do not keep it: it is closed when the task goes.
+        It holds what was committed and has reached this copy. Do not keep it: it is closed when the task goes.
         """
         copy = self._copies.get(task_id)
         if copy is None:

@@ -30,7 +30,7 @@ class Lease:
         return self.end_ms is None or now_ms >= self.end_ms
 
     def may_start(self, now_ms: int) -> bool:
-        """Whether a grant may be acted on: it holds, and a heartbeat sent since it was last over was answered."""
+        """Whether grants may be acted on: the lease holds, and if it was over, a later heartbeat was answered."""
         return self._barred_seq is None and not self.is_over(now_ms)
 
     @property

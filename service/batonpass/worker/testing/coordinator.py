@@ -1,7 +1,7 @@
 """A coordinator for tests: the real decisions on a record log in memory, in this process or behind a port.
 
-It serves the parts of the API that workers and their tests need. It stores nothing, knows no tokens, and must not run
-a real group.
+It serves the parts of the API that workers and their tests need. It keeps nothing when it ends, knows no tokens, and
+must not run a real group.
 """
 
 from __future__ import annotations

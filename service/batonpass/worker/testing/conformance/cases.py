@@ -544,7 +544,7 @@ async def taken_over(coordinator: ScriptedCoordinator) -> None:
 
 
 def _lease_end(coordinator: ScriptedCoordinator, member: str) -> float:
-    """Return when the lease is over at the latest, counted from the first receipt of the last answered heartbeat."""
+    """Return when the lease is over at the latest: counted from the first receipt of the highest answered heartbeat."""
     run = coordinator.runs[member]
     return run.first_at[run.answered_seq] + coordinator.session_ms / 1_000
 

@@ -222,7 +222,7 @@ class ScriptedCoordinator:
         return reply
 
     def _note(self, member: str, reply: Reply) -> None:
-        """Note which epoch a member was sent, if the reply has one and the member exists."""
+        """Note which epoch a member was sent, unless the reply has none or the member's run never reached it."""
         with contextlib.suppress(ValueError, KeyError, TypeError):
             epoch = int(json.loads(reply.body)["member_epoch"])
             if epoch <= self.runs[member].epoch:
