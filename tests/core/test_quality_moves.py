@@ -12,6 +12,8 @@ from batonpass.core.model import Role, Subtopology
 from batonpass.core.replies import Answer, DrainProgress
 from batonpass.core.soft import TaskReport
 
+pytestmark = pytest.mark.no_cover
+
 
 def crowd(count: int) -> list[str]:
     """Return the names of so many members."""

@@ -10,7 +10,7 @@ from tests.e2e.running import Up, running
 from tests.waiting import wait_until
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def fleet(open_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """A real coordinator whose group ``demo`` two workers serve."""
     with running(open_folder / "deployed", "--workers", "2", home=tmp_path_factory.mktemp("home")) as found:

@@ -27,7 +27,7 @@ def kafka_here() -> dict[str, str]:
     return {"BATONPASS_KAFKA_JARS": str(find_jars(find_java(), lambda _: None))}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def up(open_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """A coordinator without groups; tests name their groups after themselves."""
     with running(open_folder / "bare", "--no-demo", home=tmp_path_factory.mktemp("home")) as found:
@@ -35,7 +35,7 @@ def up(open_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         found.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def demo(open_folder: Path, home: Path) -> Iterator[Up]:
     """A coordinator with three simulated workers, in a folder whose path has spaces and is too long for a socket."""
     folder = open_folder / "with workers" / ("long" * 15) / ("longer" * 10)
