@@ -154,22 +154,24 @@ async def test_what_is_out_of_order_is_refused(pair: Pair, request_bytes: bytes,
     assert parked(pair) == 0
 
 
-async def test_a_poll_without_a_place_and_one_too_many_of_a_member_are_refused(pair: Pair) -> None:
-    epoch = await epoch_of(pair)
-    limits = pair.processes[0].policy.limits
-    limits.polls._most = 1
-    wires = [await Socket.open(pair) for _ in range(2)]
-    await wires[0].send(ask(epoch))
-    await until(lambda: parked(pair) == 1)
-    await wires[1].send(ask(epoch))
-    status, headers, body = await wires[1].answer()
-    assert (status, body["type"], headers["retry-after"]) == (429, "limit-exceeded", "2")
-    limits.polls._most = 5
-    limits.member.__init__(1.0, 1.0)  # type: ignore[misc]
-    await wires[1].send(ask(epoch, wait_ms=0))
-    assert (await wires[1].answer())[0] == 204
-    await wires[1].send(ask(epoch, wait_ms=0))
-    assert (await wires[1].answer())[0] == 429
+async def test_a_poll_without_a_place_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with one_member(monkeypatch, polls_max=1) as pair:
+        epoch = await epoch_of(pair)
+        wires = [await Socket.open(pair) for _ in range(2)]
+        await wires[0].send(ask(epoch))
+        await until(lambda: parked(pair) == 1)
+        await wires[1].send(ask(epoch))
+        status, headers, body = await wires[1].answer()
+        assert (status, body["type"], headers["retry-after"]) == (429, "limit-exceeded", "2")
+
+
+async def test_one_poll_too_many_of_a_member_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with one_member(monkeypatch, member_requests_per_s=0.1, member_requests_burst=2) as pair:
+        epoch = await epoch_of(pair)
+        wire = await Socket.open(pair)
+        for status in (204, 429):
+            await wire.send(ask(epoch, wait_ms=0))
+            assert (await wire.answer())[0] == status
 
 
 async def test_a_stopping_coordinator_answers_what_waits(pair: Pair) -> None:

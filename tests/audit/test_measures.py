@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.audit.planted import HOUR_MS, MIDNIGHT_MS, MINUTE_MS
 from tests.audit.test_downtime import DAY_MS, Row, a_runs, batch_of, day_of, given, measured, row, settings, taken
 
-from batonpass.audit import downtime, measures
+from batonpass.audit import downtime, measures, report
 from batonpass.audit.findings import Finding, GroupDay, Severity
 from batonpass.audit.flatten import GENERATION, LAG
 from batonpass.audit.part import Part
+from batonpass.cli import audits as cli
+from batonpass.dashboard.view_models import audits as dashboard
 
+ROOT = Path(__file__).parents[2]
 MINUTE_S = 60
 HOUR_S = 3_600
 
@@ -295,6 +299,33 @@ def test_a_day_sums_up_its_gaps() -> None:
         "total_ms": 3_000.0,
     }
     assert set(day.downtime_by_cause) == {"warm-handover", "cold-start"}
+
+
+NOT_SHOWN: dict[str, set[str]] = {
+    "docs/audit.md": set(),
+    # It shows both of the numbers that this is the difference of.
+    "report": {"excess_moves"},
+    # It shows the difference.
+    "dashboard": {"lower_bound"},
+    # A terminal has room for the most important ones.
+    "batonpass audits": {
+        *("records", "generations", "excess_moves", "wasted_warmups", "probes", "futile_probes", "flapping_members"),
+        *("balance_mean", "balance_worst", "members_max", "tasks_max"),
+    },
+}
+
+
+def test_each_measure_is_shown_where_measures_are_or_is_named_as_left_out() -> None:
+    made = set(days_of([*a_runs(), day_of(1)])["g"].measures)
+    page = (ROOT / "docs" / "audit.md").read_text()
+    shown = {
+        "docs/audit.md": {name for name in made if f"`{name}`" in page},
+        "report": {*report.COSTS, *report.WORK},
+        "dashboard": set(dashboard.MEASURES),
+        "batonpass audits": set(cli.MEASURES),
+    }
+    assert {place: made - names for place, names in shown.items()} == NOT_SHOWN
+    assert not set().union(*shown.values()) - made
 
 
 def test_every_group_has_a_row_and_only_those_that_lived_have_a_day() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
-from aiokafka.errors import KafkaError
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaConnectionError
 from tests.waiting import until
 
 from batonpass.api.events import event_body
@@ -28,6 +28,7 @@ from batonpass.runtime.history import StoredCommand, StoredEvent
 from batonpass.settings import Settings
 from batonpass.worker import Callbacks, Member, Offsets, Revocation, Task
 from batonpass.worker.kafka import KafkaConnection
+from batonpass.worker.kafka import transport as transports
 from batonpass.worker.kafka.connection import TopicNames
 from batonpass.worker.kafka.transport import KafkaTransport
 from batonpass.worker.testing import LocalCoordinator
@@ -437,43 +438,76 @@ async def test_a_command_over_kafka_leaves_the_row_of_one_over_http(
     ]
 
 
-def clients_of(transport: KafkaTransport) -> tuple[AIOKafkaProducer, AIOKafkaConsumer]:
-    """Return what a connected transport has."""
-    assert transport._producer is not None
-    assert transport._consumer is not None
-    return transport._producer, transport._consumer
+class Clients:
+    """Clients of Kafka, as a transport makes them: which are connected. A consumer can be made to fail at a read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.connected: list[str] = []
+        self.cut = False
+        clients = self
+
+        class Producer(AIOKafkaProducer):
+            async def start(self) -> None:
+                await super().start()
+                clients.connected.append("producer")
+
+            async def stop(self) -> None:
+                await super().stop()
+                clients.connected.remove("producer")
+
+        class Consumer(AIOKafkaConsumer):
+            async def start(self) -> None:
+                await super().start()
+                clients.connected.append("consumer")
+
+            async def stop(self) -> None:
+                await super().stop()
+                clients.connected.remove("consumer")
+
+            async def getmany(self, *partitions: TopicPartition, **options: Any) -> Any:
+                if clients.cut:
+                    clients.cut = False
+                    raise KafkaConnectionError("cut")
+                return await super().getmany(*partitions, **options)
+
+        monkeypatch.setattr(transports, "AIOKafkaProducer", Producer)
+        monkeypatch.setattr(transports, "AIOKafkaConsumer", Consumer)
+
+    async def lose(self) -> None:
+        """Have a consumer fail at its next read."""
+        self.cut = True
+        await until(lambda: not self.cut)
 
 
-async def test_a_transport_that_connects_anew_misses_nothing(connection: KafkaConnection, topics: TopicNames) -> None:
-    transport = KafkaTransport(connection, prefix=topics.prefix)
-    await transport._start()
-    assert transport._listening is not None
-    transport._listening.cancel()
-    await asyncio.wait([transport._listening])
-    async with AIOKafkaProducer(**connection.client_options()) as producer:
-        await producer.send_and_wait(topics.assignments, b'{"member_epoch": 7}', key=b"orders/m1")
-    await transport._start()
-    await until(lambda: transport._records.get("orders/m1", (0, None))[1] == {"member_epoch": 7})
-    await transport.aclose()
+async def poll(transport: KafkaTransport, *, wait_ms: int) -> httpx.Response:
+    """Ask once for news of m1's assignment."""
+    url = f"http://kafka/v1/groups/{GROUP}/members/m1/assignment"
+    return await transport.handle_async_request(httpx.Request("GET", url, params={"after": 0, "wait_ms": wait_ms}))
+
+
+async def test_a_transport_that_connects_anew_misses_nothing(
+    connection: KafkaConnection, topics: TopicNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = Clients(monkeypatch)
+    async with KafkaTransport(connection, prefix=topics.prefix) as transport:
+        assert (await poll(transport, wait_ms=0)).status_code == 204
+        await clients.lose()
+        async with AIOKafkaProducer(**connection.client_options()) as producer:
+            await producer.send_and_wait(topics.assignments, b'{"member_epoch": 7}', key=b"orders/m1")
+        assert (await poll(transport, wait_ms=30_000)).json() == {"member_epoch": 7}
 
 
 async def test_a_transport_that_connects_anew_leaves_nothing_behind(
-    connection: KafkaConnection, topics: TopicNames
+    connection: KafkaConnection, topics: TopicNames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with LocalCoordinator() as local, exchanging(local, connection, topics):
-        transport = KafkaTransport(connection, prefix=topics.prefix)
-        await transport._start()
-        before = clients_of(transport)
-        assert transport._listening is not None
-        transport._listening.cancel()
-        await asyncio.wait([transport._listening])
-        await transport._start()
-        after = clients_of(transport)
-        assert [client._closed for client in (*before, *after)] == [True, True, False, False]
-        await transport.aclose()
-        assert [client._closed for client in after] == [True, True]
-        with pytest.raises(KafkaError, match="closed"):
-            await transport._start()
-        with pytest.raises(KafkaError, match="closed"):
-            await transport._send(GROUP, {})
-        assert transport._producer is None
+    clients = Clients(monkeypatch)
+    transport = KafkaTransport(connection, prefix=topics.prefix)
+    for _ in range(2):
+        await poll(transport, wait_ms=0)
+        assert sorted(clients.connected) == ["consumer", "producer"]
+        await clients.lose()
+    await transport.aclose()
+    assert clients.connected == []
+    with pytest.raises(httpx.ConnectError, match="closed"):
+        await poll(transport, wait_ms=0)
+    assert clients.connected == []

@@ -1,12 +1,14 @@
 """Coordinators share groups by leases in the database: at no moment do two of them speak for one group (L4)."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.waiting import until
 
 from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled
@@ -23,11 +25,17 @@ GROUPS = [GroupId(f"group-{number}") for number in range(60)]
 class CoordinatorInFleet:
     """One coordinator as the others see it: a lease, a record log, and a clock that the test moves."""
 
-    def __init__(self, engine: AsyncEngine, name: str) -> None:
+    def __init__(self, engine: AsyncEngine, name: str, reads: Mapping[str, int] | None = None) -> None:
         self.now_ms = 1_000_000.0
-        registration = Registration(url=f"http://{name}", code="1", lease_ms=5_000, renewal_ms=1_500)
+        self.url = f"http://{name}"
+        registration = Registration(url=self.url, code="1", lease_ms=5_000, renewal_ms=1_500)
         self.engine = engine
-        self.fleet = Fleet(Leases(engine, lease_ms=5_000), registration, clock_ms=lambda: self.now_ms)
+        self.leases = Leases(engine, lease_ms=5_000)
+        self.fleet = Fleet(
+            self.leases,
+            registration if reads is None else replace(registration, reads=reads),
+            clock_ms=lambda: self.now_ms,
+        )
         self.log = PostgresRecordLog(engine, tenure=self.fleet)
 
     async def steady(self) -> None:
@@ -44,13 +52,13 @@ class CoordinatorInFleet:
         self.now_ms += 6_000
 
 
+Start = Callable[..., CoordinatorInFleet]
+
+
 @pytest.fixture
-def start(engine: AsyncEngine) -> Callable[[str], CoordinatorInFleet]:
+def start(engine: AsyncEngine) -> Start:
     """Return what makes coordinators on one empty database."""
-    return lambda name: CoordinatorInFleet(engine, name)
-
-
-Start = Callable[[str], CoordinatorInFleet]
+    return partial(CoordinatorInFleet, engine)
 
 
 async def both(start: Start) -> tuple[CoordinatorInFleet, CoordinatorInFleet]:
@@ -60,6 +68,18 @@ async def both(start: Start) -> tuple[CoordinatorInFleet, CoordinatorInFleet]:
     await second.fleet.start()
     await first.fleet.renew_and_look()
     return first, second
+
+
+def away(monkeypatch: pytest.MonkeyPatch, one: CoordinatorInFleet) -> list[str]:
+    """Have the database not answer when the coordinator renews; return under which names it has asked."""
+    asked: list[str] = []
+
+    async def fail(identity: str) -> bool:
+        asked.append(identity)
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(one.leases, "renew", fail)
+    return asked
 
 
 def of(one: CoordinatorInFleet) -> GroupId:
@@ -103,7 +123,7 @@ async def test_each_group_falls_to_one_of_them(start: Start) -> None:
     for group in GROUPS:
         other = second if first.fleet.holds(group) else first
         asked = first if other is second else second
-        assert other.fleet.owner_url(group) == asked.fleet._registration.url
+        assert other.fleet.owner_url(group) == asked.url
         assert asked.fleet.owner_url(group) is None
 
 
@@ -216,8 +236,7 @@ async def test_one_that_was_late_and_that_nobody_missed_goes_on(start: Start) ->
 async def test_clocks_of_machines_do_not_matter(start: Start) -> None:
     first, second = await both(start)
     second.now_ms += 10**9
-    second.fleet._steady_since = 0.0
-    await second.fleet.renew_and_look()
+    await second.steady()
     group = of(first)
     await first.log.take_over(group)
     await second.fleet.renew_and_look()
@@ -227,20 +246,27 @@ async def test_clocks_of_machines_do_not_matter(start: Start) -> None:
     assert first.fleet.holds(group)
 
 
-async def test_after_an_outage_for_all_each_gets_the_time_to_renew_its_own_lease(start: Start) -> None:
+async def test_after_an_outage_for_all_each_gets_the_time_to_renew_its_own_lease(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = await both(start)
     await first.steady()
     await second.steady()
+    with monkeypatch.context() as outage:
+        asked = away(outage, first)
+        running = asyncio.create_task(first.fleet.run())
+        await until(lambda: asked)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
     await first.run_out()
     await second.run_out()
-    first.fleet._steady_since = float("inf")
     await first.fleet.renew_and_look()
     assert len(first.fleet.living) == 2
     await second.fleet.renew_and_look()
     first.now_ms += 4_000
     await first.fleet.renew_and_look()
     assert len(first.fleet.living) == 2
-    assert (await first.fleet._leases.coordinators())[0].left_ms > 0
+    assert (await first.leases.coordinators())[0].left_ms > 0
 
 
 async def test_the_lease_counts_from_before_it_was_asked_for(start: Start) -> None:
@@ -258,11 +284,7 @@ async def test_a_fleet_without_its_database_holds_until_its_lease_is_over(
 ) -> None:
     alone = start("alone")
     await alone.fleet.start()
-
-    async def fail(_identity: str) -> bool:
-        raise StoreUnavailable("away")
-
-    monkeypatch.setattr(alone.fleet._leases, "renew", fail)
+    away(monkeypatch, alone)
     alone.now_ms += 2_000
     with pytest.raises(StoreUnavailable):
         await alone.fleet.renew_and_look()
@@ -274,20 +296,20 @@ async def test_a_fleet_without_its_database_holds_until_its_lease_is_over(
 async def test_a_database_that_is_away_is_not_asked_without_pause(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = start("alone")
-    await alone.fleet.start()
-    alone.fleet._to_release.add(ORDERS)
-    asked = 0
-
-    async def fail(_identity: str) -> bool:
-        nonlocal asked
-        asked += 1
-        raise StoreUnavailable("away")
-
-    monkeypatch.setattr(alone.fleet._leases, "renew", fail)
-    running = asyncio.create_task(alone.fleet.run())
+    """Not even to release a group, which is done at once otherwise."""
+    first, second = await both(start)
+    group = of(first)
+    await first.log.take_over(group)
+    await second.steady()
+    await first.run_out()
+    await second.fleet.renew_and_look()
+    await first.fleet.renew_and_look()
+    assert group in first.fleet.to_forget()
+    asked = away(monkeypatch, first)
+    first.fleet.forgotten(group)
+    running = asyncio.create_task(first.fleet.run())
     await asyncio.sleep(0.3)
-    assert asked == 1
+    assert len(asked) == 1
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -336,21 +358,30 @@ async def test_groups_that_nobody_owns_are_made_known(start: Start) -> None:
     await alone.fleet.start()
     epoch = await alone.log.take_over(ORDERS)
     await alone.log.append(Commit(ORDERS, epoch, 0, [ProbeScheduled(1)]))
-    alone.fleet._news.clear()
+    changes = 0
+
+    async def changed() -> None:
+        nonlocal changes
+        changes += 1
+
+    alone.fleet.changed = changed
+    running = asyncio.create_task(alone.fleet.run())
+    await until(lambda: changes)
     await alone.fleet.renew_and_look()
-    assert not alone.fleet._news.is_set()
-    await alone.fleet._leases.release(alone.fleet.id, [ORDERS])
+    await asyncio.sleep(0.05)
+    assert changes == 1
+    await alone.leases.release(alone.fleet.id, [ORDERS])
     await alone.fleet.renew_and_look()
-    assert alone.fleet._news.is_set()
+    await until(lambda: changes == 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_new_version_is_written_when_everybody_reads_it(start: Start) -> None:
-    first = start("first")
-    first.fleet._registration = replace(first.fleet._registration, reads={"a": 3, "b": 1, "c": 1})
+    first = start("first", reads={"a": 3, "b": 1, "c": 1})
     await first.fleet.start()
     assert first.fleet.writes_up_to() == {"a": 3, "b": 1, "c": 1}
-    second = start("second")
-    second.fleet._registration = replace(second.fleet._registration, reads={"a": 2, "b": 4})
+    second = start("second", reads={"a": 2, "b": 4})
     await second.fleet.start()
     await first.fleet.renew_and_look()
     assert first.fleet.writes_up_to() == {"a": 2, "b": 1, "c": 0}
