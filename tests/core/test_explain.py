@@ -16,9 +16,10 @@ from batonpass.core.explain.task import (
     explain_task,
 )
 from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, StoreRecovered
+from batonpass.core.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, Started, StoreRecovered
 from batonpass.core.model import PauseScope, Subtopology, Topology
 from batonpass.core.reasons import MEANINGS, Held, meaning_of
+from batonpass.core.soft import Soft
 
 A, B = MemberId("a"), MemberId("b")
 
@@ -252,6 +253,22 @@ def test_a_silent_member_that_holds_balance_up_is_named() -> None:
     (wait, *_) = [wait for wait in found.waits if wait.what is WaitsFor.TIME]
     assert wait.detail.endswith("a has been silent longest")
     assert wait.until_ms == scene.soft.members[A].heard_ms + scene.group.config.session_timeout_ms
+
+
+def test_a_member_that_was_never_heard_is_the_one_that_holds_balance_up() -> None:
+    """After a restart of the coordinator only the members that came back are known by a report."""
+    scene = pair(2)
+    (task,) = scene.member("b").assignment
+    scene.soft = Soft()
+    scene.do(Started())
+    for lag in (9_000, 8_000, 7_000, 0):
+        scene.now_ms += 5_000
+        scene.beat("b", {task: copy("warmup", lag)})
+    found = of_task(scene, task)
+    (wait, *_) = [wait for wait in found.waits if wait.what is WaitsFor.TIME]
+    assert A not in scene.soft.members
+    assert wait.detail.endswith("a has been silent longest")
+    assert wait.until_ms == scene.soft.started_ms + scene.group.config.session_timeout_ms
 
 
 def test_a_standby_that_stays_on_a_draining_member_is_waited_for() -> None:

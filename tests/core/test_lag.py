@@ -112,6 +112,17 @@ def test_the_rate_is_how_fast_the_lag_falls() -> None:
     assert (at_once.rate, at_once.progress_ms) == (0.0, 4_000)
 
 
+def test_a_copy_that_has_stopped_has_no_rate_after_a_while_and_no_time_to_catch_up() -> None:
+    """A mean that is halved with each report gets ever smaller, and the time that follows from it ever longer."""
+    report = copy("none", 10_000)
+    measured = measured_report(copy("none", 11_000), None, 0, (11_000, False))
+    for number in range(1, 2_000):
+        measured = measured_report(report, measured, number * 3_000, (10_000, False))
+        left_ms = level_in_ms(Copy(Readiness.BEHIND, measured.lag, rate=measured.rate))
+        assert left_ms is None or left_ms <= 10_000 * 1_000_000
+    assert measured.rate == 0.0
+
+
 def test_a_report_that_says_the_same_is_only_newer() -> None:
     first = measured_report(copy("warmup", 500), None, 1_000, (500, False))
     second = measured_report(copy("warmup", 500), first, 2_000, (500, False))

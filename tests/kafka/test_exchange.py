@@ -446,7 +446,7 @@ class Clients:
         self.cut = False
         clients = self
 
-        class Producer(AIOKafkaProducer):
+        class Producer(AIOKafkaProducer):  # type: ignore[misc]
             async def start(self) -> None:
                 await super().start()
                 clients.connected.append("producer")
@@ -455,7 +455,7 @@ class Clients:
                 await super().stop()
                 clients.connected.remove("producer")
 
-        class Consumer(AIOKafkaConsumer):
+        class Consumer(AIOKafkaConsumer):  # type: ignore[misc]
             async def start(self) -> None:
                 await super().start()
                 clients.connected.append("consumer")

@@ -129,7 +129,7 @@ def _waits(waits: list[dict[str, Any]], names: dict[str, str]) -> str:
             for part in (
                 one["what"],
                 names.get(one["member"] or "", one["member"] or ""),
-                f"({one['detail']})" if one["detail"] else "",
+                f"({named(one['detail'], names)})" if one["detail"] else "",
                 f"about {span(one['eta_ms'])}" if one["eta_ms"] is not None else "",
             )
             if part

@@ -81,8 +81,7 @@ def up(
         job = None if simulated or not demo else DemoJob(folder, workers, _tell)
         processes = WorkerProcesses(folder, workers, job or SimulatedWorkers()) if demo else None
         up_run = _UpRun(folder, workers=processes, job=job, as_json=as_json)
-        if dashboard:
-            up_run.dashboard_port = port_for_dashboard(dashboard_port)
+        up_run.has_dashboard, up_run.dashboard_port = dashboard, dashboard_port
         up_run.is_audited = audit
         try:
             up_run.run(port=port, host=host)
@@ -103,6 +102,7 @@ class _UpRun:
         # The database gets the same port when it is started again.
         self._postgres = EmbeddedPostgres(folder.postgres, port=free_port())
         self._token = ""
+        self.has_dashboard = False
         self.dashboard_port: int | None = None
         self.is_audited = False
         self._companions: list[Process] = []
@@ -114,6 +114,7 @@ class _UpRun:
         self._folder.hold()
         try:
             with bound(settings.host, settings.port) as listener:
+                self.dashboard_port = port_for_dashboard(self.dashboard_port) if self.has_dashboard else None
                 self._token = self._folder.token(new_secret)
                 if not self._as_json and not self._folder.postgres.exists():
                     say(f"Making a database in {self._folder.path}; that takes some seconds, once.")

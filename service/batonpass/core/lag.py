@@ -19,6 +19,10 @@ from batonpass.core.pmap import PMap
 from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
 from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Positions, TaskReport
 
+LEAST_RATE: Final = 0.001
+"""Records a second. A slower copy counts as one that reads nothing: halved with each report, the rate of a copy that
+has stopped would get ever smaller for a thousand reports, and its time to catch up longer than a number can say."""
+
 
 class Readiness(IntEnum):
     """How ready a copy is, best first."""
@@ -123,6 +127,8 @@ def measured_report(
     if lag is not None and before.lag is not None and now_ms > before.at_ms:
         speed = (before.lag - lag) * 1000 / (now_ms - before.at_ms)
         rate = speed if rate is None else (rate + speed) / 2
+        if abs(rate) < LEAST_RATE:
+            rate = 0.0
     if _made_progress(report, lag, before):
         progress_ms = now_ms
     return MeasuredReport(report, now_ms, lag, other, progress_ms, rate)

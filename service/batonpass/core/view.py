@@ -176,15 +176,24 @@ class View:
             return False  # Kafka decides which of its members are alive.
         if self._is_any_member_overdue is None:
             latest_ms = self.now_ms - self.config.overdue_ms
-            self._is_any_member_overdue = any(
-                self._heard_since_ms(member) < latest_ms
-                for member in self.members.values()
-                if member.away_until_ms is None and not member.suspected
-            )
+            longest = self.longest_silence()
+            self._is_any_member_overdue = longest is not None and longest[0] < latest_ms
         return self._is_any_member_overdue
 
+    def longest_silence(self) -> tuple[int, MemberId] | None:
+        """Return since when a member has been silent, and which: the longest silence of all. None without members.
+
+        A member that was never heard is silent since it joined, or since this coordinator started. Members that are
+        away or suspected do not count.
+        """
+        silences = [
+            (self._heard_since_ms(member), member.id)
+            for member in self.members.values()
+            if member.away_until_ms is None and not member.suspected
+        ]
+        return min(silences, default=None)
+
     def _heard_since_ms(self, member: Member) -> int:
-        """Return when the member was last heard; if never, when it joined or when this coordinator started."""
         member_soft = self.member_softs.get(member.id)
         return member_soft.heard_ms if member_soft is not None else max(member.joined_ms, self.soft.started_ms)
 

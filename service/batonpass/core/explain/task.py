@@ -307,14 +307,10 @@ def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
             until_ms = max(
                 (member.away_until_ms for member in places if member and member.away_until_ms is not None), default=None
             )
-        case Held.MEMBER_OVERDUE:
-            silent = sorted(
-                (member_soft.heard_ms, member_id)
-                for member_id, member_soft in view.soft.members.items()
-                if member_id in group.members
-            )
-            until_ms = silent[0][0] + group.config.session_timeout_ms if silent else None
-            detail = f"{detail}; {silent[0][1]} has been silent longest" if silent else detail
+        case Held.MEMBER_OVERDUE if (silence := view.longest_silence()) is not None:
+            heard_ms, silent = silence
+            until_ms = heard_ms + group.config.session_timeout_ms
+            detail = f"{detail}; {silent} has been silent longest"
         case _:
             pass
     return Wait(what, held.to, until_ms, None if until_ms is None else max(0, until_ms - view.now_ms), detail)
