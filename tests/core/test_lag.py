@@ -11,6 +11,7 @@ from batonpass.core.lag import (
     UNREPORTED,
     Copy,
     Readiness,
+    caught_up_in_ms,
     changelogs_of,
     copy_as_reported,
     is_acceptable_lag,
@@ -163,6 +164,14 @@ def test_the_time_to_catch_up_is_lag_by_rate() -> None:
     assert level_in_ms(Copy(Readiness.BEHIND, 500)) is None
     assert level_in_ms(Copy(Readiness.BEHIND, 500, rate=-3.0)) is None
     assert level_in_ms(UNREPORTED) is None
+
+
+def test_the_time_that_people_are_shown_is_until_the_copy_counts_as_caught_up() -> None:
+    config = GroupConfig(acceptable_recovery_lag=100)
+    assert caught_up_in_ms(Copy(Readiness.BEHIND, 500, rate=100.0), config) == 4_000
+    assert caught_up_in_ms(Copy(Readiness.BEHIND, 500), config) is None
+    assert caught_up_in_ms(Copy(Readiness.BEHIND, 500, True, 100.0), config) is None
+    assert caught_up_in_ms(Copy(Readiness.CAUGHT_UP, 50, True, 100.0), config) == 0
 
 
 def on_stage() -> Scene:

@@ -176,10 +176,13 @@ def level_in_ms(copy: Copy) -> int | None:
 
 
 def caught_up_in_ms(copy: Copy, config: GroupConfig) -> int | None:
-    """Return the estimated time until the copy counts as caught up: 0 if it does; None if lag or rate is unknown."""
+    """Return the estimated time until the copy counts as caught up: 0 if it does.
+
+    None if lag or rate is unknown, and for state on a disk that the member does not read on.
+    """
     if copy.is_caught_up:
         return 0
-    if copy.lag is None or copy.rate is None or copy.rate <= 0:
+    if copy.on_disk or copy.lag is None or copy.rate is None or copy.rate <= 0:
         return None
     within = copy.lag - config.acceptable_recovery_lag
     soon_ms = within * 1_000 / copy.rate
