@@ -31,6 +31,7 @@ def test_events_are_lines_without_a_terminal(server: Canned) -> None:
         (["--json"], json.dumps(EVENT, separators=(",", ":"))),
         ([], "handover-done 0_1 orders-1 from="),
     ):
+        server.on("GET", "/v1/groups/orders", (200, group(group="orders")))
         server.on("GET", "/v1/groups/orders/members", (200, {"members": MEMBERS, "next": None}))
         server.on(
             "GET",
@@ -42,6 +43,8 @@ def test_events_are_lines_without_a_terminal(server: Canned) -> None:
         found = server.run("watch", "orders", "--for", "20s", *words)
         assert found.exit_code == Exit.NOT_THERE
         assert shown in found.stdout
+        assert "Group orders: " in found.stderr
+        assert "Its events follow, a line each." in found.stderr
 
 
 def test_an_event_is_one_line() -> None:

@@ -5,8 +5,8 @@ from tests.core.scenes import guarded, pair
 
 from batonpass.core.explain.advice import advice_on
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest
-from batonpass.core.model import Role, Subtopology
+from batonpass.core.inputs import DrainRequest, PollBroken
+from batonpass.core.model import OnLeaseLost, Role, Subtopology
 from batonpass.core.policy import LAG_UNBOUNDED
 from batonpass.core.view import View
 
@@ -94,4 +94,19 @@ def test_copies_that_nobody_can_read_are_counted() -> None:
     (text,) = advice(scene)
     assert text.endswith("there are 1")
     scene.beat("b", {task: copy("warmup", 9_000)})
+    assert advice(scene) == ()
+
+
+def test_the_copies_of_a_member_that_may_be_dead_are_not_blamed_on_its_reports() -> None:
+    """Nothing is known of them any more, but they were reported with a lag."""
+    scene = Scene()
+    scene.declare(topology(2), acceptable_recovery_lag=100)
+    scene.join("a")
+    scene.obey()
+    scene.join("b", on_lease_lost=OnLeaseLost.CONTINUE)
+    (task,) = scene.member("b").assignment
+    scene.beat("b", {task: copy("warmup", 9_000)})
+    scene.do(PollBroken(MemberId("b")))
+    scene.tick(scene.group.config.suspect_timeout_ms)
+    assert scene.member("b").suspected
     assert advice(scene) == ()

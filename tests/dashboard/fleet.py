@@ -300,6 +300,7 @@ class Fleet:
             "generation": 1,
             "granted_at": at(-600),
             "running_at": at(-599),
+            "gap_is_lower_bound": False,
         }
         second = {
             "member": "worker-2",
@@ -307,6 +308,7 @@ class Fleet:
             "generation": 2,
             "granted_at": at(-50),
             "running_at": at(-49),
+            "gap_is_lower_bound": False,
         }
         return {
             "group": self.group,

@@ -26,6 +26,11 @@ API = Path(__file__).parent.parent.parent / "docs" / "api.md"
     [
         ("handover-done", {"from": "m1", "gap_ms": 38}, "t_0 went from demo-1 to demo-2; nobody ran it for 38 ms."),
         ("takeover-done", {"warm": False, "gap_ms": 9_000}, "demo-2 runs t_0, cold; nobody ran it for 9 s."),
+        (
+            "takeover-done",
+            {"warm": True, "gap_ms": 9_000, "gap_is_lower_bound": True},
+            "demo-2 runs t_0, from a warm copy; nobody ran it for at least 9 s.",
+        ),
         ("takeover-begun", {"from": "m1", "warm": True}, "demo-2 takes t_0 over from demo-1, warm."),
         ("member-gone", {"cause": "expired", "running": 4}, "demo-2 is gone: its lease ran out, and ran 4 tasks."),
         ("member-gone", {"cause": "beamed-up"}, "demo-2 is gone (beamed-up)."),

@@ -21,9 +21,9 @@ def run(
     """Return a run of a member, its instants in seconds from the hour of the tests."""
     times = {"granted_at": granted, "running_at": running, "stopped_at": stopped}
     known = {key: None if value is None else at(value) for key, value in times.items()}
-    return (
-        {"member": name, "ended": "revoked" if stopped is not None else None, "why": "", "gap_ms": None} | known | more
-    )
+    ended = "revoked" if stopped is not None else None
+    plain = {"member": name, "ended": ended, "why": "", "gap_ms": None, "gap_is_lower_bound": False}
+    return plain | known | more
 
 
 def test_a_warmup_knows_how_far_it_is_and_when_it_is_done() -> None:
@@ -82,6 +82,12 @@ def test_a_lane_shows_who_ran_a_task_and_when_nobody_did() -> None:
     assert found.bars[2].title == "nobody ran it for 500 ms"
 
 
+def test_a_gap_after_an_owner_that_fell_silent_is_the_least_that_it_can_be() -> None:
+    runs = [run("m2", -50, -49, gap_ms=500, gap_is_lower_bound=True), run("m1", -90, -80, -49.5)]
+    found = lane("t_0", runs, axis(NOW - timedelta(seconds=100), NOW), ["m1", "m2"], NAMES)
+    assert found.bars[2].title == "nobody ran it for at least 500 ms"
+
+
 def test_a_task_that_nobody_runs_ends_in_a_gap() -> None:
     along = axis(NOW - timedelta(seconds=100), NOW)
     found = lane("t_0", [run("m1", -90, -80, -20)], along, ["m1"], NAMES)
@@ -115,7 +121,16 @@ def test_gaps_are_told_by_kind() -> None:
             2, "takeover-done", -8, member="m2", task="t_1", gap_ms=200, cause="suspected", warm=True, **{"from": "m1"}
         ),
         event(
-            3, "takeover-done", -7, member="m2", tasks=120, gap_ms=9_000, cause="expired", warm=False, **{"from": "m1"}
+            3,
+            "takeover-done",
+            -7,
+            member="m2",
+            tasks=120,
+            gap_ms=9_000,
+            gap_is_lower_bound=True,
+            cause="expired",
+            warm=False,
+            **{"from": "m1"},
         ),
         event(4, "task-recovered", -6, member="m2", task="t_2", gap_ms=None, cause="failed"),
         event(5, "at-rest", -5),
@@ -131,6 +146,7 @@ def test_gaps_are_told_by_kind() -> None:
         ("failover", 1, 200, "its owner fell silent"),
         ("handover", 1, 38, "it was asked to give it up"),
     ]
+    assert [gap.is_lower_bound for gap in found] == [False, False, True, False, False]
     told = {one.kind: (one.count, one.median_ms, one.longest_ms) for one in summaries(found)}
     assert told == {
         "handover": (1, 38, 38),

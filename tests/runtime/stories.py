@@ -309,6 +309,17 @@ def changes_its_mind() -> Told:
     return scene
 
 
+def dies_before_it_confirms() -> Told:
+    """The owner has to give its task up to a pinned standby, and is evicted. Its lease ends, and the standby runs."""
+    scene = guarded()
+    scene.do(PinRequest(TASK, B))
+    scene.do(Eviction(A))
+    for _ in range(20):
+        scene.tick(3_000)
+        scene.obey("b")
+    return scene
+
+
 STORIES: tuple[Callable[[], Told], ...] = (
     begins,
     fails_to_be_placed,
@@ -327,4 +338,5 @@ STORIES: tuple[Callable[[], Told], ...] = (
     is_told_where,
     is_probed,
     changes_its_mind,
+    dies_before_it_confirms,
 )

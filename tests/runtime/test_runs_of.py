@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.runtime.stories import STORIES, TASK, A, B, Told, expires, fails, hands_over
+from tests.runtime.stories import (
+    STORIES,
+    TASK,
+    A,
+    B,
+    Told,
+    dies_before_it_confirms,
+    expires,
+    fails,
+    hands_over,
+    is_suspected,
+    leaves,
+)
 
 from batonpass.codec.changes import Change, changes_of
 from batonpass.core.inputs import Input
@@ -43,7 +55,8 @@ def test_gaps_are_those_that_the_events_tell(story: Callable[[], Told], changes:
     for event in story().events:
         if event.type in DONE and event.task is not None:
             begun = [run for run in runs(changes, event.task) if run.running_ms == event.at_ms]
-            assert [(run.member, run.gap_ms) for run in begun] == [(event.member, event.body["gap_ms"])]
+            told = (event.member, event.body["gap_ms"], event.body.get("gap_is_lower_bound", False))
+            assert [(run.member, run.gap_ms, run.gap_is_lower_bound) for run in begun] == [told]
 
 
 def test_a_handover_is_the_end_of_one_run_and_the_beginning_of_the_next(changes: list[Change]) -> None:
@@ -55,6 +68,23 @@ def test_a_handover_is_the_end_of_one_run_and_the_beginning_of_the_next(changes:
     assert (second.member, second.token, second.warm, second.gap_ms) == (B, 2, True, 400)
     assert first.stopped_ms == second.granted_ms
     assert (second.running_ms, second.stopped_ms, second.ended) == (done.at_ms, None, "")
+
+
+@pytest.mark.parametrize(
+    ("story", "ended", "is_lower_bound"),
+    [
+        (leaves, "left", False),
+        (expires, "expired", True),
+        (is_suspected, "suspected", True),
+        (dies_before_it_confirms, "evicted", True),
+    ],
+)
+def test_a_gap_after_an_owner_that_did_not_say_that_it_stopped_is_a_lower_bound(
+    story: Callable[[], Told], ended: str, *, is_lower_bound: bool, changes: list[Change]
+) -> None:
+    story()
+    *_, before, last = runs(changes)
+    assert (before.ended, last.gap_is_lower_bound) == (ended, is_lower_bound)
 
 
 def test_an_owner_that_falls_back_ends_its_run_and_begins_another(changes: list[Change]) -> None:

@@ -33,6 +33,7 @@ RUN: dict[str, Any] = {
     "warm": True,
     "why": "handover",
     "gap_ms": 250,
+    "gap_is_lower_bound": False,
 }
 
 WAIT: dict[str, Any] = {

@@ -157,7 +157,8 @@ async def group_explanation(request: Request) -> Response:
 
 def _present(group: Group, task_id: TaskId) -> TaskId:
     if task_id not in group.table.index_of:
-        raise UnknownPath(f"group {group.id} has no task {task_id}")
+        named = f"; its tasks have names like {group.table.ids[0]}" if group.table.ids else ""
+        raise UnknownPath(f"group {group.id} has no task {task_id}{named}")
     return task_id
 
 
@@ -279,6 +280,7 @@ def run_body(run: Run) -> dict[str, Any]:
         "warm": run.warm,
         "why": str(run.why),
         "gap_ms": run.gap_ms,
+        "gap_is_lower_bound": run.gap_is_lower_bound,
     }
 
 

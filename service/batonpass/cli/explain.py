@@ -115,7 +115,8 @@ def explain_task(context: ClientContext, body: dict[str, Any], names: dict[str, 
 def _run(one: dict[str, Any], names: dict[str, str]) -> list[Any]:
     ended = None if one["stopped_at"] is None else f"{one['ended'] or 'ended'} {ago(one['stopped_at'])}"
     who = names.get(one["member"], one["member"])
-    return [who, one["fencing_token"], ago(one["granted_at"]), ended, span(one["gap_ms"]), one["warm"], one["why"]]
+    gap = f"at least {span(one['gap_ms'])}" if one["gap_is_lower_bound"] else span(one["gap_ms"])
+    return [who, one["fencing_token"], ago(one["granted_at"]), ended, gap, one["warm"], one["why"]]
 
 
 def _held(one: dict[str, Any]) -> str | None:

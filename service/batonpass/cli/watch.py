@@ -62,8 +62,8 @@ async def watch(
 ) -> None:
     """Watch a group live until Ctrl-C: where it stands, who has what, how far warmups are, what just happened.
 
-    Without a terminal, and with --json, every event is a line as it happens. While no coordinator answers it waits,
-    says so, and goes on where it was.
+    Without a terminal, and with --json, every event is a line as it happens. If no coordinator answers any more, it
+    says so, waits for one, and goes on where it was; at the start it waits as long as --patience says.
     """
     pause_s = max(span_ms(every) / 1_000, 0.1)
     lasting_s = None if lasting is None else span_ms(lasting) / 1_000
@@ -103,6 +103,8 @@ class Outage:
 async def _follow(context: ClientContext, group: str) -> None:
     """Print every event from now on. It waits until an outage is over: no event is missed or printed twice."""
     names = Names(context, group, await names_of(context, group))
+    now = standing(await context.client.get(path("groups", group)))
+    context.note("watching", f"{now[0]} Its events follow, a line each.")
     # From here on this function, not the client, waits for a coordinator that is away, and reports the outage.
     context.client.patience_s = 0
     outage = Outage()

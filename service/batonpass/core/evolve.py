@@ -17,6 +17,8 @@ from typing import Final, cast
 from batonpass.core import records as r
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.model import (
+    REVOKED,
+    SUSPECTED,
     ActiveState,
     Cause,
     Drain,
@@ -41,11 +43,6 @@ from batonpass.core.model import (
 )
 from batonpass.core.pmap import PMap
 from batonpass.core.topology import build_table
-
-REVOKED = "revoked"
-"""The ``cause`` of a stop after a revocation."""
-SUSPECTED = "suspected"
-"""The ``cause`` of a stop because the member was suspected to be dead."""
 
 
 def evolve(group: Group, records: Iterable[r.Record]) -> Group:

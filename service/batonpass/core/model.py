@@ -145,6 +145,12 @@ class Stall(NamedTuple):
     until_ms: int
 
 
+REVOKED: Final = "revoked"
+"""The ``cause`` of a stop after a revocation."""
+SUSPECTED: Final = "suspected"
+"""The ``cause`` of a stop because the member was suspected to be dead."""
+
+
 class Stop(NamedTuple):
     """The end of the last run of a task: which member ran it, when the run was surely over, and why it ended.
 
@@ -156,6 +162,12 @@ class Stop(NamedTuple):
     member_id: MemberId
     at_ms: int | None
     cause: str
+
+
+UNSEEN_STOPS: Final = frozenset(
+    {SUSPECTED, Cause.EXPIRED, Cause.EVICTED, Cause.REPLACED, Cause.TAKEN_OVER, Cause.FENCED}
+)
+"""Causes of stops that the member did not report: it may have stopped at any time before the stop's ``at_ms``."""
 
 
 class Task(NamedTuple):

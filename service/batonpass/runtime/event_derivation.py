@@ -17,7 +17,7 @@ from batonpass.core import records as r
 from batonpass.core.answers import why_drain_is_blocked
 from batonpass.core.ids import task_sort_key
 from batonpass.core.inputs import Tick
-from batonpass.core.model import ActiveState, Grant, Group, Member, Role, Stop, Task
+from batonpass.core.model import REVOKED, UNSEEN_STOPS, ActiveState, Grant, Group, Member, Role, Stop, Task
 from batonpass.core.reasons import Why
 from batonpass.runtime.events import Event, EventType
 
@@ -42,7 +42,6 @@ _Kind: TypeAlias = "tuple[str, bool, MemberId | None, object]"
 _Event: TypeAlias = "tuple[EventType, MemberId | None, dict[str, object]]"
 """The type of an event, the member that it concerns, and its body."""
 
-_REVOKED = frozenset({"revoked"})
 _FELL_BACK_CAUSES = frozenset(state.value for state in _FELL_BACK)
 
 
@@ -197,7 +196,7 @@ class _EventBuilder:
             why = "parked" if after.parked else self._why(task_id)
             self._add(EventType.TASK_REVOKED, member=owner, task=task_id, why=why)
             return
-        if after.stop is not None and after.stop.cause not in _REVOKED:
+        if after.stop is not None and after.stop.cause != REVOKED:
             return  # A takeover, because the owner is suspected: ``_granted`` adds the event.
         taker = self._before.members.get(successor)
         self._caught_up(task_id, successor, taker.assignment.get(task_id) if taker is not None else None)
@@ -206,7 +205,7 @@ class _EventBuilder:
     def _granted(self, task_id: TaskId, member: MemberId, grant: Grant, *, warm: bool) -> None:
         """Add the event for a grant, unless it completes a handover or is the first of its task."""
         stop = self._after.tasks[task_id].stop
-        if stop is None or stop.cause in _REVOKED:
+        if stop is None or stop.cause == REVOKED:
             return
         self._add(
             EventType.TAKEOVER_BEGUN,
@@ -221,7 +220,7 @@ class _EventBuilder:
     def _next_owner_chosen(self, record: r.NextOwnerChosen) -> None:
         """Add the event for a handover that goes to another member than an earlier event said."""
         task, stop = self._before.tasks[record.task], self._after.tasks[record.task].stop
-        if record.task not in self._handed and stop is not None and stop.cause in _REVOKED:
+        if record.task not in self._handed and stop is not None and stop.cause == REVOKED:
             self._add(EventType.HANDOVER_REDIRECTED, member=record.next_owner, task=record.task, before=task.next_owner)
 
     def _released(self, record: r.TaskReleased) -> None:
@@ -257,7 +256,8 @@ class _EventBuilder:
                 stopped_at=stopped_at,
             )
             return
-        kind = EventType.HANDOVER_DONE if stop.cause in _REVOKED else EventType.TAKEOVER_DONE
+        kind = EventType.HANDOVER_DONE if stop.cause == REVOKED else EventType.TAKEOVER_DONE
+        bound = {"gap_is_lower_bound": stop.cause in UNSEEN_STOPS} if kind is EventType.TAKEOVER_DONE else {}
         self._add(
             kind,
             member=member,
@@ -265,6 +265,7 @@ class _EventBuilder:
             **_of(stop),
             warm=task.ready_grant,
             gap_ms=gap_ms,
+            **bound,
             granted_at=rfc3339(task.since_ms),
             fencing_token=task.token,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from batonpass.codec.changes import Change
 from batonpass.core.ids import MemberId
-from batonpass.core.model import ActiveState, Role
+from batonpass.core.model import REVOKED, SUSPECTED, UNSEEN_STOPS, ActiveState, Role
 
 
 @dataclass(slots=True)
@@ -16,7 +16,8 @@ class Run:
 
     ``stopped_ms`` is from when the member is known not to run the task. ``ended`` says why: ``revoked``, the cause for
     which the member is gone, or the state that the task fell back to; "" while the run goes on. ``gap_ms`` is how long
-    no member ran the task before this run, as far as is known; None if no earlier run is among the changes.
+    no member ran the task before this run; None if no earlier run is among the changes. It is a lower bound if
+    ``gap_is_lower_bound``: the last owner fell silent, and may have stopped before it was known to have.
     """
 
     member: MemberId
@@ -29,6 +30,7 @@ class Run:
     stopped_ms: int | None = None
     ended: str = ""
     gap_ms: int | None = None
+    gap_is_lower_bound: bool = False
 
 
 def runs_of(changes: Iterable[Change]) -> list[Run]:
@@ -48,6 +50,7 @@ class _Timeline:
     def __init__(self) -> None:
         self.runs: list[Run] = []
         self._stopped_ms: int | None = None
+        self._stop_was_seen = True
 
     def take(self, change: Change) -> None:
         """Take the next change."""
@@ -56,11 +59,11 @@ class _Timeline:
                 self._begin(change)
             case "granted" | "revoked" if change.role_before == Role.ACTIVE:
                 run = self._present(change.member)
-                run.ended = run.ended or "revoked"
+                run.ended = run.ended or REVOKED
             case "released":
                 self._released(change)
-            case "gone" if change.role_before == Role.ACTIVE:
-                self._end(self._present(change.member), change.at_ms, change.why or "gone")
+            case "gone":
+                self._gone(change)
             case "reported":
                 self._reported(change)
             case _:
@@ -70,7 +73,7 @@ class _Timeline:
         last = self.runs[-1] if self.runs else None
         if last is not None and last.ended and last.stopped_ms is None and last.member != change.member:
             # The last owner was suspected and its outputs are fenced, so the coordinator did not wait for it.
-            self._end(last, change.at_ms, last.ended)
+            self._end(last, change.at_ms, SUSPECTED)
         run = Run(change.member, change.token, change.at_ms, change.why, change.warm, change.generation)
         self.runs.append(run)
         if change.kind == "adopted":
@@ -85,6 +88,13 @@ class _Timeline:
         self.runs.append(run)
         return run
 
+    def _gone(self, change: Change) -> None:
+        """End the run of a member that is gone, also one that was revoked and that the member had not confirmed."""
+        last = self.runs[-1] if self.runs else None
+        is_unconfirmed = last is not None and last.member == change.member and last.ended and last.stopped_ms is None
+        if change.role_before == Role.ACTIVE or is_unconfirmed:
+            self._end(self._present(change.member), change.at_ms, change.why or "gone")
+
     def _released(self, change: Change) -> None:
         """End a run whose member confirmed, or whose lease ran out: until then it may have gone on."""
         run = next((one for one in reversed(self.runs) if one.member == change.member), None)
@@ -96,7 +106,7 @@ class _Timeline:
             return
         run.stopped_ms, run.ended = at_ms, str(ended)
         if run.running_ms is not None or run.granted_ms is None:
-            self._stopped_ms = at_ms
+            self._stopped_ms, self._stop_was_seen = at_ms, ended not in UNSEEN_STOPS
 
     def _reported(self, change: Change) -> None:
         run = self._present(change.member)
@@ -113,9 +123,10 @@ class _Timeline:
         run.running_ms = at_ms
         if self._stopped_ms is not None:
             run.gap_ms = max(0, at_ms - self._stopped_ms)
+            run.gap_is_lower_bound = not self._stop_was_seen
         self._stopped_ms = None
 
 
 _FELL_BACK = frozenset(state.value for state in (ActiveState.RESTORING, ActiveState.FAILED, ActiveState.LOST))
-_FINAL = _FELL_BACK | {"revoked"}
+_FINAL = _FELL_BACK | {REVOKED, SUSPECTED}
 """After these, a member may confirm again: that it gave up the copy it had kept. That does not move the end."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from batonpass.core.commands import warnings_of
-from batonpass.core.ids import MemberId
+from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness
 from batonpass.core.model import Member
 from batonpass.core.policy import LAG_UNBOUNDED
@@ -68,7 +68,7 @@ def _on_copies(view: View) -> Iterator[str]:
         unread += [
             member_id
             for member_id in holders
-            if _is_unread(view, member_id) and view.copy(task, member_id).readiness is _UNKNOWN
+            if _is_unread(view, member_id, task_id) and view.copy(task, member_id).readiness is _UNKNOWN
         ]
     if unread:
         yield (
@@ -80,10 +80,11 @@ def _on_copies(view: View) -> Iterator[str]:
 _UNKNOWN = Readiness.UNKNOWN
 
 
-def _is_unread(view: View, member_id: MemberId) -> bool:
-    """Say whether a member has reported since the coordinator started. Before, its copies are just not known yet."""
+def _is_unread(view: View, member_id: MemberId, task_id: TaskId) -> bool:
+    """Say whether a member reports the copy, and no lag of it. A copy that was never reported is just not known yet."""
     member_soft = view.soft.members.get(member_id)
-    return member_soft is not None and member_soft.full
+    measured = member_soft.reports.get(task_id) if member_soft is not None and member_soft.full else None
+    return measured is not None and measured.lag is None
 
 
 def _named(members: list[Member]) -> str:

@@ -167,7 +167,7 @@ def _sentence(event: Json, body: Json, names: Names) -> str:
                 task=task,
                 member=member,
                 source=names(body.get("from")),
-                gap=span(body.get("gap_ms")),
+                gap=("at least " if body.get("gap_is_lower_bound") else "") + span(body.get("gap_ms")),
                 took=span(body.get("took_ms")),
                 running=count(body.get("running") or 0, "task"),
                 warmth="warm" if body.get("warm") else "cold",

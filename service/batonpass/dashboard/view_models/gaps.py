@@ -41,7 +41,10 @@ HEIGHT: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """One change of hands. ``tasks`` is how many tasks changed hands at once, with ``gap_ms`` the longest of them."""
+    """One change of hands. ``tasks`` is how many tasks changed hands at once, with ``gap_ms`` the longest of them.
+
+    ``is_lower_bound``: the last owner fell silent, so the gap may have been longer.
+    """
 
     position: int
     at: str
@@ -51,6 +54,7 @@ class Gap:
     source: str | None
     member: str | None
     gap_ms: float | None
+    is_lower_bound: bool
     cause: str
 
 
@@ -104,6 +108,7 @@ def _gap(event: Json) -> Gap | None:
         body.get("from"),
         event.get("member"),
         body.get("gap_ms"),
+        bool(body.get("gap_is_lower_bound")),
         CAUSES.get(cause, cause.replace("-", " ")),
     )
 

@@ -100,8 +100,9 @@ def lane(task: str, runs: Sequence[Json], along: Axis, order: Sequence[str], nam
         name = names(run["member"])
         begin = running or stopped
         if run["gap_ms"] is not None and running is not None:
+            least = "at least " if run["gap_is_lower_bound"] else ""
             gap_from = running - timedelta(milliseconds=run["gap_ms"])
-            bars += _bar(along, gap_from, running, "gap", f"nobody ran it for {span(run['gap_ms'])}", "")
+            bars += _bar(along, gap_from, running, "gap", f"nobody ran it for {least}{span(run['gap_ms'])}", "")
         elif before is not None and begin > before:
             bars += _bar(along, before, begin, "gap", "nobody ran it", "")
         elif granted is not None and begin > granted:
