@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.cli.canned import Answer, Canned, canned
-from tests.cli.test_operators import M1, MEMBERS, group
+from tests.cli.test_operators import M1, MEMBERS, group, group
 from tests.cli.test_watch import EVENT
 from typer.testing import CliRunner
 
@@ -133,6 +133,7 @@ def stream(*positions: int) -> tuple[int, bytes]:
 def test_a_watch_goes_on_through_an_outage(server: Canned, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batonpass.client.REOPEN_AFTER_S", (0.05,))
     server.on("GET", f"{PLACE}/members", NOT_NOW, (200, {"members": MEMBERS, "next": None}))
+    server.on("GET", PLACE, (200, group()))
     gone = (404, {"type": "unknown-group", "detail": "deleted"})
     names: Answer = (200, {"events": []})
     server.on("GET", f"{PLACE}/events", names, stream(9), NOT_NOW, (502, b"<html>"), stream(10, 11), gone)
@@ -141,8 +142,8 @@ def test_a_watch_goes_on_through_an_outage(server: Canned, words: list[str], mon
     if words:
         assert [json.loads(line)["position"] for line in found.stdout.splitlines()] == [9, 10, 11]
         said = [json.loads(line) for line in found.stderr.splitlines()]
-        assert [one["type"] for one in said[:2]] == ["coordinator-lost", "coordinator-back"]
-        assert said[1]["away_ms"] >= 0
+        assert [one["type"] for one in said[:3]] == ["watching", "coordinator-lost", "coordinator-back"]
+        assert said[2]["away_ms"] >= 0
     else:
         assert found.stdout.count("handover-done") == 3
         assert "ended the stream of events" in found.stderr

@@ -121,7 +121,7 @@ class Fleet:
         }
         moved = {"stopped_at": at(-49.5), "granted_at": at(-49.4), "fencing_token": 2}
         warm_up = {"from": "worker-3", "warm": True, "gap_ms": 38, "cause": "revoked"}
-        cold = {"from": "worker-9", "warm": False, "gap_ms": 9_000, "cause": "expired"}
+        cold = {"from": "worker-9", "warm": False, "gap_ms": 9_000, "gap_is_lower_bound": True, "cause": "expired"}
         events = [
             event(1, "member-joined", -600, member="worker-1", instance_id="worker-1", in_place_of=None, **joined),
             event(2, "warmup-started", -60, member="worker-1", task=dealt[2], owner="worker-3"),
