@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.cli.canned import Answer, Canned, canned
-from tests.cli.test_operators import M1, MEMBERS, group, group
+from tests.cli.test_operators import M1, MEMBERS, group
 from tests.cli.test_watch import EVENT
 from typer.testing import CliRunner
 
