@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 import pytest
@@ -15,6 +17,7 @@ from batonpass.audit.findings import END_MISSING, Finding, Severity
 from batonpass.audit.flatten import topology_word
 from batonpass.audit.plan import DayPlan, GroupPlan
 from batonpass.core.model import Subtopology, Topology
+from batonpass.core.policy import GroupConfig
 
 
 def test_a_log_that_goes_on_breaks_nothing() -> None:
@@ -539,3 +542,13 @@ def test_the_replay_knows_better_whether_a_chosen_copy_was_caught_up() -> None:
     kept = [(cold("g"), 3), (cold("g"), 3), (none, 3), (other, 1), (unknown, 1)]
     assert superseded(kept, {"g"}) == [(none, 1), (other, 1), (unknown, 1)]
     assert superseded(kept, set()) == kept
+
+
+NOT_AUDITED: Final = {"max_lost_share": "it begins a storm, which holds moves; L8 counts warmups and handovers"}
+
+
+def test_the_audit_knows_every_limit_of_a_group() -> None:
+    """A limit that is new in the core is checked in the log as well, or named above with the reason why not."""
+    limits = {field.name for field in fields(GroupConfig) if field.name.startswith("max_")}
+    checked = {name for name in limits if f"'{name}'" in inspect.getsource(checks)}
+    assert limits - checked == NOT_AUDITED.keys()
