@@ -132,6 +132,16 @@ async def test_an_answer_is_as_described(api: Api) -> None:
         assert list(validator.iter_errors({}))
 
 
+async def test_a_client_that_knows_the_document_alone_can_change_a_group(api: Api) -> None:
+    await api.declare()
+    group = (await document(api))["paths"]["/v1/groups/{group}"]
+    (sent,) = group["get"]["responses"]["200"]["headers"]
+    (wanted,) = [parameter["name"] for parameter in group["put"]["parameters"] if parameter["in"] == "header"]
+    revision = (await api.call("GET", "/orders")).headers[sent]
+    changed = await api.call("PUT", "/orders", {"config": {"num_standby_replicas": 1}}, headers={wanted: revision})
+    assert changed.status_code == 200
+
+
 async def test_a_problem_is_as_described(api: Api) -> None:
     schema = (await document(api))["components"]["schemas"]["Problem"]
     answer = await api.call("PUT", "/orders", {"topology": 1, "config": 2})

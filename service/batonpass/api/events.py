@@ -63,13 +63,23 @@ _HEADERS: Final = [
     answers=_ANSWERS,
     schema="events_get",
     texts=("text/event-stream",),
+    headers=("Last-Event-ID",),
 )
 async def group_events(request: Request) -> Response:
     """Tell what happened to a group: a page of events after a position, or a stream that goes on."""
     return await _events(request, await known_group_of(request))
 
 
-@route(router, "GET", "/events", query=EventsQuery, answers=_ANSWERS, schema="events_get", texts=("text/event-stream",))
+@route(
+    router,
+    "GET",
+    "/events",
+    query=EventsQuery,
+    answers=_ANSWERS,
+    schema="events_get",
+    texts=("text/event-stream",),
+    headers=("Last-Event-ID",),
+)
 async def all_events(request: Request) -> Response:
     """Tell what happened to all groups: a page of events after a position, or a stream that goes on."""
     return await _events(request, None)

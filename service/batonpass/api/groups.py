@@ -46,6 +46,8 @@ GROUP = "/groups/{group}"
     query=ReasonQuery,
     answers={201: "Created.", 200: "Changed."},
     schema="group_get",
+    headers=("If-Match",),
+    answer_headers=("ETag",),
 )
 async def declare_group(request: Request) -> Response:
     """Create a group, or change it; a change needs If-Match with the last ETag."""
@@ -85,7 +87,14 @@ async def list_groups(request: Request) -> Response:
     return json_response({"groups": [named[name] for name in names], "next": names[-1] if more and names else None})
 
 
-@route(router, "GET", GROUP, answers={200: "The group; its ETag is the one to change it with."}, schema="group_get")
+@route(
+    router,
+    "GET",
+    GROUP,
+    answers={200: "The group; its ETag is the one to change it with."},
+    schema="group_get",
+    answer_headers=("ETag",),
+)
 async def show_group(request: Request) -> Response:
     """Show a group: its declaration, where it stands, and what is held back and why."""
     return await _show(request)

@@ -36,6 +36,13 @@ _TOKEN = {"type": "http", "scheme": "bearer", "description": "A token; `x-roles`
 _REF = "#/components/schemas/{name}"
 _COMMON = "common#/$defs/"
 _PATH_NAMES = {"group": Name, "member": Name, "task": TaskName, "token": Name, "number": Count, "day": date}
+_HEADERS = {
+    "If-Match": "The `ETag` of the group that is to be changed. A group that is new has none.",
+    "Last-Event-ID": "Of a live stream: the position after which it goes on. It comes before `after`.",
+    "ETag": "The revision of the group, which `If-Match` has to name to change it.",
+    "Retry-After": "Whole seconds; `retry_after_ms`, rounded up.",
+}
+"""What the headers mean that are not of HTTP itself or of every call; docs/api.md has all."""
 _PROBLEM = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "action"],
@@ -66,7 +73,7 @@ class Described:
         self.structs: set[type[Struct]] = set()
         self.answers: set[str] = set()
 
-    def operation(
+    def operation(  # noqa: PLR0913 - all that the document says of a call
         self,
         path: str,
         *,
@@ -75,6 +82,8 @@ class Described:
         answers: Mapping[int, str],
         schema: str | None = None,
         texts: Iterable[str] = (),
+        headers: Iterable[str] = (),
+        answer_headers: Iterable[str] = (),
     ) -> dict[str, Any]:
         """Return what the document says of one operation, except its summary."""
         parameters = [
@@ -85,11 +94,15 @@ class Described:
             {"name": field.encode_name, "in": "query", "schema": _schema(field.type)}
             for field in (msgspec.structs.fields(query) if query else ())
         ]
+        parameters += [{"name": name, "in": "header"} | _header(name) for name in headers]
         content: dict[str, Any] = {kind: {"schema": {"type": "string"}} for kind in texts}
         if schema is not None:
             self.answers.add(schema)
             content["application/json"] = {"schema": {"$ref": _REF.format(name=schema)}}
-        described: dict[str, Any] = {"parameters": parameters, "responses": _responses(answers, content)}
+        described: dict[str, Any] = {
+            "parameters": parameters,
+            "responses": _responses(answers, content, answer_headers),
+        }
         if body is not None:
             self.structs.add(body)
             required = any(field.required for field in msgspec.structs.fields(body))
@@ -120,17 +133,26 @@ def route(  # noqa: PLR0913 - all that the document says of a call
     answers: Mapping[int, str],
     schema: str | None = None,
     texts: Iterable[str] = (),
+    headers: Iterable[str] = (),
+    answer_headers: Iterable[str] = (),
 ) -> Callable[[Endpoint], Endpoint]:
     """Serve ``method`` and ``path`` by the endpoint below, and describe it; its docstring is the summary.
 
     ``schema`` names the JSON Schema of the package (``batonpass.schemas``) that its answers fit, ``texts`` the other
-    types of content that it answers with.
+    types of content that it answers with, ``headers`` and ``answer_headers`` what it reads and sends beyond HTTP's own.
 
     A call of the API without ``query`` refuses any query, so that a typo is seen. A call of the platform (/livez and
     the like) accepts any parameters.
     """
     operation = DESCRIBED.operation(
-        router.prefix + path, body=body, query=query, answers=answers, schema=schema, texts=texts
+        router.prefix + path,
+        body=body,
+        query=query,
+        answers=answers,
+        schema=schema,
+        texts=texts,
+        headers=headers,
+        answer_headers=answer_headers,
     )
 
     def serve(endpoint: Endpoint) -> Endpoint:
@@ -219,16 +241,24 @@ def _plain_routes() -> list[tuple[Call, dict[str, Any]]]:
     ]
 
 
-def _responses(answers: Mapping[int, str], content: Mapping[str, Any]) -> dict[str, Any]:
+def _responses(answers: Mapping[int, str], content: Mapping[str, Any], headers: Iterable[str]) -> dict[str, Any]:
+    more: dict[str, Any] = {"headers": {name: _header(name) for name in headers}} if headers else {}
     return {
-        str(status): {"description": description} | ({"content": content} if content and status != 204 else {})
+        str(status): {"description": description} | ({"content": content} if content and status != 204 else {}) | more
         for status, description in answers.items()
     }
 
 
 def _problem_response() -> dict[str, Any]:
-    schema = {"$ref": _REF.format(name="Problem")}
-    return {"description": "A problem (RFC 9457).", "content": {PROBLEM_JSON: {"schema": schema}}}
+    return {
+        "description": "A problem (RFC 9457).",
+        "headers": {"Retry-After": _header("Retry-After")},
+        "content": {PROBLEM_JSON: {"schema": {"$ref": _REF.format(name="Problem")}}},
+    }
+
+
+def _header(name: str) -> dict[str, Any]:
+    return {"schema": {"type": "string"}, "description": _HEADERS[name]}
 
 
 def _schema(wanted: Any) -> dict[str, Any]:
