@@ -79,7 +79,7 @@ soak: ## a million steps, 2000 seeds of bad luck, 500 kills, 2000 late requests,
 	.venv/bin/batonpass simulate --steps 1000000 $(ARGS)
 	BATONPASS_LUCK=2000 .venv/bin/python -m pytest -q tests/core/test_luck.py
 	BATONPASS_KILLS=500 .venv/bin/python -m pytest -q -s tests/proof/test_kills.py
-	BATONPASS_TRANSACTIONS=2000 .venv/bin/python -m pytest -q -s tests/kafka/test_late_requests.py
+	BATONPASS_TRANSACTIONS=2000 .venv/bin/python -m pytest -q -s tests/worker/kafka/test_late_requests.py
 	.venv/bin/python -m tests.soak $(HOUR_ARGS)
 
 .PHONY: kafka

@@ -72,7 +72,7 @@ SLOW = frozenset({"audit", "clients", "dashboard", "days", "demo", "e2e", "kafka
 # Fixtures of servers that a whole run shares, with the folders whose tests use them. In a conftest they would be made
 # once for each folder; in `pytest_plugins` every run would import them, and the core's imports nothing of the service.
 SERVERS = {
-    "tests.kafka.cluster": frozenset({"clients", "kafka"}),
+    "tests.kafka.cluster": frozenset({"clients", "kafka", "worker"}),
     "tests.postgres.server": frozenset(
         {
             "audit",

@@ -1,15 +1,17 @@
-"""docs/protocol.md is complete, and what cites it cites rules that are there."""
+"""docs/protocol.md is complete, what cites it cites rules that are there, and each rule is cited by what tests it."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
 from tests.pages import table
 from tests.protocol_page import BODIES, PAGE, RULES, unnumbered
 from tests.schemas.validating import faults
+from tests.worker.vectors.scenes import SCENES
 
 from batonpass.codec.bodies import (
     HeartbeatBody,
@@ -29,8 +31,19 @@ from batonpass.codec.streams import (
 )
 from batonpass.core.reasons import Held
 from batonpass.schemas import load
+from batonpass.worker.testing.conformance.cases import CASES
 
 ROOT = Path(__file__).parents[1]
+CITATION = re.compile(r"\b[Pp]rotocol,?\s+(\d+\.\d+)(?: to (\d+\.\d+))?\b")
+
+NAMED: Final = [(one.name, one.rules) for one in CASES.values()] + [(one.name, one.rules) for one in SCENES]
+"""The cases of the conformance kit and the scenes of the vectors, each with the rules that it names."""
+
+NOT_TESTED: Final = {
+    "8.2": "no test: Batonpass has no sink of its own; the rule is for those who write one",
+    "11.3": "no test of its own: only a long-poll that breaks makes a member suspected (6.3), and over Kafka there is none",
+}
+"""Rules that no case of the conformance kit, no vector and no test cites, and why."""
 
 
 def test_rules_are_numbered_in_order_and_once() -> None:
@@ -70,15 +83,33 @@ def test_what_cannot_be_cited_is_found(planted: str, found: list[str]) -> None:
     assert unnumbered(f"# A page\n\nIts head.\n\n## 1 Messages\n\n{planted}") == found
 
 
-def test_every_rule_that_is_cited_is_there() -> None:
-    """Code and tests cite `protocol N.M`."""
-    files = [path for folder in ("service", "tests", "clients", "docs") for path in (ROOT / folder).rglob("*.*")]
+def cited_in(*folders: str) -> set[str]:
+    """Return the rules that files cite as `protocol N.M`, or as `protocol N.M to N.K`."""
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
     texts = [
-        path.read_text() for path in files if path.suffix in {".py", ".md", ".java"} and path.name != "protocol.md"
+        path.read_text()
+        for path in files
+        if path.suffix in {".py", ".md", ".java", ".json"} and path.name != "protocol.md"
     ]
-    cited = {number for text in texts for number in re.findall(r"\bprotocol,? (\d+\.\d+)\b", text)}
-    assert cited <= set(RULES)
-    assert cited
+    return {number for text in texts for found in CITATION.findall(text) for number in found if number}
+
+
+def cited_by_kit_and_vectors() -> set[str]:
+    return {rule for _, rules in NAMED for rule in rules}
+
+
+def test_every_rule_that_is_cited_is_there() -> None:
+    assert cited_in("service", "tests", "clients", "docs") | cited_by_kit_and_vectors() <= set(RULES)
+
+
+def test_every_case_and_every_vector_names_its_rules() -> None:
+    assert [name for name, rules in NAMED if not 1 <= len(rules) <= 3] == []
+
+
+def test_every_rule_is_cited_by_what_tests_it() -> None:
+    assert set(RULES) - cited_by_kit_and_vectors() - cited_in("tests") == set(NOT_TESTED), (
+        "cite it in the docstring of a test, or among the rules of a scene or a case"
+    )
 
 
 def test_every_body_is_what_its_schema_says() -> None:

@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
-
+from batonpass.client import ApiError, CoordinatorClient, Refused, path
 from batonpass.demo.job import Job
 from batonpass.demo.topics import make_topics, preload
 from batonpass.demo.worker import Order
+from batonpass.private_files import write_private
 
 PATIENCE_S = 60.0
 CONFIG: dict[str, Any] = {
@@ -57,26 +57,32 @@ def token_file() -> Path:
 
 def prepare() -> None:
     """Make topics with old state in them, declare the group, and make a token that opens this group alone."""
-    # Of several coordinators any will do, for this once.
-    told, url = job(), setting("BATONPASS_URL").partition(",")[0].strip()
+    told, url = job(), setting("BATONPASS_URL")
     if asyncio.run(make_topics(told)):
         print(f"demo: wrote {asyncio.run(preload(told))} records of state", flush=True)
-    headers = {"authorization": f"Bearer {setting('BATONPASS_TOKEN')}"}
-    with httpx.Client(base_url=url, headers=headers, timeout=30) as client:
-        declared = client.put(f"/v1/groups/{told.group}", json={"topology": told.topology(), "config": CONFIG})
-        # 428: it was declared before, and stays as it is.
-        if declared.status_code not in {201, 428}:
-            sys.exit(f"demo: the group cannot be declared: {declared.text}")
+    try:
+        asyncio.run(declare(told, url))
+    except ApiError as error:
+        sys.exit(f"demo: {error}")
+    print(f"demo: group {told.group} is declared at {url}", flush=True)
+
+
+async def declare(told: Job, url: str) -> None:
+    """Declare the group, and make the workers' token; either stays as it is where an earlier run made it."""
+    async with CoordinatorClient(url, setting("BATONPASS_TOKEN")) as client:
+        group = {"topology": told.topology(), "config": CONFIG}
+        try:
+            await client.call("PUT", path("groups", told.group), body=group, is_repeatable=True)
+        except Refused as refused:
+            if refused.kind != "precondition-required":
+                raise
         if not token_file().exists():
             wish = {"name": f"{told.group}-workers", "role": "worker", "group": told.group}
-            made = client.post("/v1/tokens", json=wish)
-            if made.status_code != 201:
-                sys.exit(f"demo: no token: {made.text}")
+            secret = (await client.call("POST", "/tokens", body=wish)).body["secret"]
+            # Workers wait for the file: it must be complete when it appears.
             beside = token_file().with_suffix(".new")
-            beside.touch(mode=0o600)
-            beside.write_text(made.json()["secret"])
+            write_private(beside, secret)
             beside.replace(token_file())
-    print(f"demo: group {told.group} is declared at {url}", flush=True)
 
 
 def worker() -> None:

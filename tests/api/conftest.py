@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
@@ -10,9 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
+from tests import openapi_document
 from tests.contracts.memory_audits import MemoryAudits
 from tests.runtime.fakes import BreakableLog, Seen, SetClock
-from tests.schemas.validating import faults
+from tests.schemas.validating import faults, unnamed
 
 from batonpass.api.admission import AdmissionPolicy
 from batonpass.api.app import create_app
@@ -40,40 +42,36 @@ BODY_BYTES_MAX = 20_000
 MEMBERS_SHOWN = 2
 
 
-ANSWERS = (
-    ("PUT", r"/[^/]+/members/[^/]+", "member_answer"),
-    ("POST", r"/[^/]+/members/[^/]+/heartbeat", "member_answer"),
-    ("GET", r"/[^/]+/members/[^/]+/assignment", "member_answer"),
-    ("GET", r"/[^/]+/members/[^/]+", "member_get"),
-    ("PUT", r"/[^/]+", "group_get"),
-    ("GET", r"/[^/]+", "group_get"),
-    ("GET", r"/[^/]+/assignment", "assignment_get"),
-    ("GET", r"/[^/]+/snapshot", "snapshot"),
-    ("POST", r"/[^/]+/plan", "plan_answer"),
-    ("POST", r"/[^/]+/advice", "advice"),
-    ("GET", r"", "groups_get"),
-    ("GET", r"/[^/]+/members", "members_get"),
-    ("POST", r"/[^/]+/members/[^/]+/drain", "drain_answer"),
-    ("GET", r"/[^/]+/members/[^/]+/safe-to-stop", "safe_to_stop_get"),
-    ("GET", r"/[^/]+/generations", "generations_get"),
-    ("GET", r"/[^/]+/generations/[^/]+", "generation_get"),
-    ("GET", r"/[^/]+/commands", "commands_get"),
-    ("GET", r"/[^/]+/events", "events_get"),
-    ("GET", r"/[^/]+/explain", "group_explain"),
-    ("GET", r"/[^/]+/tasks/[^/]+", "task_get"),
-    ("GET", r"/[^/]+/tasks/[^/]+/explain", "task_explain"),
-    ("GET", r"/[^/]+/tasks/[^/]+/route", "route_get"),
-)
+ANSWERS: list[tuple[str, re.Pattern[str], str]] = [
+    (method.upper(), re.compile(re.sub("{[a-z]+}", "[^/]+", path)), content["schema"]["$ref"].rpartition("/")[2])
+    for path, operations in json.loads(openapi_document.text())["paths"].items()
+    for method, operation in operations.items()
+    for answer in operation["responses"].values()
+    for kind, content in answer.get("content", {}).items()
+    if kind == "application/json"
+]
+"""The method, the path and the schema of each call that answers in JSON, as the OpenAPI document has them."""
 
 
-def schema_of(method: str, path: str, answer: httpx.Response) -> str | None:
+def schema_of(answer: httpx.Response) -> str | None:
     """Return the schema that an answer must fit; None where it has no body or none is written for it."""
-    if answer.headers.get("content-type") == "application/problem+json":
+    kind = answer.headers.get("content-type")
+    if kind == "application/problem+json" and answer.content:
         return "problem"
-    if not answer.content:
+    if kind != "application/json" or not answer.content:
         return None
-    pure = path.partition("?")[0]
-    return next((name for verb, form, name in ANSWERS if verb == method and re.fullmatch(form, pure)), None)
+    method, path = answer.request.method, answer.request.url.raw_path.decode().partition("?")[0]
+    return next((name for verb, form, name in ANSWERS if verb == method and form.fullmatch(path)), None)
+
+
+async def hold_to_its_schema(answer: httpx.Response) -> None:
+    """Hold an answer against its schema, which has to name everything that is in it."""
+    await answer.aread()
+    name = schema_of(answer)
+    if name is not None:
+        asked = f"{answer.request.method} {answer.request.url}: {answer.text}"
+        assert faults(name, answer.json()) == [], asked
+        assert unnamed(name, answer.json()) == [], asked
 
 
 @dataclass
@@ -93,11 +91,7 @@ class Api:
     async def call(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         """Make a request below ``/v1/groups``; a body is sent as JSON, bytes as they are."""
         content = {"content": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
-        answer = await self.client.request(method, f"/v1/groups{path}", **content, **options)
-        name = schema_of(method, path, answer)
-        if name is not None:
-            assert faults(name, answer.json()) == [], (method, path, answer.text)
-        return answer
+        return await self.client.request(method, f"/v1/groups{path}", **content, **options)
 
     async def declare(self, *, partitions: int = 2, **config: Any) -> httpx.Response:
         """Declare the group ``orders`` with one stateful subtopology."""
@@ -218,7 +212,11 @@ async def serving(
     heard = commanded or (lambda *command: commands.append(command))
     service = Service(coordinator, audits, tokens, BODY_BYTES_MAX, heard)
     app = create_app(service, policy, health, running=nullcontext)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app),
+        base_url="http://localhost",
+        event_hooks={"response": [hold_to_its_schema]},
+    ) as client:
         await coordinator.start()
         yield Api(client, clock, log, seen, coordinator, policy, told, audits, commands)
         await coordinator.stop()

@@ -52,6 +52,7 @@ def in_words(roles: frozenset[AccessRole]) -> str:
 
 @pytest.mark.parametrize("role", list(AccessRole))
 def test_a_role_may_do_what_the_table_says_and_nothing_else(role: AccessRole) -> None:
+    """Protocol 1.7."""
     calls = Calls()
     for (method, path), roles in ROLES.items():
         parts = path.replace("{group}", "orders").replace("{number}", "1").split("/")
@@ -130,6 +131,7 @@ async def test_without_a_token_only_what_is_open_is_answered(guarded: Guarded) -
 
 
 async def test_a_worker_speaks_for_its_own_group_alone(guarded: Guarded) -> None:
+    """Protocol 1.7."""
     mine, base = await guarded.secret("worker", "orders"), "/v1/groups/orders"
     assert (await guarded.call("PUT", base, mine, json=DECLARATION)).status_code == 201
     joined = await guarded.call("PUT", f"{base}/members/m1", mine, json={})

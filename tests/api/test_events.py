@@ -161,6 +161,7 @@ async def test_a_stream_tells_what_happens_as_it_is_committed(api: Api) -> None:
 
 
 async def test_a_broken_stream_is_resumed_where_it_broke(api: Api) -> None:
+    """Protocol 12.2."""
     await api.declare()
     async with listening(api, "/v1/groups/orders/events") as listener:
         await api.join("m1")

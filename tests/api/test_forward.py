@@ -29,6 +29,7 @@ async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
 
 
 async def test_a_group_is_served_by_its_owner_whoever_is_asked(pair: Pair) -> None:
+    """Protocol 1.6."""
     await pair.declare("a-group")
     await pair.declare("b-group")
     assert await pair.log(0).group_ids() == ["a-group"]
@@ -105,6 +106,7 @@ async def test_a_request_goes_one_hop_at_most(pair: Pair) -> None:
 
 
 async def test_an_owner_that_cannot_be_reached_is_503(pair: Pair) -> None:
+    """Protocol 1.6."""
     with bind("127.0.0.1", 0) as nobody:
         pair.owners["d"] = url_of(nobody, is_tls=False)
         answer = await pair.call("GET", "/v1/groups/d-group")
@@ -124,6 +126,7 @@ async def test_nobody_is_let_in_through_the_side_door(pair: Pair) -> None:
 
 
 async def test_what_the_store_knows_is_answered_by_whoever_is_asked(pair: Pair) -> None:
+    """Protocol 1.11."""
     await pair.declare("b-group")
     assert (await pair.call("GET", "/v1/groups/b-group/generations")).status_code == 404, "stores apart in this test"
     assert pair.decided(0, "GroupDeclaration") == 0

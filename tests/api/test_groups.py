@@ -16,6 +16,7 @@ def weighed(weights: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_a_group_is_created_once_and_changed_under_its_etag(api: Api) -> None:
+    """Protocol 2.1."""
     created = await api.call("PUT", "/orders", {"topology": TOPOLOGY})
     assert created.status_code == 201
     etag = created.headers["etag"]
@@ -85,6 +86,7 @@ async def test_a_bad_declaration_is_refused_with_every_fault(api: Api, body: Any
 
 
 async def test_a_topology_never_goes_back(api: Api) -> None:
+    """Protocol 2.2."""
     etag = (await api.declare(partitions=4)).headers["etag"]
     fewer = {"epoch": 2, "subtopologies": [{"id": "0", "partitions": 3, "changelog_topics": ["store"]}]}
     for topology in (fewer, TOPOLOGY | {"epoch": 0}):
@@ -170,6 +172,7 @@ async def test_names_that_were_never_declared_take_no_room(api: Api) -> None:
     ],
 )
 async def test_a_command_is_204_and_is_noted_with_its_reason(api: Api, method: str, path: str, body: Any) -> None:
+    """Protocol 1.5 and protocol 12.3."""
     await api.declare()
     await api.join("m1")
     answer = await api.call(method, f"/orders{path}?reason=why", body)

@@ -26,6 +26,7 @@ async def hand_over(api: Api) -> tuple[str, str]:
 
 
 async def test_generations_come_newest_first_and_whole_by_number(api: Api) -> None:
+    """Protocol 2.6."""
     task, _ = await hand_over(api)
     listed = (await api.call("GET", "/orders/generations")).json()
     assert [one["generation"] for one in listed["generations"]] == [2, 1]
@@ -48,6 +49,7 @@ async def test_a_generation_that_is_not_there_is_said_not_to_be(api: Api, number
 
 
 async def test_every_command_leaves_a_row_in_the_audit_trail(api: Api) -> None:
+    """Protocol 1.5 and protocol 1.12."""
     await api.declare()
     await api.join("m1")
     await api.call("POST", "/orders/pause?reason=deploy", headers={"X-Request-Id": "abc-1"})

@@ -238,6 +238,7 @@ async def test_operators_calls_are_limited_together_and_probes_are_not() -> None
     ],
 )
 async def test_a_request_keeps_its_id_or_is_given_one(api: Api, headers: dict[str, str], expected: str | None) -> None:
+    """Protocol 1.10."""
     for path in ("/livez", "/v1/groups/none", "/v1/groups/g/members/m/assignment?after=0", "/nonsense"):
         found = (await api.client.get(path, headers=headers)).headers["x-request-id"]
         assert found == expected if expected else found not in headers.values()
@@ -250,6 +251,7 @@ def test_ids_of_our_own_are_not_made_twice() -> None:
 
 
 async def test_head_is_get_without_a_body(api: Api) -> None:
+    """Protocol 1.9."""
     await api.declare()
     for path in ("/v1/groups", "/v1/groups/orders", "/v1/groups/none", "/livez", "/metrics"):
         shown, head = await api.client.get(path), await api.client.head(path)

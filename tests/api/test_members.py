@@ -40,6 +40,7 @@ async def warm_up_second(api: Api) -> str:
 
 
 async def test_a_join_is_answered_with_everything_the_protocol_names(api: Api) -> None:
+    """Protocol 5.1."""
     await api.declare(initial_rebalance_delay_ms=3_000)
     first = await api.join("m1")
     assert first.status_code == 201
@@ -139,6 +140,7 @@ async def test_bytes_on_disk_are_shown(api: Api) -> None:
 
 
 async def test_a_member_whose_disk_is_full_is_given_nothing_more(api: Api) -> None:
+    """Protocol 3.9."""
     await run_both_tasks(api)
     await api.beat("m1", 3, 2, {task: RUNNING | {"disk_bytes": 70} for task in ("0_0", "0_1")})
     joined = await api.join("m2", max_disk_bytes=69)
@@ -279,6 +281,7 @@ async def test_every_fault_of_a_join_is_named_by_its_path(api: Api, body: Any, p
 
 
 async def test_too_many_tasks_and_too_large_a_body_are_413(api: Api) -> None:
+    """Protocol 1.8."""
     await api.declare()
     tasks = {f"0_{number}": {"role": "none"} for number in range(TASKS_PER_HEARTBEAT_MAX + 1)}
     for answer in (

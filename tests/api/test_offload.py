@@ -102,6 +102,7 @@ async def test_a_plan_of_the_smallest_group_is_made_beside_the_loop(api: Api, mo
 
 @pytest.mark.parametrize("kind", ["leave", "drain"])
 async def test_a_plan_takes_each_member_once(api: Api, kind: str) -> None:
+    """Protocol 12.6."""
     await api.declare(partitions=4)
     await api.join("m1")
     await api.join("m2")

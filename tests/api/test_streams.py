@@ -25,6 +25,7 @@ ALL = {"t0_0": "runs", "t0_1": "runs", "t0_2": "runs", "t0_3": "runs"}
 
 
 async def test_the_first_call_makes_the_group_and_all_of_it_is_shown_as_any_other(api: Api) -> None:
+    """Protocol 14.1."""
     await api.call("POST", "/app/advice", said(process("a", **ALL)))
     joined = await api.call("POST", "/app/advice", said(process("a", **ALL), process("b")))
     answer = joined.json()
@@ -107,11 +108,13 @@ async def test_what_cannot_be_understood_is_refused_by_name(api: Api, body: Any,
 
 
 async def test_what_a_newer_plugin_says_is_ignored(api: Api) -> None:
+    """Protocol 14.1."""
     answer = await api.call("POST", "/app/advice", said(process("a") | {"colour": "red"}, weather="fine"))
     assert answer.status_code == 200
 
 
 async def test_a_group_is_one_of_kafka_streams_or_of_members_that_heartbeat(api: Api) -> None:
+    """Protocol 14.3."""
     await api.declare()
     answer = await api.call("POST", "/orders/advice", said(process("a")))
     assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "path.group")
@@ -131,7 +134,7 @@ async def test_a_group_is_not_made_by_a_call_that_is_refused(api: Api) -> None:
 
 
 async def test_a_process_is_called_what_people_call_it(api: Api) -> None:
-    """A client id that cannot be a name, or is none, is no reason to refuse a rebalance."""
+    """A client id that cannot be a name, or is none, is no reason to refuse a rebalance (protocol 14.4)."""
     named = process("u1", **ALL) | {"name": "orders-a", "endpoint": "10.0.0.7:9000"}
     await api.call("POST", "/app/advice", said(named, process("u2") | {"name": "two words"}, process("u3")))
     members = (await api.call("GET", "/app/members")).json()["members"]

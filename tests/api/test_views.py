@@ -189,6 +189,7 @@ async def test_the_three_assignments_show_a_move_under_way(api: Api) -> None:
 
 
 async def test_a_member_is_safe_to_stop_when_its_tasks_are(api: Api) -> None:
+    """Protocol 9.3."""
     await begin_handover(api)
     refused = await api.call("GET", "/orders/members/m1/safe-to-stop")
     assert (refused.status_code, refused.json()["type"], refused.json()["action"]) == (409, "not-safe-to-stop", "retry")
@@ -205,6 +206,7 @@ async def test_a_snapshot_of_a_live_group_is_one_that_can_be_planned(api: Api) -
 
 
 async def test_a_plan_shows_what_would_move_and_moves_nothing(api: Api) -> None:
+    """Protocol 12.6."""
     await api.declare(partitions=4)
     epoch = (await api.join("m1")).json()["member_epoch"]
     await api.beat("m1", 1, epoch, {f"0_{number}": RUNNING for number in range(4)})

@@ -55,7 +55,7 @@ def test_a_day_that_is_not_there_is_exit_code_2(planted_url: str) -> None:
         (["--day", str(DAY), "--group", "no'body"], "group no'body has a record on"),
         (["--day", "2999-01-01"], "2999-01-01 has not begun yet"),
         (["--day", "yesterday"], "'yesterday' is no day"),
-        (["--conf", "memory=3g"], "is no setting of Spark's"),
+        (["--conf", "memory=3g"], "is not a Spark setting"),
     ):
         code, _, err = audit(*arguments, "--database-url", planted_url)
         assert (code, said in err.replace("\n", " ")) == (2, True), err
@@ -79,7 +79,7 @@ def test_a_database_that_is_not_there_is_said_without_its_password(monkeypatch: 
             "it is full",
         ),
         (RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited"), "openjdk-17-jre-headless"),
-        (ConnectionRefusedError(111, "Connection refused"), "Spark went away"),
+        (ConnectionRefusedError(111, "Connection refused"), "Spark ended"),
         (OSError(28, "No space left on device"), "could not be written: [Errno 28]"),
     ],
 )

@@ -305,7 +305,7 @@ async def test_a_day_that_is_taken_is_left_alone_before_anything_is_begun(databa
     audited(database_url, DAY)
     with process("--day", str(DAY), "--unless-done", url=database_url) as one:
         _, said = await asyncio.to_thread(one.communicate)
-    assert (one.returncode, said) == (0, f"batonpass: {DAY} was audited by another run; it is left alone.\n")
+    assert (one.returncode, said) == (0, f"batonpass: {DAY} was audited by another run; there is nothing to do.\n")
 
 
 @pytest.mark.needs("spark")

@@ -94,9 +94,9 @@ def test_a_write_that_fails_leaves_the_day_as_it_was(
     assert rows_of(spark, tmp_path / "runs") == [("orders", "0_1", 1)]
     real = parquet.Files.replace
 
-    def vanishing(files: parquet.Files, aside: str, place: str) -> None:
-        files.remove(aside)
-        real(files, aside, place)
+    def vanishing(files: parquet.Files, unfinished: str, place: str) -> None:
+        files.remove(unfinished)
+        real(files, unfinished, place)
 
     monkeypatch.setattr(parquet.Files, "replace", vanishing)
     with pytest.raises(OSError, match="cannot be written"):

@@ -299,13 +299,6 @@ def test_the_frontier_is_what_nothing_beats() -> None:
 @pytest.mark.parametrize(
     ("said", "wanted"),
     [
-        (report.span(None), "–"),  # noqa: RUF001 - the dash that is shown
-        (report.span(0), "0 ms"),
-        (report.span(4_230), "4.2 s"),
-        (report.span(59_999), "1 min"),
-        (report.span(1_284_000), "21 min 24 s"),
-        (report.span(7_200_000), "2 h"),
-        (report.span(90_000_000), "1 d 1 h"),
         (report.share(1), "100 %"),
         (report.share(0.99938), "99.94 %"),
         (report.share(0.5), "50.0 %"),

@@ -37,8 +37,8 @@ def test_a_day_is_shown_whole(server: Canned) -> None:
     assert found.exit_code == 0
     assert server.asked[0].query == {"limit": "1"}
     said = found.stdout
-    assert "An audit runs since" in said
-    assert "What follows is of an earlier run: 1 fatal findings, 4 notices." in said
+    assert "An audit is running; it began" in said
+    assert "What follows is from an earlier run: 1 fatal findings, 4 notices." in said
     assert "4 more findings" in said
     assert "The report is /var/audits/reports/2026-02-28.html." in said
     assert "18204, 18211" in said
@@ -61,8 +61,8 @@ def test_a_run_that_broke_says_so(server: Canned) -> None:
     server.on("GET", "/v1/audits/2026-02-28", (200, SHOWN | nothing | broken))
     said = server.run("audits", "2026-02-28").stdout
     assert "2026-02-28: The disk is full" in said
-    assert "The last run broke" in said
-    assert "There is no verdict of this day." in said
+    assert "The last run failed" in said
+    assert "This day has no verdict." in said
     assert "orders: keep the settings as they are. Fairly sure." in said
 
 

@@ -343,7 +343,7 @@ def test_a_plan_of_a_live_group(server: Canned) -> None:
     ]
     found = server.run("plan", "orders", *words)
     assert found.exit_code == 0, found.stderr
-    assert "1 moves (lower bound 1), more to come" in found.stdout
+    assert "1 moves (lower bound 1), more steps follow" in found.stdout
     assert "0_1 waits to go to join-1: warmup-budget" in found.stdout
     assert "Load per capacity: 0 to 2 now, 1 to 1 then." in found.stdout
     assert server.calls("POST")[0].body == {

@@ -40,6 +40,7 @@ def test_the_answer_has_exactly_the_fields_of_the_protocol() -> None:
 
 
 def test_json_lines_get_an_answer_a_line(tmp_path: Path) -> None:
+    """Protocol 13.1."""
     lines = tmp_path / "lines.jsonl"
     lines.write_text(f"{json.dumps(ONE)}\n\n{json.dumps({**ONE, 'members': []})}\n")
     found = run("--snapshot", str(lines), "--json")
@@ -84,6 +85,7 @@ def test_json_lines_get_an_answer_a_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_file_is_refused_by_line_path_and_reason(text: str, message: str) -> None:
+    """Protocol 13.7."""
     found = run("--snapshot", "-", "--json", stdin=text)
     assert found.exit_code == 2
     assert message in found.stderr
@@ -99,7 +101,7 @@ def test_people_get_a_table() -> None:
     snapshot = {"tasks": [{"id": f"0_{n}"} for n in range(6)], "members": [busy, {"id": "m2"}]}
     found = run("--snapshot", "-", stdin=json.dumps(snapshot))
     assert found.exit_code == 0, found.stderr
-    assert "3 moves (lower bound 3), more to come" in found.stdout
+    assert "3 moves (lower bound 3), more steps follow" in found.stdout
     assert "waits to go to m2: warmup-budget" in found.stdout
 
 

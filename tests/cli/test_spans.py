@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.spans import ago, day_named, span, span_ms
+from batonpass.cli.spans import ago, day_named, span_ms
 
 
 @pytest.mark.parametrize(
@@ -40,22 +40,6 @@ def test_days_are_named_by_date_or_from_today() -> None:
     with pytest.raises(Failure, match="'yesterday' is no day; write for example 2026-11-20") as refused:
         day_named("yesterday")
     assert refused.value.code is Exit.BAD_INPUT
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [
-        (None, "-"),
-        (0, "0 ms"),
-        (820, "820 ms"),
-        (12_000, "12 s"),
-        (200_000, "3 min 20 s"),
-        (3_600_000, "1 h"),
-        (90_061_000, "1 d 1 h"),
-    ],
-)
-def test_spans_are_shown(milliseconds: int | None, text: str) -> None:
-    assert span(milliseconds) == text
 
 
 def test_instants_are_shown_from_now() -> None:

@@ -181,7 +181,7 @@ def test_every_field_of_a_heartbeat_reaches_the_core(name: str) -> None:
 
 
 def test_whole_numbers_may_be_written_with_a_point() -> None:
-    """JSON has one kind of number, and many clients write 812.0."""
+    """JSON has one kind of number, and many clients write 812.0 (protocol 1.1)."""
     report = b'{"role": "standby", "position": 812.0, "end_offset": 9e2}'
     read = read_heartbeat(M1, b'{"seq": 118.0, "member_epoch": 12.0, "tasks": {"0_1": %b}}' % report, tasks_max=5)
     said = TaskReport("standby", positions=(("", 812),), end_offsets=(("", 900),))
@@ -223,6 +223,7 @@ def test_faults_and_unknown_fields_are_bounded() -> None:
 
 
 def test_a_pause_ends_at_an_instant() -> None:
+    """Protocol 1.1."""
     body = b'{"scope": "all", "reason": "body", "expires_at": "2030-01-01T01:00:00.5+01:00"}'
     assert read_pause(body, reason="query") == PauseRequest(PauseScope.ALL, "body", 1_893_456_000_500)
     assert read_pause(b"", reason="query") == PauseRequest(PauseScope.BALANCE, "query")
@@ -253,6 +254,7 @@ def test_an_etag_is_what_if_match_takes() -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "a b", "a\n", "x" * 256, "\x7f", "\ufffd", ".", ".."])
 def test_a_bad_name_is_refused_in_a_path_and_in_a_body(name: str) -> None:
+    """Protocol 1.2."""
     with pytest.raises(InvalidRequest) as refused:
         checked_name("member", name)
     assert [path for path, _ in refused.value.errors] == ["path.member"]
@@ -287,6 +289,7 @@ def test_a_assignment_lists_tasks_in_order() -> None:
 
 
 def test_a_problem_carries_what_helps() -> None:
+    """Protocol 1.4."""
     plain = problem_body(InstanceIdInUse("taken"))
     assert plain == {
         "type": "instance-id-in-use",

@@ -123,6 +123,7 @@ def test_fewer_partitions_in_kafka_change_nothing() -> None:
 
 
 def test_new_parts_wait_for_members_that_know_them() -> None:
+    """Protocol 3.3."""
     scene = Scene()
     scene.declare(topology(2))
     scene.join("m1", topology_epoch=1)
@@ -217,6 +218,7 @@ def test_a_config_change_is_looked_at_as_one_change() -> None:
 
 
 def test_only_an_empty_group_is_deleted_without_force() -> None:
+    """Protocol 2.5."""
     scene = settled(2, 4)
     assert "m1, m2" in scene.refused(GroupDeletion(), GroupNotEmpty).detail
     scene.do(Leave(M1))
@@ -237,6 +239,7 @@ def test_an_empty_group_created_again_grants_at_once() -> None:
 
 
 def test_a_group_created_again_goes_on_from_its_tombstone() -> None:
+    """Protocol 2.5."""
     scene = settled(2, 4)
     scene.change(session_timeout_ms=60_000)
     scene.change(session_timeout_ms=10_000)

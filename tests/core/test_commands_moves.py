@@ -35,6 +35,7 @@ T0 = TaskId("0_0")
 
 
 def test_a_pause_of_balance_holds_moves_made_for_balance_only() -> None:
+    """Protocol 12.3."""
     scene = settled(2, 4)
     scene.ok(PauseRequest(reason="release day"), Done)
     assert scene.group.pause == Pause(PauseScope.BALANCE, "release day", scene.now_ms, None)
@@ -106,6 +107,7 @@ def test_what_was_held_is_placed_anew_before_slots_are_given(*, ends_by_itself: 
 
 
 def test_a_pause_ends_by_itself() -> None:
+    """Protocol 12.5."""
     scene = settled(1, 4)
     scene.do(PauseRequest(expires_ms=scene.now_ms + 60_000))
     scene.join("m2")
@@ -121,6 +123,7 @@ def test_a_pause_ends_by_itself() -> None:
 
 
 def test_a_pause_cannot_end_in_the_past() -> None:
+    """Protocol 12.5."""
     scene = settled(2, 4)
     refused = scene.refused(PauseRequest(expires_ms=scene.now_ms), InvalidRequest)
     assert [path for path, _ in refused.errors] == ["expires_at"]
@@ -135,6 +138,7 @@ def test_resuming_what_is_not_paused_is_nothing() -> None:
 
 
 def test_a_second_pause_replaces_the_first() -> None:
+    """Protocol 12.5."""
     scene = settled(2, 4)
     scene.do(PauseRequest(PauseScope.ALL, "a", scene.now_ms + 5_000))
     scene.do(PauseRequest(PauseScope.BALANCE, "b"))
@@ -142,6 +146,7 @@ def test_a_second_pause_replaces_the_first() -> None:
 
 
 def test_a_pinned_task_moves_warm_to_its_member_and_stays() -> None:
+    """Protocol 12.3."""
     scene = settled(2, 4)
     task = TaskId(scene.held("m1", Role.ACTIVE)[0])
     scene.ok(PinRequest(task, M2), Done)

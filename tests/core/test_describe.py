@@ -36,6 +36,7 @@ def moving() -> Scene:
 
 
 def test_a_group_is_empty_not_ready_balancing_or_at_rest() -> None:
+    """Protocol 2.4."""
     scene = Scene()
     scene.declare(Topology(1, (Subtopology("0", source_topics=("in",)),)))
     found = status(scene)

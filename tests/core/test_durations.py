@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from batonpass.core.durations import duration, parse_span
+from batonpass.core.durations import DASH, duration, parse_span
 
 LENGTHS = {
     -5: "0 ms",
     0: "0 ms",
+    820: "820 ms",
     999: "999 ms",
     999.7: "1 s",
     1_000: "1 s",
@@ -19,6 +20,7 @@ LENGTHS = {
     200_000: "3 min 20 s",
     3_600_000: "1 h",
     5_400_000: "1 h 30 min",
+    90_061_000: "1 d 1 h",
     200_000_000: "2 d 7 h",
 }
 
@@ -26,6 +28,10 @@ LENGTHS = {
 @pytest.mark.parametrize("milliseconds", LENGTHS)
 def test_durations_are_told_in_two_units_at_most(milliseconds: float) -> None:
     assert duration(milliseconds) == LENGTHS[milliseconds]
+
+
+def test_what_none_means_is_told_instead() -> None:
+    assert (duration(None), duration(None, "never"), duration(0, "never")) == (DASH, "never", "0 ms")
 
 
 def test_spans_add_up() -> None:

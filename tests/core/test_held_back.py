@@ -212,6 +212,7 @@ SCENES: dict[Held, Callable[[], Scene]] = {
 
 @pytest.mark.parametrize("held", list(Held))
 def test_each_reason_is_shown(held: Held) -> None:
+    """Protocol 12.1."""
     scene = SCENES[held]()
     status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
     shown = {(entry.reason, entry.task, entry.to) for entry in status.held_back}

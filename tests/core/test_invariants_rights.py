@@ -65,6 +65,7 @@ def test_a_free_task_may_be_granted() -> None:
     ],
 )
 def test_a_grant_needs_a_free_task_a_new_token_and_the_next_epoch(record: r.Record, law: str) -> None:
+    """Protocol 0.4 and protocol 8.1."""
     assert law in broken(step([record]))
 
 

@@ -31,6 +31,7 @@ def test_a_silent_member_expires_with_its_lease_and_not_before() -> None:
 
 
 def test_every_heartbeat_renews_the_lease() -> None:
+    """Protocol 4.2."""
     scene = running_scene()
     for asked in (
         Heartbeat(M1, 0, scene.member("m1").epoch),
@@ -48,7 +49,7 @@ def test_every_heartbeat_renews_the_lease() -> None:
 
 
 def test_a_lowered_session_timeout_waits_until_the_member_has_echoed_it() -> None:
-    """A member is judged by the largest timeout answered since the epoch it last echoed."""
+    """A member is judged by the largest timeout answered since the epoch it last echoed (protocol 7.5)."""
     scene = running_scene()
     scene.change(session_timeout_ms=10_000)
     scene.beat("m1")
@@ -77,7 +78,7 @@ def test_a_raised_session_timeout_counts_at_once() -> None:
 
 
 def test_nobody_is_judged_for_a_silence_that_was_our_own() -> None:
-    """A look that comes much later than it was due shows that the coordinator was away (L5)."""
+    """A look that comes much later than it was due shows that the coordinator was away (L5) (protocol 7.6)."""
     scene = running_scene()
     scene.tick(10 * SESSION_MS)
     assert set(scene.group.members) == {"m1", "m2"}
@@ -117,6 +118,7 @@ def test_a_clock_that_goes_back_after_a_start_judges_again() -> None:
 
 
 def test_after_a_start_nobody_is_judged_for_the_largest_session_timeout() -> None:
+    """Protocol 7.6."""
     scene = running_scene(session_timeout_ms=60_000)
     scene.change(session_timeout_ms=6_000, heartbeat_interval_ms=1_000)
     scene.soft = Soft()

@@ -128,6 +128,7 @@ def half_revoked() -> Scene:
 
 
 def test_a_revocation_not_confirmed_in_time_fences_the_member() -> None:
+    """Protocol 4.7."""
     scene = half_revoked()
     (task,) = scene.member("m1").revoking
     told_ms = scene.now_ms

@@ -86,7 +86,7 @@ def test_the_answer_to_a_join_shows_what_it_brought() -> None:
 
 
 def test_a_lost_reply_is_answered_with_the_present_assignment() -> None:
-    """A PUT on a live id is a join whose reply was lost."""
+    """A PUT on a live id is a join whose reply was lost (protocol 3.4)."""
     scene = alone()
     group = scene.group
     scene.now_ms += 1_000
@@ -98,6 +98,7 @@ def test_a_lost_reply_is_answered_with_the_present_assignment() -> None:
 
 
 def test_a_lost_reply_counts_as_a_heartbeat() -> None:
+    """Protocol 3.4."""
     scene = alone()
     scene.wait(30_000)
     scene.do(Join(M1))
@@ -179,6 +180,7 @@ def test_of_goodbyes_without_a_join_the_newest_are_remembered() -> None:
 
 
 def test_used_ids_are_remembered_for_at_least_a_day() -> None:
+    """Protocol 3.5."""
     scene = both()
     scene.do(Leave(M2))
     left_ms = scene.now_ms

@@ -30,7 +30,7 @@ SESSION_MS = 45_000
 
 
 def test_a_replacement_has_the_tasks_at_once_under_new_tokens() -> None:
-    """``replaces`` says that the old run has stopped."""
+    """``replaces`` says that the old run has stopped (protocol 3.6 and protocol 3.8)."""
     scene = alone()
     tokens = {task: scene.task(task).token for task in scene.group.table.ids}
     generation = scene.group.generation
@@ -113,7 +113,7 @@ def test_the_wait_for_a_live_instance_counts_from_the_start_of_the_coordinator()
 
 
 def test_a_takeover_continues_with_the_tasks_and_without_a_placement() -> None:
-    """A takeover vouches that the old run is dead."""
+    """A takeover vouches that the old run is dead (protocol 3.7 and protocol 3.8)."""
     scene = alone(I1)
     generation, epoch = scene.group.generation, scene.group.group_epoch
     reply = scene.join("m2", instance_id=I1, takeover=True)
@@ -201,6 +201,7 @@ def test_leaving_frees_the_tasks_at_once() -> None:
 
 
 def test_an_eviction_waits_for_the_lease() -> None:
+    """Protocol 9.4."""
     scene = both()
     scene.now_ms += 5_000
     scene.obey("m1")
@@ -217,6 +218,7 @@ def test_an_eviction_waits_for_the_lease() -> None:
 
 
 def test_an_eviction_of_the_dead_frees_the_tasks_at_once() -> None:
+    """Protocol 9.4."""
     scene = both()
     scene.ok(Eviction(M2, dead=True), Done)
     assert set(scene.owners().values()) == {"m1"}

@@ -18,6 +18,7 @@ T0, T1, T2, T3 = tasks(4)
 
 
 def test_a_running_owner_keeps_its_task_while_the_target_warms_up() -> None:
+    """Protocol 13.4 and protocol 13.6."""
     plan = plan_of(member("m1", runs("0_0", "0_1", "0_2", "0_3")), member("m2"))
     assert plan.assignment[M1]["active"] == ("0_0", "0_1", "0_2", "0_3")
     assert len(plan.assignment[M2]["warmup"]) == 1
@@ -38,6 +39,7 @@ def test_a_caught_up_target_gets_the_task_in_this_step_and_the_next_slot_is_give
 
 
 def test_a_group_that_is_where_it_belongs_rests() -> None:
+    """Protocol 13.5."""
     plan = plan_of(member("m1", runs("0_0")), member("m2", runs("0_1")), count=2)
     assert (plan.moves, plan.at_rest, plan.probing_needed) == (0, True, False)
     behind = replace(CONFIG, num_standby_replicas=1)
@@ -51,6 +53,7 @@ def test_a_group_that_is_where_it_belongs_rests() -> None:
 
 
 def test_a_group_without_members_waits() -> None:
+    """Protocol 13.3."""
     plan = plan_of(count=2)
     assert plan.target == {}
     assert plan.assignment == {}
@@ -138,6 +141,7 @@ def test_a_lost_state_hands_the_task_to_whoever_is_best_and_its_holder_last() ->
 
 
 def test_a_stalled_warmup_frees_its_slot_for_another_member() -> None:
+    """Protocol 13.2."""
     stalled = SnapshotCopy("warmup", lag=5_000, progress_at_ms=0)
     now_ms = CONFIG.warmup_stall_timeout_ms
     members = (member("m1", runs("0_0", "0_1")), member("m2", {"0_0": stalled}), member("m3"))
@@ -162,6 +166,7 @@ def test_a_stall_without_anybody_else_leaves_the_task_where_it_runs() -> None:
 def test_a_revocation_that_was_sent_is_not_taken_back(
     target: dict[TaskId, tuple[MemberId, tuple[MemberId, ...]]],
 ) -> None:
+    """Protocol 13.2."""
     revoked = (SnapshotTask(TaskId("0_0"), revoking=M1), SnapshotTask(TaskId("0_1")))
     members = (member("m1", runs("0_0", "0_1")), member("m2", {"0_0": SnapshotCopy("warmup", lag=50)}))
     plan = plan_of(*members, tasks=revoked, target=target)
@@ -279,6 +284,7 @@ def test_an_owner_that_restores_gives_way_to_any_caught_up_copy() -> None:
 
 
 def test_tasks_are_listed_by_partition_as_a_number() -> None:
+    """Protocol 13.3."""
     plan = plan_of(member("m1"), count=12)
     assert plan.target[M1]["active"] == tuple(f"0_{number}" for number in range(12))
 

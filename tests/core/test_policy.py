@@ -57,6 +57,7 @@ def test_each_setting_takes_both_ends_of_its_range(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(RANGES))
 def test_each_setting_refuses_what_lies_beyond_its_range(name: str) -> None:
+    """Protocol 2.3."""
     least, most = RANGES[name]
     step = 0.01 if name == "max_lost_share" else 1
     for value in (least - step, most + step):
@@ -177,6 +178,7 @@ def test_a_session_too_short_for_its_heartbeats_is_a_contradiction() -> None:
 
 
 def test_a_change_keeps_what_it_does_not_name() -> None:
+    """Protocol 2.3."""
     base = GroupConfig(num_standby_replicas=1, acceptable_recovery_lag=7)
     assert parse_config({"num_standby_replicas": 2}, base) == GroupConfig(
         num_standby_replicas=2, acceptable_recovery_lag=7

@@ -90,7 +90,7 @@ def test_a_changelog_without_a_name_is_the_only_one() -> None:
 
 
 def test_changelogs_that_the_topology_does_not_name_are_few() -> None:
-    """Of more than those none counts: their lag would be too little."""
+    """Of more than those none counts: their lag would be too little (protocol 4.8)."""
     scene = scene_of(policy=Policy(max_unnamed_changelogs=2))
     two: Positions = (("left", 1), ("right", 2))
     assert status(scene, running(positions=two, end_offsets=two)) == []

@@ -53,6 +53,7 @@ def test_a_heartbeat_below_the_present_epoch_gets_the_whole_assignment() -> None
 
 
 def test_late_and_doubled_heartbeats_change_nothing() -> None:
+    """Protocol 4.2."""
     scene = settled(1)
     epoch = scene.member("m1").epoch
     scene.do(Heartbeat(M1, 50, epoch, {TaskId("0_0"): running(), TaskId("0_1"): running()}))

@@ -93,6 +93,7 @@ def test_a_group_that_begins_is_dealt_out_and_looked_at_until_it_runs() -> None:
 
 
 def test_a_join_warms_up_hands_over_in_two_rebalances_and_rests() -> None:
+    """Protocol 14.2 and protocol 14.6."""
     leader = Leader()
     leader.ask(process("a", ALL))
     advice = leader.ask(process("a", ALL), process("b"))
@@ -208,6 +209,7 @@ def test_a_warm_copy_takes_over_from_a_process_that_is_gone_in_the_same_rebalanc
 
 
 def test_only_memory_tells_a_standby_from_state_that_was_left_behind() -> None:
+    """Protocol 14.5."""
     leader = Leader(num_standby_replicas=1)
     held: dict[str, int | str] = {"0_0": RUNS, "0_1": RUNS, "0_2": 0, "0_3": 0}
     other: dict[str, int | str] = {"0_2": RUNS, "0_3": RUNS, "0_0": 0, "0_1": 0}
@@ -533,7 +535,7 @@ def test_any_application_comes_to_rest_balanced_whatever_happened_to_it(seed: in
 
 
 def test_a_member_has_the_name_of_its_process_and_each_run_a_number() -> None:
-    """Advice speaks of processes by their ids; operators read the names that they gave them."""
+    """Advice speaks of processes by their ids; operators read the names that they gave them (protocol 14.4)."""
     leader = Leader(2)
     named = replace(process("u1", {"0_0": RUNS}), name="orders", endpoint="10.0.0.7:9000")
     other = replace(process("u2", {"0_1": RUNS}), name="orders")

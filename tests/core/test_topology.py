@@ -127,6 +127,7 @@ def test_an_epoch_that_goes_back_is_refused() -> None:
 
 
 def test_partition_counts_are_the_highest_of_the_source_topics() -> None:
+    """Protocol 2.2."""
     parts = (
         Subtopology("0", None, source_topics=("a", "b")),
         Subtopology("1", 5, source_topics=("a",)),

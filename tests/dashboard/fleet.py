@@ -154,6 +154,7 @@ class Fleet:
             "eta_ms": 119_000,
             "next_probe_at": at(20),
             "held_back": held,
+            "held_back_by_reason": {"no-eligible-member": len(held)} if held else {},
             "pause": None,
             "storm_since": None,
             "warnings": [],
@@ -205,7 +206,7 @@ class Fleet:
                 {"member": silent, "what": "suspected", "tasks": 9, "since": at(-28), "until": None, "detail": "silent"}
             ],
             "held_back": self.group_get()["held_back"],
-            "held_back_by_reason": {"no-eligible-member": len(self.waiting)} if self.waiting else {},
+            "held_back_by_reason": self.group_get()["held_back_by_reason"],
             "waiting": [
                 {
                     "task": task,
@@ -234,8 +235,11 @@ class Fleet:
             "group": self.group,
             "generation": 3,
             "target": held,
-            "intermediate": held,
-            "current": held,
+            "intermediate": {name: roles | {"warmup": []} for name, roles in held.items()},
+            "current": {
+                one["member_id"]: held[one["member_id"]] | {"warmup": one["assignment"]["warmup"]}
+                for one in self.members
+            },
             "revoking": {},
         }
 

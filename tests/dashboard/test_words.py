@@ -13,21 +13,6 @@ MEMBER = "16bb8df5-e7c2-49cc-a91f-c06e697663c5"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [(None, words.DASH), (0, "0 ms"), (820, "820 ms"), (4_240, "4.2 s"), (12_400, "12 s"), (200_000, "3 min 20 s")],
-)
-def test_spans_have_two_units_at_most(milliseconds: float | None, text: str) -> None:
-    assert words.span(milliseconds) == text
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "text"), [(60_000, "1 min"), (3_660_000, "1 h 1 min"), (90_000_000, "1 d 1 h")]
-)
-def test_longer_spans_drop_what_does_not_matter(milliseconds: float, text: str) -> None:
-    assert words.span(milliseconds) == text
-
-
 def test_whole_spans_have_no_fractions() -> None:
     """What a clock beside it counts in seconds is shown in seconds."""
     assert [words.span_whole(ms) for ms in (400, 2_400, 61_000)] == ["0 s", "2 s", "1 min 1 s"]

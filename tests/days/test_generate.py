@@ -47,7 +47,7 @@ async def test_days_are_filled_and_never_written_over(own_url: str) -> None:
     assert before["assignment_events"] == told["events"]
     again = await asyncio.to_thread(run, *wanted)
     assert again.exit_code == 1
-    assert "has groups of these names: simulated-0001, simulated-0002" in again.stderr
+    assert "already has groups with these names: simulated-0001, simulated-0002" in again.stderr
     assert "--prefix" in again.stderr
     assert await counts(engine) == before
     await engine.dispose()
@@ -87,8 +87,8 @@ async def test_a_scenario_can_be_written(database_url: str) -> None:
     [
         (("--day", "yesterday"), "is no day; write for example 2026-11-20"),
         (("--events", "100000", "--groups", "2"), "for 100,000 ask for 5 groups or more"),
-        (("--plant", "gremlins"), "there are two-owners, cold-promotion"),
-        (("--scenario", "nowhere.yaml"), "nowhere.yaml is no scenario"),
+        (("--plant", "gremlins"), "the faults are two-owners, cold-promotion"),
+        (("--scenario", "nowhere.yaml"), "nowhere.yaml is not a scenario"),
     ],
 )
 def test_bad_arguments_are_refused_before_anything_is_written(
@@ -118,4 +118,4 @@ async def test_what_a_scenario_could_not_do_is_named_once(own_url: str, tmp_path
     wanted = ("--scenario", str(file), "--into-database", own_url, "--day", "2026-11-20", "--groups", "2")
     done = await asyncio.to_thread(run, *wanted)
     assert done.exit_code == 0, done.stderr
-    assert done.stdout.count("could not be: return a at 61s") == 1
+    assert done.stdout.count("could not happen: return a at 61s") == 1

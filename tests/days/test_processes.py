@@ -119,7 +119,7 @@ async def test_ctrl_c_ends_at_once_and_leaves_whole_groups(own_url: str, kill: C
     assert (command.returncode, out) == (130, "")
     *shown, last = err.splitlines()
     assert re.fullmatch(
-        r"batonpass: interrupted: \d of 10 groups were written whole, and nothing of the others\.", last
+        r"batonpass: interrupted: \d of 10 groups were written completely, and nothing of the others\.", last
     )
     assert all(" of about 10,000 events, " in line for line in shown)
     async with engine.connect() as connection:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from batonpass.demo.logs import AGAIN_S, KEPT_MOST, NotAgain
+from batonpass.demo.logs import AGAIN_S, KEPT_MOST, RepeatFilter
 
 
 def test_what_a_client_says_again_is_written_down_now_and_then() -> None:
@@ -17,7 +17,7 @@ def test_what_a_client_says_again_is_written_down_now_and_then() -> None:
     logger.propagate = False
     handler = logging.Handler()
     handler.emit = lambda record: written.append(record.getMessage())  # type: ignore[method-assign]
-    handler.addFilter(NotAgain(lambda: now[0]))
+    handler.addFilter(RepeatFilter(lambda: now[0]))
     logger.addHandler(handler)
     for node in range(50):
         logger.error("Unable connect to node with id %s: %s", node, "refused")
@@ -31,14 +31,14 @@ def test_what_a_client_says_again_is_written_down_now_and_then() -> None:
 @pytest.mark.parametrize("name", ["batonpass.worker", "asyncio"])
 def test_what_others_say_is_written_down(name: str) -> None:
     """Only Kafka's clients are known to repeat themselves."""
-    passes = NotAgain(lambda: 0.0)
+    passes = RepeatFilter(lambda: 0.0)
     record = logging.LogRecord(name, logging.WARNING, "", 0, "said twice", None, None)
     assert passes.filter(record)
     assert passes.filter(record)
 
 
 def test_messages_without_end_are_not_all_remembered() -> None:
-    passes = NotAgain(lambda: 0.0)
+    passes = RepeatFilter(lambda: 0.0)
     for number in range(3 * KEPT_MOST):
         assert passes.filter(logging.LogRecord("aiokafka", logging.WARNING, "", 0, f"message {number}", None, None))
     assert len(passes._said) <= KEPT_MOST + 1

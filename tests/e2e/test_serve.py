@@ -81,7 +81,7 @@ def test_each_step_from_an_empty_database_to_lost_commits_says_what_to_run_next(
         assert re.search(rf"orders +{url}", program.run("db", "status")[1])
         code, said = program.run("db", "recovered")
         assert code == 0
-        assert re.search(r"1 groups will hear that commits were lost; 1 coordinators begin anew", said)
+        assert re.search(r"1 groups are marked: commits were lost; 1 coordinators lost their leases", said)
         wait_until(lambda: client.get(f"{url}/v1/groups/orders").is_success)
         wait_until(lambda: url in program.run("db", "status")[1])
     asyncio.run(run_sql(bare_url, "update alembic_version set version_num = '9999'"))
@@ -97,7 +97,7 @@ def test_each_step_from_an_empty_database_to_lost_commits_says_what_to_run_next(
 @pytest.mark.parametrize(
     ("url", "code", "words"),
     [
-        ("postgresql://u:verysecret@127.0.0.1:1/db", 3, "is not to be had"),
+        ("postgresql://u:verysecret@127.0.0.1:1/db", 3, "is not available"),
         ("mysql://u:verysecret@127.0.0.1/db", 2, "not a URL of Postgres"),
         ("verysecret", 2, "this is no URL"),
         ("", 2, "BATONPASS_DATABASE_URL is not set"),

@@ -1,4 +1,4 @@
-"""Every program and every command of the worker guide works as it stands; tests/kafka has those that need a broker."""
+"""Every program and command of the worker guide works as it stands; tests/worker/kafka has what needs a broker."""
 
 from __future__ import annotations
 

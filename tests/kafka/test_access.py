@@ -24,9 +24,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from tests.kafka.cluster import known_to_broker
 from tests.kafka.secured_broker import PASSWORD, SCRAM, USER, SecuredBroker
-from tests.kafka.totals import Job, Owner, check_exactly_once, write
 from tests.token_server import CLIENT, SECRET, TokenServer
 from tests.waiting import until
+from tests.worker.kafka.totals import Job, Owner, check_exactly_once, write
 
 from batonpass.bootstrap import build
 from batonpass.codec.answers import to_json

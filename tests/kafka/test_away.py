@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from tests.kafka.cluster import known_to_broker
-from tests.kafka.test_group import (
+from tests.waiting import until
+from tests.worker.kafka.test_group import (
     ALL_TASKS,
     PARTITIONS,
     Load,
@@ -18,8 +19,7 @@ from tests.kafka.test_group import (
     processed,
     worker,
 )
-from tests.kafka.totals import Job
-from tests.waiting import until
+from tests.worker.kafka.totals import Job
 
 from batonpass.core.ids import GroupId
 from batonpass.kafka.broker import LocalBroker

@@ -128,6 +128,7 @@ def of(records: list[ConsumerRecord], key: str) -> list[Any]:
 
 
 async def test_members_of_both_transports_share_a_group(connection: KafkaConnection, topics: TopicNames) -> None:
+    """Protocol 11.2."""
     over_kafka, over_http = Holder(), Holder()
     async with (
         LocalCoordinator() as local,
@@ -162,6 +163,7 @@ async def test_members_of_both_transports_share_a_group(connection: KafkaConnect
 async def test_acknowledgements_have_the_highest_seq_once_an_interval(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:
+    """Protocol 11.1."""
     async with (
         LocalCoordinator() as local,
         exchanging(local, connection, topics),
@@ -183,6 +185,7 @@ async def test_acknowledgements_have_the_highest_seq_once_an_interval(
 async def test_refusals_are_problem_objects_and_nonsense_harms_nobody(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:
+    """Protocol 11.5."""
     async with (
         LocalCoordinator() as local,
         exchanging(local, connection, topics),
@@ -222,6 +225,7 @@ async def test_refusals_are_problem_objects_and_nonsense_harms_nobody(
 async def test_a_member_that_drains_over_kafka_learns_by_its_record_when_it_is_empty(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:
+    """Protocol 11.2."""
     drained, other = Holder(), Holder()
     async with LocalCoordinator() as local, exchanging(local, connection, topics):
         await declare(local)
@@ -355,6 +359,7 @@ async def test_without_its_own_setting_no_coordinator_speaks_over_kafka(connecti
 
 
 async def test_a_group_that_did_not_ask_is_left_alone(connection: KafkaConnection, topics: TopicNames) -> None:
+    """Protocol 11.1."""
     holder, refused = Holder(), list[str]()
     async with (
         LocalCoordinator() as local,
@@ -488,6 +493,7 @@ async def poll(transport: KafkaTransport, *, wait_ms: int) -> httpx.Response:
 async def test_a_transport_that_connects_anew_misses_nothing(
     connection: KafkaConnection, topics: TopicNames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Protocol 11.4."""
     clients = Clients(monkeypatch)
     async with KafkaTransport(connection, prefix=topics.prefix) as transport:
         assert (await poll(transport, wait_ms=0)).status_code == 204

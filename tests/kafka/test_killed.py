@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from tests.kafka.test_away import make_job
-from tests.kafka.test_group import (
+from tests.waiting import until
+from tests.worker.kafka.test_group import (
     ALL_TASKS,
     Load,
     accounted,
@@ -22,8 +23,7 @@ from tests.kafka.test_group import (
     processed,
     worker,
 )
-from tests.kafka.totals import Job
-from tests.waiting import until
+from tests.worker.kafka.totals import Job
 
 from batonpass.core.ids import GroupId
 from batonpass.kafka.broker import LocalBroker

@@ -9,8 +9,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.structs import TopicPartition
 from tests.kafka.cluster import known_to_broker
-from tests.kafka.totals import NewTopics
 from tests.waiting import until
+from tests.worker.kafka.totals import NewTopics
 
 from batonpass.bootstrap import build
 from batonpass.codec.answers import to_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.protocol_page import BODIES
-from tests.schemas.history_examples import HISTORY_EXAMPLES
+from tests.schemas.history_examples import AT, HISTORY_EXAMPLES, LATER
 
 GROUP_PUT = BODIES["group_put"]
 HEARTBEAT = BODIES["heartbeat"]
@@ -28,14 +28,18 @@ EXAMPLES: dict[str, Mapping[str, object]] = {
         "until": "2h",
     },
     "assignment_get": {
+        "group": "orders",
+        "generation": 9,
         "target": {"m1": {"active": ["0_0"], "standby": []}},
         "intermediate": {"m1": {"active": ["0_0"], "standby": [], "warmup": ["0_1"]}},
         "current": {"m1": {"active": ["0_0"], "standby": [], "warmup": []}},
+        "revoking": {"m1": ["0_2"]},
     },
     "member_get": {
         "member_id": "a6f1",
         "instance_id": None,
         "member_epoch": 13,
+        "state": "unrevoked",
         "capacity": 4,
         "max_tasks": None,
         "max_disk_bytes": None,
@@ -43,14 +47,38 @@ EXAMPLES: dict[str, Mapping[str, object]] = {
         "topology_epoch": 1,
         "on_lease_lost": "stop",
         "endpoint": None,
+        "joined_at": AT,
+        "last_heard_at": LATER,
+        "draining": True,
+        "drain_deadline_at": None,
+        "suspected": False,
+        "away_until": None,
         "assignment": MEMBER_ANSWER["assignment"],
+        "revoking": ["0_2"],
+        "disk_bytes": 12_300,
+        "reports": {
+            "0_1": {
+                "role": "active",
+                "lag": None,
+                "at": LATER,
+                "state": "failed",
+                "input_lag": 7,
+                "detail": "disk full",
+            },
+            "0_3": {
+                "role": "warmup",
+                "lag": 88,
+                "at": LATER,
+                "position": {"a": 812, "b": 40},
+                "lost": True,
+                "disk_bytes": 12_300,
+                "records_per_second": 20.5,
+            },
+        },
     },
     "plan_answer": {
-        "moves": 1,
-        "lower_bound": 1,
-        "bytes": None,
-        "balance": {"before": {}, "after": {}},
-        "assignment": {"m1": {"active": ["0_0"], "standby": [], "warmup": []}},
+        **BODIES["snapshot_answer"],
+        "balance": {"before": {"least": 0.0, "most": 2.0}, "after": {"least": 1.0, "most": 1.0}},
     },
     **HISTORY_EXAMPLES,
 }

@@ -218,7 +218,7 @@ FINDING = {
     "detail": "orders-1 and orders-2 both ran 0_7 for 4.2 s.",
     "evidence": {"sequences": [18204, 18211], "at": ["2026-02-28T14:12:07.310Z", "2026-02-28T14:12:11.510Z"]},
 }
-OUTCOME = {"settings": {"max_warmup_replicas": 2}, "downtime_ms": 1200.5, "moves": 6, "bytes": None}
+OUTCOME = {"settings": {"max_warmup_replicas": 2}, "downtime_ms": 1200.5, "moves": 6, "bytes": None, "waiting_ms": 0.0}
 
 HISTORY_EXAMPLES: dict[str, dict[str, Any]] = {
     "groups_get": {"groups": [SUMMARY], "next": None},

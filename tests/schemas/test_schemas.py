@@ -9,14 +9,21 @@ from typing import Any
 import msgspec
 import pytest
 from jsonschema import Draft202012Validator
+from tests.api.test_views import EVERYTHING
 from tests.protocol_page import PROBLEMS
 from tests.schemas.examples import EXAMPLES, MEMBER_ANSWER, PROBLEM
-from tests.schemas.validating import faults
+from tests.schemas.validating import faults, unnamed
 from tests.worker.scripted import Scripted, assignment, joined
 
 from batonpass import schemas
+from batonpass.audit.findings import Outcome, Recommendation
 from batonpass.codec import bodies
+from batonpass.codec.views import member_body
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import Member
+from batonpass.core.pmap import PMap
 from batonpass.core.policy import RANGES, GroupConfig
+from batonpass.core.soft import MeasuredReport, MemberSoft, Soft
 from batonpass.kafka.exchange import KINDS
 from batonpass.runtime.events import MEANINGS, EventType
 from batonpass.worker.protocol import MemberSettings, Progress, Request, RequestKind, parse_answer
@@ -63,6 +70,29 @@ def test_a_schema_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_the_example_is_accepted(name: str) -> None:
     assert faults(name, EXAMPLES[name]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "found"),
+    [
+        ("group_get", "mood", "$.mood"),
+        ("group_get", "held_back/0/mood", "$.held_back[0].mood"),
+        ("task_get", "runs/0/mood", "$.runs[0].mood"),
+        ("task_get", "copies/0/mood", "$.copies[0].mood"),
+        ("member_get", "reports/0_3/mood", "$.reports.0_3.mood"),
+        ("events_get", "events/0/body/mood", "$.events[0].body.mood"),
+    ],
+)
+def test_a_key_that_a_schema_does_not_name_is_found(name: str, path: str, found: str) -> None:
+    """At the top, in lists and maps, and where a schema refers to another: an answer with it is still valid."""
+    body = changed(name, path, "fine")
+    assert faults(name, body) == []
+    assert unnamed(name, body) == [found]
+
+
+def test_a_map_may_have_any_key() -> None:
+    assert unnamed("group_get", changed("group_get", "held_back_by_reason", {"mood": 1})) == []
+    assert unnamed("commands_get", changed("commands_get", "commands/0/subject/mood", {"good": [{"very": 1}]})) == []
 
 
 @pytest.mark.parametrize("name", ["join", "heartbeat"])
@@ -266,6 +296,7 @@ def test_a_problem_has_the_status_of_its_type(kind: str, statuses: tuple[int, ..
 
 
 def test_a_problem_names_a_type_of_the_table_and_its_action() -> None:
+    """Protocol 10.4."""
     assert faults("problem", PROBLEM | {"type": "about:blank"})
     assert faults("problem", PROBLEM | {"action": "retry"})
     assert faults("problem", PROBLEM | {"type": "fenced-instance-id"})
@@ -300,6 +331,7 @@ BODIES: dict[str, type[msgspec.Struct]] = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_has_the_fields_that_its_schema_describes(name: str) -> None:
+    """Protocol 1.13."""
     assert [field.encode_name for field in msgspec.structs.fields(BODIES[name])] == list(
         schemas.load(name)["properties"]
     )
@@ -308,6 +340,21 @@ def test_a_body_has_the_fields_that_its_schema_describes(name: str) -> None:
 def test_a_report_has_the_fields_that_its_schema_describes() -> None:
     described = schemas.load("common")["$defs"]["task_report"]["properties"]
     assert {field.encode_name for field in msgspec.structs.fields(bodies.ReportBody)} == set(described)
+
+
+def test_a_member_whose_reports_say_everything_is_described() -> None:
+    """What is always in an answer is seen by the tests of the API; a report leaves out what was not said."""
+    measured = MeasuredReport(EVERYTHING, at_ms=0, lag=2, rate=20.5)
+    soft = Soft(members=PMap({MemberId("m1"): MemberSoft(0, reports={TaskId("0_0"): measured})}))
+    body = member_body(soft, Member(MemberId("m1"), joined_ms=0), frozenset())
+    assert (faults("member_get", body), unnamed("member_get", body)) == ([], [])
+
+
+def test_what_an_audit_recommends_has_the_fields_that_its_schema_describes() -> None:
+    outcome = schemas.load("common")["$defs"]["audit_outcome"]["properties"]
+    assert set(outcome) == {field.name for field in fields(Outcome)}
+    advice = schemas.load("audit_get")["allOf"][1]["properties"]["recommendations"]["additionalProperties"]
+    assert set(advice["properties"]) == {field.name for field in fields(Recommendation)}
 
 
 def test_kafka_carries_the_calls_that_its_schema_describes() -> None:
@@ -347,6 +394,8 @@ def test_the_events_are_those_of_the_vocabulary() -> None:
         for rule in event["allOf"]
     }
     assert named == {kind.value: list(names) for kind, (_, names) in MEANINGS.items() if names}
+    of_bodies = {name for _, names in MEANINGS.values() for name in names}
+    assert set(event["properties"]["body"]["properties"]) == of_bodies | {"sample"}
 
 
 def test_what_the_worker_sends_is_valid() -> None:

@@ -17,7 +17,6 @@ from batonpass.simulate.compare import (
     Result,
     Scenario,
     arms_of,
-    duration,
     needed,
     play,
     reading,
@@ -180,17 +179,6 @@ def test_percentiles_are_values_that_occurred() -> None:
     assert nearest_rank(range(1, 101), 99) == 99
     assert nearest_rank(range(1, 11), 99) == 10
     assert nearest_rank([7], 50) == 7
-
-
-def test_numbers_are_written_for_people() -> None:
-    assert [duration(ms) for ms in (0, 840, 43_000, 905_133, 51_456_100, None)] == [
-        "0 s",
-        "0.8 s",
-        "43 s",
-        "15.1 min",
-        "858 min",
-        "never",
-    ]
 
 
 def test_the_chart_shows_every_arm_in_every_measure() -> None:

@@ -185,7 +185,7 @@ def test_a_file_that_is_wrong_exits_with_2(tmp_path: Path) -> None:
     path.write_text("scenario: 1\ntasks: [{partitions: 3}]\nmembers: [{name: w}]\ntimeline: [{at: 1m, crash: x}]\n")
     shown = run("--scenario", str(path))
     assert shown.exit_code == 2
-    assert "wrong.yaml is no scenario" in shown.stderr
+    assert "wrong.yaml is not a scenario" in shown.stderr
     assert "timeline[0].crash: there is no member 'x'" in shown.stderr
     told = json.loads(run("--scenario", str(path), "--json").stderr)
     assert told["errors"][0]["path"] == "timeline[0].crash"
@@ -193,8 +193,8 @@ def test_a_file_that_is_wrong_exits_with_2(tmp_path: Path) -> None:
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     assert run("--picture", "x.html").exit_code == 2
-    assert "belongs to --into-database" in complaint("--events", "5")
-    assert "not to a scenario" in complaint("--scenario", str(EXAMPLES[0]), "--steps", "5")
+    assert "needs --into-database" in complaint("--events", "5")
+    assert "not for --scenario" in complaint("--scenario", str(EXAMPLES[0]), "--steps", "5")
 
 
 def test_a_group_that_never_comes_to_rest_is_refused(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_a_group_that_never_comes_to_rest_is_refused(tmp_path: Path) -> None:
     assert "initial_rebalance_delay_ms" in shown.stderr
     assert "always the same" in complaint("--scenario", str(EXAMPLES[0]), "--seed", "5")
     into = ("--scenario", str(EXAMPLES[0]), "--into-database", "postgresql://nowhere")
-    assert "has its own events and name" in complaint(*into, "--prefix", "mine")
-    assert "is part of a drawn day" in run(*into, "--plant", "stuck-warmup").stderr
+    assert "has its own events and its own group name" in complaint(*into, "--prefix", "mine")
+    assert "is only for days without --scenario" in run(*into, "--plant", "stuck-warmup").stderr
     refused = run("--scenario", str(EXAMPLES[0]), "--picture", str(tmp_path / "x.txt"))
     assert refused.exit_code == 2
     assert ".html" in refused.stderr

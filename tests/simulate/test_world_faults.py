@@ -19,7 +19,7 @@ from batonpass.core.reasons import Reason
 from batonpass.core.records import GrantsHeld, Record
 from batonpass.core.soft import Soft
 from batonpass.simulate import checks, coordinator
-from batonpass.simulate.coordinator import Fate, SimulatedCoordinator, Store
+from batonpass.simulate.coordinator import AppendResult, SimulatedCoordinator, Store
 from batonpass.simulate.faults import FAULTS
 from batonpass.simulate.plan import Event, narrowed
 from batonpass.simulate.run import Outcome, run_world
@@ -67,7 +67,7 @@ def test_one_owner_is_judged_again_a_session_after_a_loss_is_noticed(monkeypatch
     def watched(self: checks.Checks, leader: SimulatedCoordinator, decision: Decision) -> None:
         commit(self, leader, decision)
         if any(isinstance(record, GrantsHeld) and record.adopting for record in decision.records):
-            noticed.append((self.excused_until_ms - self._around.now_ms, decision.after.longest_session_ms))
+            noticed.append((self.excused_until_ms - self._shared.now_ms, decision.after.longest_session_ms))
 
     monkeypatch.setattr(checks.Checks, "on_commit", watched)
     for seed in range(1_000, 1_010):
@@ -151,10 +151,10 @@ def test_a_coordinator_that_judges_at_once_is_caught(monkeypatch: pytest.MonkeyP
 def test_a_store_without_guards_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes what an old coordinator writes, against L4."""
 
-    def careless(self: Store, _epoch: int, _expected: int, records: tuple[Record, ...], after: Group) -> Fate:
+    def careless(self: Store, _epoch: int, _expected: int, records: tuple[Record, ...], after: Group) -> AppendResult:
         self.history.append((self.group, records))
         self.group = after
-        return Fate.COMMITTED
+        return AppendResult.COMMITTED
 
     monkeypatch.setattr(Store, "append", careless)
     stalls = (narrowed(draw(seed), only=stalled(seed)) for seed in range(400) if stalled(seed))

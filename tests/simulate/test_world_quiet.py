@@ -54,7 +54,7 @@ def test_a_rolling_restart_with_state_on_disk_moves_nothing() -> None:
 def forget_old_state(world: World) -> None:
     """Let no worker have state of a task that it does not run: such state would serve the task meanwhile."""
     for worker in world.workers:
-        for task in world.around.copies.held(worker.name):
+        for task in world.shared.copies.held(worker.name):
             if task not in worker.tasks:
                 worker.lose(task)
     rest(world)

@@ -19,6 +19,7 @@ from batonpass.kafka.broker import LocalBroker
 from batonpass.postgres.connect import connect
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade
+from batonpass.private_files import write_private
 from batonpass.runtime.access import new_secret
 
 START_PATIENCE_S: Final = 60.0
@@ -121,9 +122,7 @@ async def _keep_little(database_url: str) -> None:
 
 async def _begin(made: Place) -> None:
     """Start the coordinators and what needs them."""
-    token = made.folder / "token"
-    token.touch(mode=0o600)
-    token.write_text(made.token)
+    write_private(made.folder / "token", made.token)
     both = (
         made.serve(
             f"coordinator {number}",

@@ -16,6 +16,7 @@ import httpx
 from tests.proof.groups import GROUP, TASKS
 from tests.soak.place import Place
 
+from batonpass.client import CoordinatorClient
 from batonpass.runtime.access import new_secret
 
 FREEZE_S: Final = 7.0
@@ -142,13 +143,11 @@ class Visitors:
 
     async def follows_events(self) -> None:
         """Follow the events of a group, or of all, for a while, and go without a word."""
-        path = self._fate.choice((f"/v1/groups/{GROUP}/events", "/v1/events"))
-        url = self._fate.choice(self._place.coordinators) + path
-        headers = self._admin | {"accept": "text/event-stream"}
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._fate.uniform(3, 20)):
-                async with self._client.stream("GET", url, headers=headers) as answer:
-                    async for _ in answer.aiter_lines():
+        path = self._fate.choice((f"/groups/{GROUP}/events", "/events"))
+        async with CoordinatorClient(self._fate.choice(self._place.coordinators), self._place.token) as client:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._fate.uniform(3, 20)):
+                    async for _ in client.follow(path):
                         pass
 
     async def opens_the_dashboard(self) -> None:

@@ -53,16 +53,20 @@ def test_the_command_reports_and_its_exit_code_says_how_it_went(capsys: pytest.C
     assert main(["--only", "joins", "--json", "--", *SAMPLE]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["cases"]["joins"]["kept"] is True
+    assert printed["cases"]["joins"]["rules"] == list(CASES["joins"].rules)
     assert main(["--only", "joins", "--", "true"]) == 1
     shown = capsys.readouterr().out
     assert "BROKEN joins" in shown
+    assert "protocol 3.1" in shown
     assert "made no call at all" in shown
     assert "0 of 1 cases kept" in shown
 
 
 def test_the_command_lists_its_cases_and_knows_no_others(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
-    assert capsys.readouterr().out.splitlines() == [f"{name}: {one.law}" for name, one in CASES.items()]
+    assert capsys.readouterr().out.splitlines() == [
+        f"{name}: {one.law} ({runner.cited(one.rules)})" for name, one in CASES.items()
+    ]
     assert main(["--only", "nothing", "--", "true"]) == 2
     assert "nothing" in capsys.readouterr().err
     assert main([]) == 2

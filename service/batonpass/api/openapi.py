@@ -35,6 +35,7 @@ _TOKEN = {"type": "http", "scheme": "bearer", "description": "A token; `x-roles`
 
 _REF = "#/components/schemas/{name}"
 _COMMON = "common#/$defs/"
+_PROBLEM = "problem"
 _PATH_NAMES = {"group": Name, "member": Name, "task": TaskName, "token": Name, "number": Count, "day": date}
 _HEADERS = {
     "If-Match": "The `ETag` of the group that is to be changed. A group that is new has none.",
@@ -43,27 +44,6 @@ _HEADERS = {
     "Retry-After": "Whole seconds; `retry_after_ms`, rounded up.",
 }
 """What the headers mean that are not of HTTP itself or of every call; docs/api.md has all."""
-_PROBLEM = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail", "action"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "action": {"enum": ["retry", "stop-and-rejoin", "stop", "fix", "redirect"]},
-        "retry_after_ms": {"type": "integer"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["path", "reason"],
-                "properties": {"path": {"type": "string"}, "reason": {"type": "string"}},
-            },
-        },
-        "answer": {"type": "object"},
-    },
-}
 
 
 class Described:
@@ -117,7 +97,7 @@ class Described:
         for struct in (JoinBody, HeartbeatBody, ReportBody):
             # An unknown field of these is ignored, and named in the answer (protocol 1.3).
             del components[struct.__name__]["additionalProperties"]
-        return _answer_schemas(self.answers) | components | {"Problem": _PROBLEM}
+        return _answer_schemas(self.answers | {_PROBLEM}) | components
 
 
 DESCRIBED = Described()
@@ -253,7 +233,7 @@ def _problem_response() -> dict[str, Any]:
     return {
         "description": "A problem (RFC 9457).",
         "headers": {"Retry-After": _header("Retry-After")},
-        "content": {PROBLEM_JSON: {"schema": {"$ref": _REF.format(name="Problem")}}},
+        "content": {PROBLEM_JSON: {"schema": {"$ref": _REF.format(name=_PROBLEM)}}},
     }
 
 

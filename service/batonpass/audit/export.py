@@ -150,15 +150,18 @@ def write(files: Any, folder: str, batches: pa.RecordBatchReader) -> int:
     """
     files.create_dir(folder, recursive=True)
     # Readers skip names that begin with a dot.
-    aside, count = f"{folder}/.rows.{uuid4().hex}", 0
+    unfinished, count = f"{folder}/.rows.{uuid4().hex}", 0
     try:
-        with files.open_output_stream(aside) as sink, pq.ParquetWriter(sink, batches.schema, compression="zstd") as out:
+        with (
+            files.open_output_stream(unfinished) as sink,
+            pq.ParquetWriter(sink, batches.schema, compression="zstd") as out,
+        ):
             for batch in _filled(batches):
                 out.write_batch(batch)
                 count += batch.num_rows
-        files.move(aside, f"{folder}/rows.parquet")
+        files.move(unfinished, f"{folder}/rows.parquet")
     except BaseException:
-        _remove(files, aside)
+        _remove(files, unfinished)
         raise
     return count
 

@@ -350,8 +350,8 @@ class GroupReplay:
         which = f"record {end}" if end == version + 1 else f"records {version + 1} to {end}"
         detail = f"there is no trace of the decision that made {which}; what follows cannot be decided again"
         self._find("L10", Severity.FATAL, detail, (version + 1, end), logged.at_ms)
-        beside = {one.version for one in logged.history} | {one.version for one in self._shown.values()}
-        edges = [version, *sorted(one for one in beside if version < one < end), end]
+        versions = {one.version for one in logged.history} | {one.version for one in self._shown.values()}
+        edges = [version, *sorted(one for one in versions if version < one < end), end]
         is_whole = True
         for start, stop in pairwise(edges):
             untraced = replace(logged.between(start, stop), trace=None)

@@ -37,7 +37,7 @@ DOWNTIME: Final = (
 
 
 LEFT_S: Final = 24 * 3_600
-"""A folder that an audit put aside counts as abandoned if nothing has changed in it for so long."""
+"""A folder that an audit left unfinished counts as abandoned if nothing has changed in it for so long."""
 
 
 def write_day(frame: DataFrame, out: str, name: str, day: date) -> str:
@@ -58,13 +58,13 @@ def write_day(frame: DataFrame, out: str, name: str, day: date) -> str:
 
 def _write(parts: DataFrame, out: str, name: str, day: date) -> str:
     table = f"{located(out)}/{name}"
-    aside = f"{table}/.day={day}.{uuid4().hex}"
+    unfinished = f"{table}/.day={day}.{uuid4().hex}"
     files = Files(parts.sparkSession)
     try:
-        parts.write.partitionBy("group").parquet(aside)
-        files.replace(aside, f"{table}/day={day}")
+        parts.write.partitionBy("group").parquet(unfinished)
+        files.replace(unfinished, f"{table}/day={day}")
     finally:
-        files.remove(aside)
+        files.remove(unfinished)
     files.sweep(table)
     return f"{table}/day={day}"
 
@@ -135,7 +135,7 @@ class Files:
         system.delete(made, True)
 
     def sweep(self, table: str) -> None:
-        """Remove the folders of a table that killed audits have left aside, for days that are in their places.
+        """Remove the folders of a table that killed audits left unfinished, for days that are in their places.
 
         Another audit may be at work beside this one: folders that changed lately stay.
         """
@@ -148,14 +148,14 @@ class Files:
             if is_old and system.exists(self._of(f"{table}/{name[1:].rpartition('.')[0]}")[1]):
                 system.delete(one.getPath(), True)
 
-    def replace(self, aside: str, place: str) -> None:
+    def replace(self, unfinished: str, place: str) -> None:
         """Put a folder into a place; it replaces the one that is there, if any.
 
         Raises:
             OSError: when it cannot be put there; the old one is there again.
         """
         system, wanted = self._of(place)
-        _, given = self._of(aside)
+        _, given = self._of(unfinished)
         before = None
         if system.exists(wanted):
             parent, _, name = place.rpartition("/")

@@ -85,8 +85,8 @@ class Part:
     def __init__(
         self, rows: Iterable[pa.RecordBatch], begin_ms: int, end_ms: int, limits: Limits = DEFAULT_LIMITS
     ) -> None:
-        aside = str(Path(tempfile.gettempdir()) / f"batonpass-audit-{uuid4().hex}")
-        own = {"threads": str(limits.threads), "memory_limit": limits.memory, "temp_directory": aside}
+        temporary = str(Path(tempfile.gettempdir()) / f"batonpass-audit-{uuid4().hex}")
+        own = {"threads": str(limits.threads), "memory_limit": limits.memory, "temp_directory": temporary}
         self._db = duckdb.connect(config={**SETTINGS, **own})
         arrived = pa.RecordBatchReader.from_batches(CHANGES, iter(rows))
         self._db.register("arriving", arrived)

@@ -43,16 +43,9 @@ from batonpass.audit.findings import (
     untraced,
 )
 from batonpass.audit.plan import HOUR_MS
-from batonpass.core.durations import duration
+from batonpass.core.durations import DASH, duration
 from batonpass.core.ids import subtopology_sort_key
 from batonpass.laws import LAWS
-
-DASH: Final = "–"  # noqa: RUF001 - as typographers write that nothing is known
-
-
-def span(milliseconds: float | None) -> str:
-    """Return a duration; a dash for None."""
-    return DASH if milliseconds is None else duration(milliseconds)
 
 
 def share(value: float | None) -> str:
@@ -109,8 +102,8 @@ Columns = Mapping[str, tuple[str, Callable[[Any], str]]]
 
 COSTS: Final[Columns] = {
     "availability": ("available", share),
-    "downtime_ms": ("downtime", span),
-    "longest_unowned_ms": ("longest without an owner", span),
+    "downtime_ms": ("downtime", duration),
+    "longest_unowned_ms": ("longest without an owner", duration),
     "handovers": ("handovers", number),
     "failovers": ("failovers", number),
     "cold_starts": ("cold starts", number),
@@ -140,15 +133,15 @@ def write_report(result: AuditResult, path: str | Path) -> Path:
     """
     wanted = Path(path)
     wanted.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=wanted.parent, prefix=f".{wanted.name}.")
+    handle, unfinished = tempfile.mkstemp(dir=wanted.parent, prefix=f".{wanted.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(as_html(result))
         # Everyone who may read the folder may read the report; a temporary file is for its owner alone.
-        Path(aside).chmod(0o644)
-        Path(aside).replace(wanted)
+        Path(unfinished).chmod(0o644)
+        Path(unfinished).replace(wanted)
     except BaseException:
-        Path(aside).unlink(missing_ok=True)
+        Path(unfinished).unlink(missing_ok=True)
         raise
     return wanted
 
@@ -163,7 +156,7 @@ def as_html(result: AuditResult) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "span": span, "share": share, "size": size, "number": number, "clock": clock,
+        "duration": duration, "share": share, "size": size, "number": number, "clock": clock,
     }  # fmt: skip
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     template = (files("batonpass.audit") / "report.html.j2").read_text(encoding="utf-8")
@@ -209,7 +202,7 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "records": amount(result.records, "record"),
         "places": frozenset(shown),
         "began": instant(result.started_at_ms)[:19],
-        "took": span(result.finished_at_ms - result.started_at_ms),
+        "took": duration(result.finished_at_ms - result.started_at_ms),
     }
 
 
@@ -241,10 +234,10 @@ def _cost_in_words(groups: Sequence[GroupDay]) -> list[str]:
         least = min(
             (one for one in groups if one.measures.get("availability") is not None), default=None, key=_available
         )
-        sentence = f"Added up over all tasks, nobody ran them for {span(total)}"
+        sentence = f"Added up over all tasks, nobody ran them for {duration(total)}"
         if causes:
             cause, most = max(causes.items(), key=lambda item: (item[1], item[0]))
-            sentence += f", {span(most)} of it by {cause}"
+            sentence += f", {duration(most)} of it by {cause}"
         if least is not None:
             sentence += f"; {least.group} was available {share(least.measures['availability'])} of the time"
         said.append(sentence + ".")
@@ -278,8 +271,8 @@ def _tiles(groups: Sequence[GroupDay]) -> list[tuple[str, str]]:
     total = {name: sum(_of(one, name) for one in groups) for name in (*COSTS, *WORK)}
     return [
         ("least available group", share(min(known, default=None))),
-        ("downtime of all tasks", span(total["downtime_ms"])),
-        ("longest without an owner", span(max(longest, default=None))),
+        ("downtime of all tasks", duration(total["downtime_ms"])),
+        ("longest without an owner", duration(max(longest, default=None))),
         ("handovers", number(total["handovers"])),
         ("failovers", number(total["failovers"])),
         ("cold starts", number(total["cold_starts"])),
@@ -373,7 +366,7 @@ def _advice(advice: Recommendation) -> str:
     changes = ", ".join(f"{name} from {was} to {better}" for name, was, better in _changes(advice))
     now, then = advice.present, advice.recommended
     pairs = [
-        ("downtime", span(now.downtime_ms), span(then.downtime_ms)),
+        ("downtime", duration(now.downtime_ms), duration(then.downtime_ms)),
         ("the number of moves", number(now.moves), number(then.moves)),
         ("what is copied", size(now.bytes), size(then.bytes)),
     ]
@@ -460,7 +453,9 @@ def downtime_figure(groups: Sequence[GroupDay]) -> Figure | None:
             "name": escape(name),
             "y": list(CAUSES),
             "x": [_total(of[name], cause) / 1_000 for cause in CAUSES],
-            "customdata": [[escape(name), span(_total(of[name], cause)), _count(of[name], cause)] for cause in CAUSES],
+            "customdata": [
+                [escape(name), duration(_total(of[name], cause)), _count(of[name], cause)] for cause in CAUSES
+            ],
             "hovertemplate": "%{customdata[0]}: %{customdata[1]} in %{customdata[2]}<extra></extra>",
             "marker": {"color": colour(index)},
         }
@@ -476,7 +471,7 @@ def downtime_figure(groups: Sequence[GroupDay]) -> Figure | None:
                 "name": amount(len(others), "other group"),
                 "y": list(CAUSES),
                 "x": [total / 1_000 for total in sums],
-                "customdata": [[span(total)] for total in sums],
+                "customdata": [[duration(total)] for total in sums],
                 "hovertemplate": "other groups: %{customdata[0]}<extra></extra>",
                 "marker": {"color": "--quiet"},
             }
@@ -536,7 +531,7 @@ def warmups_figure(points: Sequence[WarmupPoint]) -> Figure | None:
                 escape(one.task),
                 escape(one.member),
                 number(one.lag),
-                span(one.duration_ms),
+                duration(one.duration_ms),
                 one.outcome,
             ]
             for one in chosen
@@ -557,7 +552,7 @@ def warmups_figure(points: Sequence[WarmupPoint]) -> Figure | None:
             }
         )
     lag = axis("records to restore", type="log", tickformat="~s", range=_around([one.lag or 1 for one in known], TENS))
-    marks = {"tickvals": TICKS_S, "ticktext": [span(one * 1_000) for one in TICKS_S]}
+    marks = {"tickvals": TICKS_S, "ticktext": [duration(one * 1_000) for one in TICKS_S]}
     took = _around([one.duration_ms / 1_000 for one in known], TICKS_S)
     return figure(data, lag, axis("took", type="log", range=took, **marks))
 
@@ -601,7 +596,7 @@ def unbeaten(tried: Iterable[Outcome], *, by_bytes: bool) -> list[Outcome]:
 
 def _dots(name: str, outcomes: Sequence[Outcome], cost: Any, marker: dict[str, Any]) -> dict[str, Any]:
     told = [
-        ["<br>".join(_settings(one.settings)), span(one.downtime_ms), number(one.moves), size(one.bytes)]
+        ["<br>".join(_settings(one.settings)), duration(one.downtime_ms), number(one.moves), size(one.bytes)]
         for one in outcomes
     ]
     return {

@@ -65,10 +65,10 @@ class Restores:
 
     def runs(self, member_id: MemberId, task: TaskId, at_ms: int) -> None:
         """Note that a member runs a task."""
-        since, beside = self._cold.pop((member_id, task), (None, 1))
+        since, together = self._cold.pop((member_id, task), (None, 1))
         self._end(member_id, task, at_ms, is_whole=True)
         if since is not None:
-            self.first_ms.setdefault(task, (at_ms - since) / beside)
+            self.first_ms.setdefault(task, (at_ms - since) / together)
 
     def _end(self, member_id: MemberId, task: TaskId, at_ms: int, *, is_whole: bool) -> None:
         since = self._open.pop((member_id, task), None)

@@ -232,7 +232,7 @@ def reason_of(error: BaseException, url: str | None) -> str:
         return error.reason
     if isinstance(error, ConnectionError):
         # Only Spark is reached over sockets of Python's own; the database is not.
-        return "Spark went away in the middle: its JVM was killed, or it ran out of memory"
+        return "Spark ended during the audit: its JVM was killed, or it ran out of memory"
     try:
         lines = [line.strip() for line in str(error).strip().splitlines()]
     except Exception:  # noqa: BLE001 - what an error of a JVM says is asked of the JVM, which may be gone

@@ -21,7 +21,7 @@ from batonpass.audit.flatten import DAMAGE, read_group, read_record
 from batonpass.audit.plan import DAY_MS, DayPlan, GroupPlan, quoted
 from batonpass.audit.tables import COPIES, SELECTS, WHOLE_LAG
 from batonpass.audit.trials import Trial, attempt, grid, recommendation
-from batonpass.codec.records import StoredRecord
+from batonpass.codec.records import StoredRecord, json_text
 from batonpass.core import records as r
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
@@ -212,9 +212,9 @@ def day_batch(facts: Facts, *, begin_ms: int, end_ms: int) -> pa.RecordBatch:
     except (NoDayScenario, *DAMAGE) as error:
         found = [{"group_id": group, "place": NO_DAY, "settings": "", "day": str(error)}]
     else:
-        text = _json(day)
+        text = json_text(day)
         found = [
-            {"group_id": group, "place": place, "settings": _json(settings), "day": text}
+            {"group_id": group, "place": place, "settings": json_text(settings), "day": text}
             for place, settings in enumerate(grid(day.scenario))
         ]
     return pa.RecordBatch.from_pylist(found, schema=DAYS)
@@ -252,10 +252,6 @@ def trial_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             day = msgspec.json.decode(text, type=DayScenario)
             wanted: Mapping[str, Any] = msgspec.json.decode(settings)
             trial = attempt(day.scenario, wanted)
-            kept = _json(replace(day, scenario=replace(day.scenario, steps=()))) if place == 0 else ""
-            row = {"group_id": group, "place": place, "trial": _json(trial), "day": kept}
+            kept = json_text(replace(day, scenario=replace(day.scenario, steps=()))) if place == 0 else ""
+            row = {"group_id": group, "place": place, "trial": json_text(trial), "day": kept}
             yield pa.RecordBatch.from_pylist([row], schema=TRIALS)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

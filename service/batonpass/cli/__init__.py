@@ -21,7 +21,7 @@ COMMANDS = {
     "worker": "Add a worker to a group, to see something.",
     "demo": "Show on a real broker what handovers cost, measured.",
     "serve": "Run a coordinator on a Postgres of your own.",
-    "db": "Upgrade the database, look at it, or tell that it lost commits.",
+    "db": "Upgrade the database, show its state, or report that it lost commits.",
     "groups": "List, show, declare and delete groups.",
     "members": "List the members of a group, or show one.",
     "explain": "Say why a task is where it is, or why nothing moves.",

@@ -1,4 +1,4 @@
-"""`batonpass audit`: the results of a day, computed from its log by Spark."""
+"""`batonpass audit`: check the log of a day with Spark."""
 
 from __future__ import annotations
 
@@ -40,12 +40,17 @@ PACKAGES = ("pyspark", "pyarrow", "adbc_driver_postgresql", "duckdb")
 def audit(
     *,
     day: Annotated[
-        str | None, typer.Option(metavar="DATE", help="The day, in UTC, as in 2026-11-20, or today (yesterday).")
+        str | None, typer.Option(metavar="DATE", help="The UTC day, as in 2026-11-20, or today. Default: yesterday.")
     ] = None,
-    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group; nothing is kept then.")] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="Audit only this group; store and export nothing.")
+    ] = None,
     out: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Write the report and Parquet files there (or to a URI of Spark's)."),
+        typer.Option(
+            metavar="DIR",
+            help="A folder for the report and Parquet files; or a URI that Spark can write to (no report).",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print findings and measures as one JSON object.")] = False,
     database: Annotated[
@@ -53,56 +58,68 @@ def audit(
         typer.Option(
             "--database-url",
             metavar="URL",
-            help="The database (better: BATONPASS_DATABASE_URL; left out: that of a running `up`).",
+            help="The database; better: BATONPASS_DATABASE_URL. Default: the database of a running `up`.",
         ),
     ] = None,
-    what_if: Annotated[bool, typer.Option("--what-if/--no-what-if", help="Try other settings on the day.")] = True,
-    replay: Annotated[bool, typer.Option("--replay/--no-replay", help="Decide every logged decision again.")] = True,
+    what_if: Annotated[
+        bool, typer.Option("--what-if/--no-what-if", help="Simulate the day under other settings.")
+    ] = True,
+    replay: Annotated[
+        bool, typer.Option("--replay/--no-replay", help="Make every logged decision again, and compare.")
+    ] = True,
     objective: Annotated[
-        float | None, typer.Option(min=0, max=1, help="The availability below which a group is told of, as in 0.999.")
+        float | None,
+        typer.Option(min=0, max=1, help="Report each group whose availability is below this, as in 0.999."),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Write what was found to the database.")] = True,
+    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Store the results in the database.")] = True,
     export: Annotated[
         bool,
-        typer.Option("--export/--no-export", help="Write the day's rows to --out too, before retention drops them."),
+        typer.Option(
+            "--export/--no-export",
+            help="Also write the day's rows to --out, before the database's retention drops them.",
+        ),
     ] = True,
     unless_done: Annotated[
         bool,
         typer.Option(
-            "--unless-done", help="Only where nobody else has audited the day since it was over, or is at it."
+            "--unless-done", help="Do nothing if the day was audited after it was over, or is being audited now."
         ),
     ] = False,
     nightly: Annotated[
         bool,
         typer.Option(
-            "--nightly", help="Stay, and audit every day when it is over, and those before it that were missed."
+            "--nightly", help="Keep running, and audit every day when it is over; also earlier days that were missed."
         ),
     ] = False,
     after: Annotated[
         int,
         typer.Option(
-            min=10, max=720, metavar="MINUTES", help="With --nightly: how long after its end (UTC) a day begins."
+            min=10, max=720, metavar="MINUTES", help="With --nightly: how long after its end (UTC) a day is audited."
         ),
     ] = 15,
     days: Annotated[
         int,
-        typer.Option(min=1, max=30, metavar="DAYS", help="With --nightly: of how many days missed audits are made up."),
+        typer.Option(
+            min=1, max=30, metavar="DAYS", help="With --nightly: how many days, up to yesterday, are audited if missed."
+        ),
     ] = 7,
     tries: Annotated[
-        int, typer.Option(min=1, max=100, help="With --nightly: how often a day is tried a night, if it fails.")
+        int, typer.Option(min=1, max=100, help="With --nightly: how many times a night a failing audit is tried.")
     ] = 3,
     pause: Annotated[
         int,
-        typer.Option(min=1, max=720, metavar="MINUTES", help="With --nightly: how long after a failure it is tried."),
+        typer.Option(
+            min=1, max=720, metavar="MINUTES", help="With --nightly: how long after a failure the day is tried again."
+        ),
     ] = 15,
-    master: Annotated[str | None, typer.Option(help="Spark's master (all cores of this machine).")] = None,
+    master: Annotated[str | None, typer.Option(help="The Spark master. Default: all cores of this machine.")] = None,
     conf: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's own; may be given again.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A Spark setting; may be given several times.")
     ] = None,
 ) -> None:
-    """Read the log of a day, and say whether the laws held, what it cost, and what to change.
+    """Check the log of a day: whether the laws held, what the day cost, and which settings to change.
 
-    The exit code is 0 where nothing fatal was found, 1 where a law was broken, and 2 where there is nothing to audit.
+    The exit code is 0 if nothing fatal was found, 1 if a law was broken, and 2 if there is nothing to audit.
     """
     with failing_well(as_json=as_json):
         settings = _settings(conf or []) | ({"spark.master": master} if master else {})
@@ -113,7 +130,7 @@ def audit(
             if day is not None or group is not None or not keep:
                 raise Failure(
                     Exit.BAD_INPUT,
-                    "--nightly audits whole days, one after another, and keeps what it finds.",
+                    "--nightly audits whole days of all groups, and stores the results.",
                     todo="Leave out --day, --group and --no-keep.",
                 )
             _every_night(given, {"after": after, "days": days, "tries": tries, "pause": pause}, as_json=as_json)
@@ -145,7 +162,7 @@ def _audit(given: dict[str, Any], *, as_json: bool) -> None:
     try:
         result = _carried_out(wanted, lambda found: _show(found, wanted, as_json=as_json))
     except DayTaken as taken:
-        say_on_stderr(f"batonpass: {taken}; it is left alone.")
+        say_on_stderr(f"batonpass: {taken}; there is nothing to do.")
         return
     if result.fatal:
         raise typer.Exit(Exit.REFUSED)
@@ -175,18 +192,18 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
 
             return run(wanted, progress.tell, hear)
     except MissingDay as error:
-        raise Failure(Exit.BAD_INPUT, str(error), todo="--day names another day.") from None
+        raise Failure(Exit.BAD_INPUT, str(error), todo="Choose another day with --day.") from None
     except Stopped as stopped:
-        say_on_stderr(f"batonpass: {stopped.reason}; run it again to have a verdict.")
+        say_on_stderr(f"batonpass: {stopped.reason}; run the audit again to get a verdict.")
         raise
     except (ImportError, DayTaken):
         raise
     except ConnectionError:
-        said = "Spark went away in the middle; nothing was written."
-        raise Failure(Exit.UNREACHABLE, said, todo="Look how much memory there was, and run it again.") from None
+        said = "Spark ended during the audit; nothing was written."
+        raise Failure(Exit.UNREACHABLE, said, todo="Check whether memory ran out, and run the audit again.") from None
     except OSError as error:
-        said = f"what was found could not be written: {error}"
-        raise Failure(Exit.UNREACHABLE, said, todo="Look at --out, and how full the disk is.") from None
+        said = f"the results could not be written: {error}"
+        raise Failure(Exit.UNREACHABLE, said, todo="Check --out, and whether the disk is full.") from None
     except adbc_driver_manager.Error as error:
         said = reason_of(error, wanted.database_url)
         raise _unread(said) from None
@@ -197,8 +214,8 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
         if "JAVA_GATEWAY_EXITED" in said:
             todo = "Spark needs Java 17: install it (openjdk-17-jre-headless on Debian), or set JAVA_HOME."
         else:
-            todo = "What Spark said of it stands above; look at memory, disk and --conf, and run it again."
-        raise Failure(Exit.UNREACHABLE, f"the audit broke off: {said}", todo=todo) from None
+            todo = "Spark's own messages are above; check memory, disk and --conf, and run the audit again."
+        raise Failure(Exit.UNREACHABLE, f"the audit failed: {said}", todo=todo) from None
 
 
 def unless_gone(show: Callable[[], None]) -> None:
@@ -215,7 +232,7 @@ def _unread(said: str) -> Failure:
     return Failure(
         Exit.UNREACHABLE,
         f"the database could not be read: {said}",
-        todo="Look at --database-url, and whether `batonpass db status` finds the schema in order.",
+        todo="Check --database-url, and check the schema with `batonpass db status`.",
     )
 
 
@@ -229,7 +246,7 @@ def _try_out(out: str | None) -> None:
             pass
     except OSError as error:
         raise Failure(
-            Exit.UNREACHABLE, f"--out cannot be written: {error}", todo="Name a folder that can be."
+            Exit.UNREACHABLE, f"--out cannot be written: {error}", todo="Name a folder that you can write to."
         ) from None
 
 
@@ -239,8 +256,8 @@ def _url(given: str | None) -> str:
         raise Failure(
             Exit.BAD_INPUT,
             "no database is named.",
-            todo="Set BATONPASS_DATABASE_URL (postgresql://user:password@host:port/database), give --database-url, or have"
-            " one `batonpass up` running.",
+            todo="Set BATONPASS_DATABASE_URL (postgresql://user:password@host:port/database), give --database-url, or run"
+            " exactly one `batonpass up` on this machine.",
         )
     return url
 
@@ -257,7 +274,7 @@ def _settings(given: list[str]) -> dict[str, str]:
     for one in given:
         name, equals, value = one.partition("=")
         if not equals or not name.startswith("spark."):
-            raise Failure(Exit.BAD_INPUT, f"{one!r} is no setting of Spark's.", todo="Write --conf spark.NAME=VALUE.")
+            raise Failure(Exit.BAD_INPUT, f"{one!r} is not a Spark setting.", todo="Write --conf spark.NAME=VALUE.")
         settings[name] = value
     return settings
 

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from batonpass.cli.client_context import ClientContext, client_command
-from batonpass.cli.spans import ago, span
+from batonpass.cli.spans import ago
 from batonpass.client import path
+from batonpass.core.durations import duration
 
-Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many days, or findings of one day.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many days to list, or findings of a day.")]
 NO_AUDIT = "No day has been audited. `batonpass audit --day DAY` audits one."
 FINDING = ("severity", "law", "group", "task", "member", "what", "records")
 MEASURES = (
@@ -30,10 +31,10 @@ MEASURES = (
 @client_command
 async def audits(
     context: ClientContext,
-    day: Annotated[str | None, typer.Argument(metavar="[DAY]", help="Show this one whole, as in 2026-11-20.")] = None,
+    day: Annotated[str | None, typer.Argument(metavar="[DAY]", help="Show only this day, as in 2026-11-20.")] = None,
     limit: Limit = 20,
 ) -> None:
-    """List the days that were audited, newest first, or show one: its findings, its measures, what to change."""
+    """List the audited days, newest first, or show one: its findings, its measures, and which settings to change."""
     if day is not None:
         await show(context, day, limit)
         return
@@ -60,7 +61,7 @@ async def show(context: ClientContext, day: str, limit: int) -> None:
         context.table(*FINDING, rows=findings)
     if body["next"] is not None:
         more = body["fatal"] + body["notices"] - len(findings)
-        context.say(f"{more} more findings; --limit shows more of them.")
+        context.say(f"{more} more findings; a higher --limit shows more of them.")
     if body["measures"]:
         context.table("group", *MEASURES, rows=[measures_row(group, of) for group, of in body["measures"].items()])
     for group, advice in body["recommendations"].items():
@@ -74,14 +75,14 @@ def standing(body: dict[str, Any]) -> list[str]:
     lines = [f"{body['day']}: {body['detail'][:1].upper()}{body['detail'][1:]}"]
     match state:
         case "running":
-            lines.append(f"An audit runs since {ago(body['started_at'])}.")
+            lines.append(f"An audit is running; it began {ago(body['started_at'])}.")
         case "broken":
-            lines.append(f"The last run broke {ago(body['finished_at'])} and reached no verdict.")
+            lines.append(f"The last run failed {ago(body['finished_at'])} and reached no verdict.")
         case _:
             lines.append(f"Audited {ago(body['finished_at'])} by {body['code_version']}.")
     if state in ("running", "broken"):
         counts = f"{body['fatal']} fatal findings, {body['notices']} notices"
-        lines.append(f"What follows is of an earlier run: {counts}." if verdict else "There is no verdict of this day.")
+        lines.append(f"What follows is from an earlier run: {counts}." if verdict else "This day has no verdict.")
     if body["report"]:
         lines.append(f"The report is {body['report']}.")
     return lines
@@ -107,12 +108,14 @@ def advised(group: str, advice: dict[str, Any]) -> list[str]:
     if not changes:
         return [f"{group}: keep the settings as they are. {advice['confidence']}"]
     words = ", ".join(f"{name} {present['settings'].get(name)} -> {value}" for name, value in sorted(changes.items()))
-    expected = [f"downtime {span(present['downtime_ms'])} -> {span(better['downtime_ms'])}"]
+    expected = [f"downtime {duration(present['downtime_ms'], '-')} -> {duration(better['downtime_ms'], '-')}"]
     expected.append(f"moves {present['moves']} -> {better['moves']}")
     if present["bytes"] is not None and better["bytes"] is not None:
         expected.append(f"bytes {present['bytes']:,} -> {better['bytes']:,}")
     if present.get("waiting_ms") is not None and better.get("waiting_ms") is not None:
-        expected.append(f"elsewhere than it belongs {span(present['waiting_ms'])} -> {span(better['waiting_ms'])}")
+        expected.append(
+            f"tasks away from where they belong {duration(present['waiting_ms'])} -> {duration(better['waiting_ms'])}"
+        )
     return [f"{group}: {words}. Expected: {', '.join(expected)}. {advice['confidence']}"]
 
 
@@ -137,4 +140,4 @@ def _verdict(one: dict[str, Any]) -> str | None:
 def _told(name: str, value: float | None) -> float | str | None:
     if value is not None and name == "availability":
         return f"{value:.4%}"
-    return span(value) if name.endswith("_ms") else value
+    return duration(value, "-") if name.endswith("_ms") else value

@@ -24,8 +24,9 @@ from rich.text import Text
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
-from batonpass.cli.spans import span, span_ms
+from batonpass.cli.spans import span_ms
 from batonpass.client import AGAIN_S, ApiError, CoordinatorClient, Refused, path, trusted_by_environment, urls_in
+from batonpass.core.durations import duration
 from batonpass.terminal import say, say_on_stderr, screen, shown
 
 DEFAULT_URL = "http://127.0.0.1:8420"
@@ -221,7 +222,7 @@ def failure_of(error: ApiError) -> Failure:
     else:
         code, problem, todo = Exit.UNREACHABLE, {}, TO_REACH_ONE
     if error.is_passing and error.asked_for_s >= AGAIN_S:
-        todo += f" It was asked for {span(error.asked_for_s * 1_000)}; --patience changes how long."
+        todo += f" It was asked for {duration(error.asked_for_s * 1_000)}; --patience changes how long."
     return Failure(code, str(error), todo=todo, problem=problem)
 
 

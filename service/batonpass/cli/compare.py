@@ -13,6 +13,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from batonpass.core.durations import duration
 from batonpass.simulate.compare import (
     RECORD_BYTES,
     SCENARIOS,
@@ -20,7 +21,6 @@ from batonpass.simulate.compare import (
     Comparison,
     Scenario,
     arms_of,
-    duration,
     play,
     reading,
 )
@@ -136,7 +136,7 @@ def _show(comparison: Comparison) -> None:
             result.arm,
             str(result.moved),
             str(result.handovers),
-            duration(result.rest_ms),
+            duration(result.rest_ms, "never"),
             duration(result.downtime_p50_ms),
             duration(result.downtime_p99_ms),
             duration(result.downtime_max_ms),

@@ -34,8 +34,8 @@ def failing_on_database(url: str) -> Iterator[None]:
     except StoreUnavailable as error:
         raise Failure(
             Exit.UNREACHABLE,
-            f"the database {without_password(url)} is not to be had: {error.detail}.",
-            todo="Look that it runs.",
+            f"the database {without_password(url)} is not available: {error.detail}.",
+            todo="Check that it runs.",
         ) from None
     except SchemaBusy as error:
         raise Failure(Exit.UNREACHABLE, str(error)) from None
@@ -57,7 +57,7 @@ def run_on_database(work: Coroutine[Any, Any, T], url: str) -> T:
 
 
 def upgrade_schema(url: str) -> tuple[Standing, Standing]:
-    """Upgrade the schema to what this version needs; return its standing before and after.
+    """Upgrade the schema to what this version needs; return its state before and after.
 
     Raises:
         Failure: when that is not possible.
@@ -74,7 +74,7 @@ def upgrade_schema(url: str) -> tuple[Standing, Standing]:
 
 
 def require_fit(url: str) -> Standing:
-    """Return how the schema stands.
+    """Return the state of the schema.
 
     Raises:
         Failure: when this version cannot work on it; the failure says what to run.

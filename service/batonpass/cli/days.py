@@ -73,10 +73,10 @@ def parse_faults(names: list[str], *, is_drawn: bool) -> tuple[Fault, ...]:
         faults = tuple(Fault(name) for name in names)
     except ValueError as error:
         known = ", ".join(Fault)
-        raise typer.BadParameter(f"{error}; there are {known}", param_hint="--plant") from None
+        raise typer.BadParameter(f"{error}; the faults are {known}", param_hint="--plant") from None
     for fault in faults:
         if fault in OF_DRAWN_DAYS and not is_drawn:
-            message = f"{fault} is part of a drawn day; a scenario says itself what happens"
+            message = f"{fault} is only for days without --scenario; a scenario defines all that happens"
             raise typer.BadParameter(message, param_hint="--plant")
     return faults
 
@@ -93,7 +93,7 @@ def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> N
         with _progress(wish, done) as hear:
             _write(url, wish, scenario, hear)
     except KeyboardInterrupt:
-        whole = f"{done.groups} of {wish.group_count} groups were written whole, and nothing of the others"
+        whole = f"{done.groups} of {wish.group_count} groups were written completely, and nothing of the others"
         raise Failure(Exit.INTERRUPTED, f"interrupted: {whole}.") from None
     seconds = round(time.monotonic() - started, 1)
     # What a drawn day misses was chosen by the draw; what a scenario's day misses was asked for by its author.
@@ -106,8 +106,8 @@ def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> N
         f"{done.records:,} records, {done.traces:,} decisions in {seconds} s"
     )
     for one in missed:
-        say(f"could not be: {one}")
-    say(f"look at it: batonpass audit --day {wish.day} --database-url {without_password(url)}")
+        say(f"could not happen: {one}")
+    say(f"audit it with: batonpass audit --day {wish.day} --database-url {without_password(url)}")
 
 
 @contextmanager
@@ -143,14 +143,14 @@ def _write(url: str, wish: Wish, scenario: Scenario | None, hear: Hear) -> None:
         some = ", ".join(error.groups[:5]) + (f" and {len(error.groups) - 5} more" if len(error.groups) > 5 else "")
         raise Failure(
             Exit.REFUSED,
-            f"{without_password(url)} has groups of these names: {some}. Nothing was written over them.",
+            f"{without_password(url)} already has groups with these names: {some}. Nothing was written.",
             todo="Choose other names (--prefix, or `group` in the scenario), or an empty database.",
         ) from None
     except BrokenExecutor:
         raise Failure(
             Exit.REFUSED,
-            "a process that simulated days was ended from outside; groups that were written stay.",
-            todo="Look whether there is memory enough, and write the rest under another --prefix.",
+            "a process that simulated days was killed; groups that were already written remain.",
+            todo="Check whether memory ran out, and write the rest under another --prefix.",
         ) from None
     except ValueError as error:
         raise Failure(Exit.BAD_INPUT, f"{error}.") from None

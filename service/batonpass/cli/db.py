@@ -1,4 +1,4 @@
-"""`batonpass db`: upgrade the schema, show its state, or tell the coordinators that the database lost commits."""
+"""`batonpass db`: upgrade the database's schema, show its state, or tell coordinators that it lost commits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from batonpass.cli.client_context import failing_well, table
 from batonpass.cli.database import require_fit, run_on_database, upgrade_schema, without_password
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.spans import span
+from batonpass.core.durations import duration
 from batonpass.postgres.connect import connect
 from batonpass.postgres.leases import Leases, LiveCoordinator
 from batonpass.postgres.recovery import Recovered, recover
@@ -25,22 +25,22 @@ from batonpass.terminal import say, screen
 
 GROUPS_SHOWN = 50
 
-app = typer.Typer(add_completion=False, help="Upgrade the database, look at it, or tell that it lost commits.")
+app = typer.Typer(add_completion=False, help="Upgrade the database, show its state, or report that it lost commits.")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Database = Annotated[
     str | None,
-    typer.Option("--database-url", "--database", metavar="URL", help="The database (better: BATONPASS_DATABASE_URL)."),
+    typer.Option("--database-url", "--database", metavar="URL", help="The database; better: BATONPASS_DATABASE_URL."),
 ]
 
 
 @app.callback(no_args_is_help=True)
 def db() -> None:
-    """Upgrade the database, look at it, or tell that it lost commits."""
+    """Upgrade the database, show its state, or report that it lost commits."""
 
 
 @app.command("upgrade")
 def upgrade(database: Database = None, as_json: AsJson = False) -> None:
-    """Bring the schema to what this version needs. Coordinators may go on running meanwhile."""
+    """Upgrade the schema to what this version needs. Coordinators may keep running."""
     with failing_well(as_json=as_json):
         before, after = upgrade_schema(_url(database))
         changed = before.present != after.present
@@ -50,7 +50,7 @@ def upgrade(database: Database = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def status(database: Database = None, as_json: AsJson = False) -> None:
-    """Say how the schema stands, and which coordinators live; exit code 1 if this version cannot work on it."""
+    """Show the state of the schema and the live coordinators; exit code 1 if this version cannot use the schema."""
     with failing_well(as_json=as_json):
         url = _url(database)
         found = run_on_database(standing_of(url), url)
@@ -66,17 +66,18 @@ def status(database: Database = None, as_json: AsJson = False) -> None:
 
 @app.command("recovered")
 def commits_lost(database: Database = None, as_json: AsJson = False) -> None:
-    """Say that the database lost commits: it was restored, or failed over to a replica that was behind.
+    """Report that the database lost commits: it was restored, or failed over to a replica that was behind.
 
-    Numbers leap above whatever was given away, what members run is adopted, and nothing is granted for one session
-    timeout. Coordinators may run meanwhile. Once more does no harm.
+    Epochs, fencing tokens and positions of events are raised above all that may have been given out. Tasks that members
+    run are adopted, and nothing is granted for one session timeout. Coordinators may keep running. Running this again
+    does no harm.
     """
     with failing_well(as_json=as_json):
         url = _url(database)
         require_fit(url)
         done = run_on_database(_recover(url), url)
         _tell(
-            f"{done.groups} groups will hear that commits were lost; {done.coordinators} coordinators begin anew. "
+            f"{done.groups} groups are marked: commits were lost; {done.coordinators} coordinators lost their leases. "
             f"`batonpass watch GROUP` shows what their members report.",
             done._asdict(),
             as_json=as_json,
@@ -84,17 +85,17 @@ def commits_lost(database: Database = None, as_json: AsJson = False) -> None:
 
 
 def _show(living: Sequence[LiveCoordinator], owners: Mapping[str, str | None]) -> None:
-    """Print the coordinators that live, and the owner of each group."""
+    """Print the live coordinators, and the owner of each group."""
     count = Counter(owners.values())
     if living:
-        rows = [[one.id, one.url, one.code, span(max(one.left_ms, 0)), str(count[one.id])] for one in living]
+        rows = [[one.id, one.url, one.code, duration(max(one.left_ms, 0)), str(count[one.id])] for one in living]
         screen().print(table("coordinator", "url", "code", "lease lasts", "groups", rows=rows))
     urls = {one.id: one.url or one.id for one in living}
     if owners:
-        shown_of = [[group, urls.get(owner or "", "nobody who lives")] for group, owner in owners.items()]
+        shown_of = [[group, urls.get(owner or "", "no live coordinator")] for group, owner in owners.items()]
         screen().print(table("group", "owner", rows=shown_of[:GROUPS_SHOWN]))
         if len(shown_of) > GROUPS_SHOWN:
-            screen().print(f"... and {len(shown_of) - GROUPS_SHOWN} more groups; --json has them all.")
+            screen().print(f"... and {len(shown_of) - GROUPS_SHOWN} more groups; --json shows all.")
 
 
 async def _fleet(url: str) -> tuple[Sequence[LiveCoordinator], Mapping[str, str | None]]:

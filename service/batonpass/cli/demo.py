@@ -36,12 +36,13 @@ def demo(
         HandoverMode,
         typer.Option(help="warm: a task moves when its new owner has caught up; eager: at once, for comparison."),
     ] = HandoverMode.WARM,
-    quick: Annotated[bool, typer.Option("--quick", help="The short form, about two minutes instead of ten.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run the short form: about two minutes, not ten.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where figures, pictures and logs go; made if need be.")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="A folder for figures, pictures and logs; created if missing."),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the broker's, the database's and the workers' files.")
+        bool, typer.Option("--keep", help="Keep the files of the broker, the database and the workers.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object at the end, and nothing else.")
@@ -49,8 +50,8 @@ def demo(
 ) -> None:
     """Show what a handover costs: real workers with real state on a real Kafka broker, measured.
 
-    Nothing has to run before, and nothing is left running. Exit code 1: a record is missing or doubled, or (warm) not
-    exactly those tasks moved that had to.
+    Nothing needs to run beforehand, and nothing is left running. The exit code is 1 if a record is missing or
+    duplicated, or (with --policy warm) if more or fewer tasks moved than necessary.
     """
     with failing_well(as_json=as_json):
         folder = (out or default_folder().with_name("batonpass-demo") / time.strftime("%Y%m%d-%H%M%S")).absolute()
@@ -90,7 +91,7 @@ def _show(run: DemoRun, files: list[Path]) -> None:
     for bar in bars(run.figures):
         mark = ("reached", "green") if bar.held else ("missed ", "bold red")
         console.say(Text.assemble(mark, f"  {bar.text}: {bar.seen}"))
-    console.print("\nWhat is left of the run:")
+    console.print("\nFiles of this run:")
     for file in files:
         console.say(f"  {file}")
 
@@ -105,7 +106,7 @@ def _make(folder: Path) -> None:
         raise Failure(
             Exit.REFUSED,
             f"cannot use {folder}: {error.strerror or error}.",
-            todo="Name a folder that you can write to with --out.",
+            todo="With --out, name a folder that you can write to.",
         ) from None
 
 

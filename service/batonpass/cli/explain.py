@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from batonpass.cli.client_context import ClientContext, GroupName, client_command
-from batonpass.cli.spans import ago, span
+from batonpass.cli.spans import ago
 from batonpass.client import name_of, path
+from batonpass.core.durations import duration
 
 RUNS_SHOWN = 10
 EVENTS_SEARCHED = 1_000
@@ -99,7 +100,7 @@ def explain_task(context: ClientContext, body: dict[str, Any], names: dict[str, 
                 one["readiness"],
                 one["lag"],
                 None if one["records_per_second"] is None else round(one["records_per_second"]),
-                span(one["eta_ms"]),
+                duration(one["eta_ms"], "-"),
             ]
             for one in body["copies"]
         ]
@@ -115,7 +116,7 @@ def explain_task(context: ClientContext, body: dict[str, Any], names: dict[str, 
 def _run(one: dict[str, Any], names: dict[str, str]) -> list[Any]:
     ended = None if one["stopped_at"] is None else f"{one['ended'] or 'ended'} {ago(one['stopped_at'])}"
     who = names.get(one["member"], one["member"])
-    gap = f"at least {span(one['gap_ms'])}" if one["gap_is_lower_bound"] else span(one["gap_ms"])
+    gap = f"at least {duration(one['gap_ms'])}" if one["gap_is_lower_bound"] else duration(one["gap_ms"], "-")
     return [who, one["fencing_token"], ago(one["granted_at"]), ended, gap, one["warm"], one["why"]]
 
 
@@ -131,7 +132,7 @@ def _waits(waits: list[dict[str, Any]], names: dict[str, str]) -> str:
                 one["what"],
                 names.get(one["member"] or "", one["member"] or ""),
                 f"({named(one['detail'], names)})" if one["detail"] else "",
-                f"about {span(one['eta_ms'])}" if one["eta_ms"] is not None else "",
+                f"about {duration(one['eta_ms'])}" if one["eta_ms"] is not None else "",
             )
             if part
         )

@@ -12,8 +12,9 @@ import typer
 
 from batonpass.cli.client_context import ClientContext, GroupName, Why, client_command, listing
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.spans import ago, span
+from batonpass.cli.spans import ago
 from batonpass.client import path
+from batonpass.core.durations import duration
 
 app = typer.Typer(add_completion=False, help="List, show, declare and delete groups; without a subcommand, list them.")
 COLUMNS = ("group", "state", "members", "tasks", "warmups", "moves to come", "generation")
@@ -123,7 +124,7 @@ def standing(body: dict[str, Any]) -> list[str]:
         f"{body['members']} members, {body['tasks']} tasks.",
     ]
     if body["warmups"] or body["moves_pending"]:
-        soon = "" if body.get("eta_ms") is None else f", caught up in about {span(body['eta_ms'])}"
+        soon = "" if body.get("eta_ms") is None else f", caught up in about {duration(body['eta_ms'])}"
         lines.append(f"{body['moves_pending']} moves to come, {body['warmups']} warmups running{soon}.")
     pause = body.get("pause")
     if pause:

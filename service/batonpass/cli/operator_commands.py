@@ -1,4 +1,4 @@
-"""The short orders of operators: `probe`, `pause`, `resume`, `pin`, `unpin`, `release`."""
+"""The short commands for operators: `probe`, `pause`, `resume`, `pin`, `unpin`, `release`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from batonpass.client import path
 
 @client_command
 async def probe(context: ClientContext, group: GroupName, reason: Why = "") -> None:
-    """Look now whether warmups have caught up, instead of when it is time."""
+    """Check now whether warmups have caught up, instead of at the next probing rebalance."""
     await context.client.call("POST", path("groups", group, "probe"), query={"reason": reason})
-    context.done(f"Group {group} was looked at.", group=group)
+    context.done(f"Group {group} was probed.", group=group)
 
 
 @client_command
@@ -26,15 +26,15 @@ async def pause(
     everything: Annotated[
         bool,
         typer.Option(
-            "--all", help="Hold drains, moves of failed tasks and new copies too, not only moves for balance."
+            "--all", help="Also hold drains, moves of failed tasks and new copies, not only moves for balance."
         ),
     ] = False,
     lasting: Annotated[
-        str | None, typer.Option("--for", metavar="SPAN", help="Go on by itself after this long, as in 30m.")
+        str | None, typer.Option("--for", metavar="SPAN", help="Resume automatically after this time, as in 30m.")
     ] = None,
     reason: Why = "",
 ) -> None:
-    """Hold moves: those made for balance, or all of them."""
+    """Hold moves: those made for balance, or with --all all of them."""
     body: dict[str, str] = {"scope": "all" if everything else "balance", "reason": reason}
     if lasting is not None:
         end = datetime.now(UTC) + timedelta(milliseconds=span_ms(lasting))
@@ -49,12 +49,12 @@ async def pause(
 async def resume(context: ClientContext, group: GroupName, reason: Why = "") -> None:
     """End a pause, and a storm."""
     await context.client.call("POST", path("groups", group, "resume"), query={"reason": reason})
-    context.done(f"Group {group} goes on.", group=group)
+    context.done(f"Group {group} is resumed.", group=group)
 
 
 @client_command
 async def pin(context: ClientContext, group: GroupName, task: TaskName, member: MemberName, reason: Why = "") -> None:
-    """Bind a task to a member: it stays there, or moves there, warm."""
+    """Bind a task to a member: it stays there, or moves there by a warm handover."""
     member_id = await context.member_of(group, member)
     body = {"member": member_id, "reason": reason}
     await context.client.call("PUT", path("groups", group, "tasks", task, "pin"), body=body)
@@ -65,7 +65,7 @@ async def pin(context: ClientContext, group: GroupName, task: TaskName, member: 
 async def unpin(context: ClientContext, group: GroupName, task: TaskName, reason: Why = "") -> None:
     """Take the pin off a task."""
     await context.client.call("DELETE", path("groups", group, "tasks", task, "pin"), query={"reason": reason})
-    context.done(f"Task {task} may go where it belongs.", group=group, task=task)
+    context.done(f"Task {task} is no longer bound to a member.", group=group, task=task)
 
 
 @client_command

@@ -25,31 +25,44 @@ _Line = tuple[int, bytes]
 
 
 def plan(
-    group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="A live group to decide about.")] = None,
+    group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="The live group to plan for.")] = None,
     snapshot: Annotated[
         str | None,
-        typer.Option("--snapshot", metavar="FILE", help="A snapshot, or JSON lines of them; - is standard input."),
+        typer.Option(
+            "--snapshot",
+            metavar="FILE",
+            help="A file with a snapshot, or with one snapshot per line; - is standard input.",
+        ),
     ] = None,
     join: Annotated[
-        list[str] | None, typer.Option("--join", metavar="COUNT[xCAPACITY]", help="As if so many members joined.")
+        list[str] | None,
+        typer.Option(
+            "--join", metavar="COUNT[xCAPACITY]", help="Assume that COUNT members join (capacity 1 by default)."
+        ),
     ] = None,
-    leave: Annotated[list[str] | None, typer.Option("--leave", metavar="MEMBER", help="As if it left.")] = None,
-    drain: Annotated[list[str] | None, typer.Option("--drain", metavar="MEMBER", help="As if it drained.")] = None,
+    leave: Annotated[
+        list[str] | None, typer.Option("--leave", metavar="MEMBER", help="Assume that this member leaves.")
+    ] = None,
+    drain: Annotated[
+        list[str] | None, typer.Option("--drain", metavar="MEMBER", help="Assume that this member is drained.")
+    ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="As if the group's config said so.")
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Assume this setting in the group's config.")
     ] = None,
     url: Url = None,
     token: Token = None,
     folder: Folder = None,
     patience: Patience = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON answer a line instead of tables.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each answer as one line of JSON instead of a table.")
+    ] = False,
 ) -> None:
-    """Show what would move, without moving it: in a live group, or with --snapshot in one from a file."""
+    """Show what would move, without moving it: in a live group, or with --snapshot in a group from a file."""
     if (group is None) == (snapshot is None):
-        _refuse("name a group, or give a file with --snapshot (one of the two)")
+        _refuse("give either the name of a group or a file with --snapshot")
     if snapshot is not None:
         if join or leave or drain or setting:
-            _refuse("--join, --leave, --drain and --set are for a live group; change the snapshot instead")
+            _refuse("--join, --leave, --drain and --set need a live group; with --snapshot, change the file instead")
         try:
             for number, text in _snapshots(snapshot):
                 _answer(number, text, as_json=as_json)
@@ -89,7 +102,7 @@ def _newcomers(text: str) -> dict[str, Any]:
     try:
         return {"count": int(count), "capacity": float(capacity or 1)}
     except ValueError:
-        message = f"{text!r} is no number of members; write for example 2, or 2x4 for a capacity of 4"
+        message = f"{text!r} is not a number of members; write for example 2, or 2x4 for two of capacity 4"
         raise typer.BadParameter(message, param_hint="--join") from None
 
 
@@ -124,7 +137,7 @@ def _split(lines: Iterator[bytes]) -> Iterator[_Line]:
         found = True
         yield number, line
     if not found:
-        _refuse("line 1, body: there is no snapshot; expected a JSON object a line")
+        _refuse("line 1, body: there is no snapshot; one JSON object per line is expected")
 
 
 def _is_whole(line: bytes) -> bool:
@@ -166,9 +179,11 @@ def _show(found: Mapping[str, Any], names: Mapping[str, str]) -> None:
         ]
         for member, roles in found["assignment"].items()
     ]
-    out.print(table("member", "now runs", "stands by", "warms up", "belongs there", rows=rows, title="After one step"))
-    rest = "at rest" if found["at_rest"] else ("more to come" if found["probing_needed"] else "this step is the last")
+    out.print(table("member", "runs", "stands by for", "warms up", "should run", rows=rows, title="After one step"))
+    rest = (
+        "at rest" if found["at_rest"] else ("more steps follow" if found["probing_needed"] else "this step is the last")
+    )
     out.print(f"{found['moves']} moves (lower bound {found['lower_bound']}), {rest}, {found['decide_ms']:.1f} ms")
     for one in found["held_back"]:
-        to = names.get(one["to"], one["to"]) if one["to"] else "anybody"
+        to = names.get(one["to"], one["to"]) if one["to"] else "any member"
         out.say(f"  {one['task']} waits to go to {to}: {one['reason']}")

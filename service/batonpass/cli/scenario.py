@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.spans import span
+from batonpass.core.durations import duration
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.simulate.group import NeverAtRest
@@ -40,8 +40,8 @@ def read(path: Path) -> Scenario:
         faults = [{"path": place or "file", "reason": reason} for place, reason in error.faults]
         raise Failure(
             Exit.BAD_INPUT,
-            f"{error.source} is no scenario.",
-            todo="docs/scenarios.md says what a scenario may hold.",
+            f"{error.source} is not a scenario.",
+            todo="docs/scenarios.md says what a scenario may contain.",
             problem={"errors": faults},
         ) from None
 
@@ -78,7 +78,7 @@ def _played(scenario: Scenario) -> tuple[Result, Played]:
         line = bar.add_task(scenario.title or scenario.name, total=scenario.until_ms or last or None, at="")
 
         def passed(ms: int) -> None:
-            bar.update(line, completed=ms, at=span(ms))
+            bar.update(line, completed=ms, at=duration(ms))
 
         tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=LEAD_MS + LIMIT_MS)
         try:
@@ -87,7 +87,7 @@ def _played(scenario: Scenario) -> tuple[Result, Played]:
             raise Failure(
                 Exit.BAD_INPUT,
                 f"{scenario.title or scenario.name}: {error}.",
-                todo="Look at the limits of its members, and at initial_rebalance_delay_ms.",
+                todo="Check the limits of its members, and initial_rebalance_delay_ms.",
             ) from None
     return result_of(played, tally.counted()), played
 
@@ -111,17 +111,17 @@ def _draw(path: Path, result: Result, played: Played) -> None:
 
 def _table(result: Result) -> None:
     rows = [
-        ("lasted", span(result.lasted_ms)),
-        ("at rest after", "never" if result.rest_ms is None else span(result.rest_ms)),
+        ("lasted", duration(result.lasted_ms)),
+        ("at rest after", duration(result.rest_ms, "never")),
         ("moves", str(result.moves)),
         ("handovers", str(result.handovers)),
         ("warmups", str(result.warmups)),
         ("generations", str(result.generations)),
-        ("downtime, all tasks", span(result.downtime_ms)),
+        ("downtime, all tasks", duration(result.downtime_ms)),
         (f"tasks that stopped, of {result.tasks}", str(result.stopped)),
-        ("downtime of a task, median", span(result.downtime_p50_ms)),
-        ("99 of 100 tasks below", span(result.downtime_p99_ms)),
-        ("longest", span(result.downtime_max_ms)),
+        ("downtime of a task, median", duration(result.downtime_p50_ms)),
+        ("99 of 100 tasks below", duration(result.downtime_p99_ms)),
+        ("longest", duration(result.downtime_max_ms)),
         ("restored", decimal(result.bytes_restored)),
     ]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_header=False)
@@ -133,7 +133,7 @@ def _table(result: Result) -> None:
     console.say(result.title, style="bold")
     console.print(table)
     if result.worst:
-        worst = ", ".join(f"{task} {span(down)}" for task, down in result.worst[:5])
-        console.say(f"down longest: {worst}")
+        worst = ", ".join(f"{task} {duration(down)}" for task, down in result.worst[:5])
+        console.say(f"longest downtime: {worst}")
     for missed in result.missed:
-        console.say(f"could not be: {missed}", style="yellow")
+        console.say(f"could not happen: {missed}", style="yellow")

@@ -1,4 +1,4 @@
-"""`batonpass simulate`: seeded worlds over the real core, until a law breaks or enough has been seen."""
+"""`batonpass simulate`: run seeded worlds on the real core, until one breaks a law or a limit is reached."""
 
 import json
 import sys
@@ -61,19 +61,37 @@ def parse_only(text: str | None) -> tuple[int, ...] | None:
         raise typer.BadParameter(message) from None
 
 
-Seed = Annotated[int | None, typer.Option(help="The first world; with neither --steps nor --worlds, the only one.")]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        help="The seed of the first world (without --steps and --worlds the only world), or of the days to write."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Only = Annotated[str | None, typer.Option(help="Let only the events of these numbers happen: 3,7 or none.")]
+Only = Annotated[str | None, typer.Option(help="Allow only the events with these numbers, as in 3,7, or none.")]
 ScenarioPath = Annotated[
-    Path | None, typer.Option("--scenario", metavar="FILE", help="Play the scenario of a YAML file.")
+    Path | None, typer.Option("--scenario", metavar="FILE", help="Play the scenario in this YAML file.")
 ]
 Drawn = Annotated[
-    Path | None, typer.Option("--picture", metavar="FILE", help="Draw who ran what when (.html, .svg, .png).")
+    Path | None,
+    typer.Option(
+        "--picture",
+        metavar="FILE",
+        help="With --scenario: draw into this file which member ran which task when (.html, .svg, .png, .pdf).",
+    ),
 ]
 Into = Annotated[
-    str | None, typer.Option("--into-database", metavar="URL", help="Write days of groups into this database.")
+    str | None,
+    typer.Option(
+        "--into-database", metavar="URL", help="Write a simulated day of one or more groups into this database."
+    ),
 ]
-Plant = Annotated[list[str] | None, typer.Option(metavar="FAULT", help="Plant a fault into the first group.")]
+Plant = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FAULT", help="Plant this fault in the first group that is written; may be given several times."
+    ),
+]
 
 _OF_WORLDS = ("steps", "worlds", "trace", "shrinking", "only", "members", "partitions", "whole_wire")
 _OF_DAYS = ("day", "events", "groups", "prefix", "plant", "sample_every")
@@ -83,31 +101,42 @@ _OF_DAYS = ("day", "events", "groups", "prefix", "plant", "sample_every")
 def simulate(
     context: typer.Context,
     seed: Seed = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="End after the world that reaches so many steps.")] = None,
-    worlds: Annotated[int | None, typer.Option(min=1, help="End after so many worlds.")] = None,
-    trace: Annotated[bool, typer.Option("--trace", help="Show everything that happens.")] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Stop after the world in which the total of steps reaches this.")
+    ] = None,
+    worlds: Annotated[int | None, typer.Option(min=1, help="Stop after this many worlds.")] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Print everything that happens.")] = False,
     json_output: AsJson = False,
-    shrinking: Annotated[bool, typer.Option("--shrink/--no-shrink", help="Make a failing world smaller.")] = True,
+    shrinking: Annotated[
+        bool, typer.Option("--shrink/--no-shrink", help="Reduce a failing world to a smaller one.")
+    ] = True,
     only: Only = None,
-    members: Annotated[int | None, typer.Option(min=1, help="Run only so many of the world's workers.")] = None,
-    partitions: Annotated[int | None, typer.Option(min=1, help="Have at most so many partitions each.")] = None,
-    whole_wire: Annotated[bool, typer.Option("--whole-wire", help="Lose, double and delay nothing.")] = False,
+    members: Annotated[int | None, typer.Option(min=1, help="Run only this many of the world's workers.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Limit each subtopology to this many partitions.")
+    ] = None,
+    whole_wire: Annotated[bool, typer.Option("--whole-wire", help="Lose, duplicate and delay no message.")] = False,
     scenario: ScenarioPath = None,
     drawn: Drawn = None,
     into: Into = None,
     day: Annotated[
-        str | None, typer.Option(metavar="DATE", help="Which day to write, as in 2026-11-20, or today (yesterday).")
+        str | None,
+        typer.Option(metavar="DATE", help="The UTC day to write, as in 2026-11-20, or today. Default: yesterday."),
     ] = None,
-    events: Annotated[int | None, typer.Option(min=1, help="Write about so many changes of assignments.")] = None,
-    groups: Annotated[int | None, typer.Option(min=1, help="Write so many groups.")] = None,
-    prefix: Annotated[str, typer.Option(help="How the names of written groups begin.")] = "simulated",
+    events: Annotated[
+        int | None, typer.Option(min=1, help="About how many changes of assignments to write in all.")
+    ] = None,
+    groups: Annotated[int | None, typer.Option(min=1, help="How many groups to write.")] = None,
+    prefix: Annotated[str, typer.Option(help="How the names of the written groups begin.")] = "simulated",
     plant: Plant = None,
-    sample_every: Annotated[int, typer.Option(min=0, help="Sample lags every so many minutes; 0: never.")] = 1,
+    sample_every: Annotated[
+        int, typer.Option(min=0, help="Minutes between two samples of the lags; 0: no samples.")
+    ] = 1,
 ) -> None:
-    """Run seeded worlds and hold them to the laws after every step; or play a scenario, or write days into a database.
+    """Run seeded worlds and check the laws after every step; or play a scenario; or write days into a database.
 
-    Faults come first, then calm, in which each world must come to rest. The first world that breaks a law is made
-    smaller and shown with the command that replays it; the exit code is then 1.
+    Each world has faults first and then none, and must come to rest without them. The first world that breaks a law is
+    reduced to a smaller one and printed with the command that replays it; the exit code is then 1.
     """
     if context.invoked_subcommand is not None:
         return
@@ -137,15 +166,23 @@ def _refuse_mixed(context: typer.Context, *, is_scenario: bool, is_days: bool) -
     """
     worlds = not is_scenario and not is_days
     rules = (
-        (_OF_WORLDS, worlds, "belongs to seeded worlds, not to a scenario or a database"),
-        (_OF_DAYS, is_days, "belongs to --into-database"),
+        (_OF_WORLDS, worlds, "is for seeded worlds, not for --scenario or --into-database"),
+        (_OF_DAYS, is_days, "needs --into-database"),
         (
             ("events", "prefix"),
             not is_scenario,
-            "belongs to days that are drawn; a scenario has its own events and name",
+            "is not for --scenario; a scenario has its own events and its own group name",
         ),
-        (("drawn",), is_scenario and not is_days, "draws a scenario; give one with --scenario, and no database"),
-        (("seed",), worlds or (is_days and not is_scenario), "draws worlds or days; a scenario is always the same"),
+        (
+            ("drawn",),
+            is_scenario and not is_days,
+            "draws a scenario: give it with --scenario, and without --into-database",
+        ),
+        (
+            ("seed",),
+            worlds or (is_days and not is_scenario),
+            "is for random worlds and days; a scenario is always the same",
+        ),
     )
     flags = {one.name: one.opts[0] for one in context.command.params}
     for names, fits, reason in rules:

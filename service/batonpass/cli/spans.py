@@ -45,11 +45,6 @@ def day_named(text: str | None) -> date:
         raise Failure(Exit.BAD_INPUT, f"--day: {text!r} is no day; write for example 2026-11-20.") from None
 
 
-def span(milliseconds: float | None) -> str:
-    """Return a duration; a dash for None."""
-    return "-" if milliseconds is None else duration(milliseconds)
-
-
 def ago(text: str | None, now: datetime | None = None) -> str:
     """Return how long ago something was, or how soon it will be: `4.2 s ago`, `in 3 min`; a dash for None.
 
@@ -59,4 +54,4 @@ def ago(text: str | None, now: datetime | None = None) -> str:
     if at is None:
         return "-"
     gone_ms = ((now or datetime.now(UTC)) - at).total_seconds() * 1_000
-    return f"{span(gone_ms)} ago" if gone_ms >= 0 else f"in {span(-gone_ms)}"
+    return f"{duration(gone_ms)} ago" if gone_ms >= 0 else f"in {duration(-gone_ms)}"

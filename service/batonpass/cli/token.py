@@ -13,7 +13,7 @@ from batonpass.client import path
 from batonpass.terminal import say
 
 app = typer.Typer(
-    add_completion=False, help="Create, list and revoke tokens, for admins; without a subcommand, list them."
+    add_completion=False, help="Create, list and revoke tokens (for admins). Without a subcommand, list them."
 )
 COLUMNS = ("id", "name", "role", "group", "secret", "status", "created", "expires")
 
@@ -30,12 +30,12 @@ class Role(StrEnum):
 @app.command("list")
 @client_command
 async def list_tokens(context: ClientContext) -> None:
-    """List the tokens, revoked and expired ones too; a secret is shown only when it is made."""
+    """List the tokens, including revoked and expired ones. Only `create` shows the secret of a token."""
     body = await context.client.get("/tokens")
     if context.as_json:
         context.answer(body)
     elif not body["tokens"]:
-        context.say("There are no tokens but the one that the coordinator was started with.")
+        context.say("There are no tokens except the one that the coordinator was started with.")
     else:
         context.table(*COLUMNS, rows=[_row(one) for one in body["tokens"]])
 
@@ -47,17 +47,18 @@ listing(app, list_tokens)
 @client_command
 async def create(
     context: ClientContext,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: what it does is recorded under this name.")],
-    role: Annotated[Role, typer.Option("--role", help="What it allows; admin includes all.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its user: commands are recorded under this name.")],
+    role: Annotated[Role, typer.Option("--role", help="What it allows; admin allows everything.")],
     group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="Bind it to this group; a worker's must be.")
+        str | None, typer.Option("--group", metavar="GROUP", help="Bind it to this group; required for a worker.")
     ] = None,
     lasting: Annotated[
-        str | None, typer.Option("--for", metavar="SPAN", help="It expires after this long, as in 90d.")
+        str | None,
+        typer.Option("--for", metavar="SPAN", help="How long it is valid, as in 90d. Default: until revoked."),
     ] = None,
     reason: Why = "",
 ) -> None:
-    """Make a token, and print its secret: it is not kept, and cannot be shown again."""
+    """Create a token, and print its secret, which is not stored and cannot be shown again."""
     wish: dict[str, Any] = {"name": name, "role": role.value}
     if group is not None:
         wish["group"] = group
@@ -78,7 +79,7 @@ async def revoke(
     token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id; `batonpass token list` shows it.")],
     reason: Why = "",
 ) -> None:
-    """Make a token worth nothing; coordinators may remember it for some seconds more."""
+    """Revoke a token; coordinators may still accept it for a few seconds."""
     await context.client.call("DELETE", path("tokens", token_id), query={"reason": reason})
     context.done(f"Token {token_id} is revoked.", id=token_id)
 

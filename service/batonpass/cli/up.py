@@ -150,8 +150,8 @@ class _UpRun:
 
     def _servers(self) -> tuple[str, str | None]:
         """Start the database, and the broker at the same time; return their addresses. None: there is no broker."""
-        with ThreadPoolExecutor(1) as aside:
-            broker = None if self._job is None else aside.submit(self._job.prepare)
+        with ThreadPoolExecutor(1) as executor:
+            broker = None if self._job is None else executor.submit(self._job.prepare)
             url = self._postgres.start()
             upgrade_schema(url)
             self._folder.keep(self._folder.database_file, url)

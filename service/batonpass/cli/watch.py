@@ -21,8 +21,9 @@ from batonpass.cli.exits import Exit
 from batonpass.cli.explain import names_in, names_of
 from batonpass.cli.groups import standing
 from batonpass.cli.members import state_of
-from batonpass.cli.spans import ago, span, span_ms
+from batonpass.cli.spans import ago, span_ms
 from batonpass.client import ApiError, instant, name_of, path
+from batonpass.core.durations import duration
 from batonpass.terminal import shown
 
 EVENTS_SHOWN = 10
@@ -123,7 +124,7 @@ async def _follow(context: ClientContext, group: str) -> None:
 
 def back(gone_ms: float) -> str:
     """Return the sentence that ends an outage."""
-    return f"A coordinator answers again, after {span(gone_ms)}."
+    return f"A coordinator answers again, after {duration(gone_ms)}."
 
 
 async def _draw(context: ClientContext, group: str, pause_s: float) -> None:
@@ -160,7 +161,7 @@ async def _draw(context: ClientContext, group: str, pause_s: float) -> None:
                 if error is not None:
                     outage.begun(error)
                 elif (gone_ms := outage.over()) is not None:
-                    recent.append(_note("coordinator-back", f"after {span(gone_ms)}"))
+                    recent.append(_note("coordinator-back", f"after {duration(gone_ms)}"))
                 above: list[RenderableType] = [shown(f"{error} {TRYING}", style="bold red")] if error else []
                 live.update(Stack(*above, picture(seen, list(recent))), refresh=True)
                 if error is not None:
@@ -258,7 +259,7 @@ def _behind(said: dict[str, Any]) -> str:
     lag, rate = said.get("lag"), said.get("records_per_second")
     if lag is None:
         return " (lag ?)"
-    soon = f", {span(lag / rate * 1_000)}" if lag and rate else ""
+    soon = f", {duration(lag / rate * 1_000)}" if lag and rate else ""
     return f" (lag {lag}{soon})"
 
 

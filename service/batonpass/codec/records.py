@@ -195,3 +195,8 @@ def encode_records(records: Iterable[Record], up_to: Mapping[str, int] = VERSION
 def decode_records(stored: Iterable[StoredRecord]) -> tuple[Record, ...]:
     """Return the records that were stored, in their order."""
     return tuple(decode_record(one) for one in stored)
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON, for a column of text."""
+    return msgspec.json.encode(value).decode()

@@ -103,7 +103,7 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     """
     owner, target = task.owner, task.target
     is_giving_way = owner is not None and owner != choice.active
-    holders = _holders_beside(view, task, choice.active)
+    holders = _copy_holders(view, task, choice.active)
     last_owner = owner if is_giving_way else task.previous_owner
     has_run = not is_giving_way or task.state is ActiveState.RUNNING
     kept: dict[MemberId, Role] = {}
@@ -134,7 +134,7 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     return kept
 
 
-def _holders_beside(view: View, task: Task, active: MemberId | None) -> dict[MemberId, Role]:
+def _copy_holders(view: View, task: Task, active: MemberId | None) -> dict[MemberId, Role]:
     """Return the copies beside the next active. An owner that gives way has one, unless it lost its state."""
     holders = view.holders(task)
     if task.owner is not None and task.state is not ActiveState.LOST:

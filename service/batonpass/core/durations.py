@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+DASH: Final = "\N{EN DASH}"
+"""Shown where there is no value."""
+
 SPAN: Final = r"^(\d+(\.\d+)?(ms|s|m|h|d))+$"
 """The regular expression of a span of time as people type it: `500ms`, `90s`, `1h30m`. Schemas use it too."""
 
@@ -15,8 +18,13 @@ _HOUR_S: Final = 3_600
 _DAY_S: Final = 86_400
 
 
-def duration(milliseconds: float) -> str:
-    """Return a duration in two units at most: `820 ms`, `4.2 s`, `12 s`, `3 min 20 s`, `2 h`, `1 d 4 h`."""
+def duration(milliseconds: float | None, none: str = DASH) -> str:
+    """Return a duration in two units at most: `820 ms`, `4.2 s`, `12 s`, `3 min 20 s`, `2 h`, `1 d 4 h`.
+
+    ``none`` is what to return for None: where that means more than an unknown duration, `never` for example.
+    """
+    if milliseconds is None:
+        return none
     if milliseconds < 999.5:
         return f"{max(round(milliseconds), 0)} ms"
     if milliseconds < 9_950:

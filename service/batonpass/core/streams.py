@@ -316,11 +316,11 @@ def _assignment(
     process_of = {member_id: process_id for process_id, member_id in view.group.instances.items()}
     for task in view.tasks.pick(view.group.table.ids):
         active = _active(view, task, task_plans.get(task.id))
-        beside = {active, *(entry.member_id for entry in task.unreleased)}
+        running = {active, *(entry.member_id for entry in task.unreleased)}
         by_process[process_of[active]][Role.ACTIVE].append(task.id)
         for role, members in ((Role.STANDBY, task.standbys), (Role.WARMUP, task.warmups)):
             for member_id in members:
-                if member_id not in beside:
+                if member_id not in running:
                     by_process[process_of[member_id]][role].append(task.id)
     return {
         process_id: {role: tuple(tasks) for role, tasks in roles.items()} for process_id, roles in by_process.items()

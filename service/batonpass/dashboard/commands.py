@@ -42,7 +42,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Looks now whether warmups have caught up, and moves what is ready. It happens by itself anyway, later.",
         "POST",
         "/probe",
-        done="The group was looked at.",
+        done="The group was probed.",
     ),
     "pause": Command(
         "Pause",

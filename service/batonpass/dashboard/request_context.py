@@ -179,7 +179,7 @@ def _templates(root_path: str) -> jinja2.Environment:
     environment.globals["static"] = lambda name: f"{root_path}/static/{name}?{__version__}"
     environment.globals["version"] = __version__
     environment.globals["w"] = words
-    environment.filters["span"] = words.span
+    environment.filters["duration"] = words.duration
     environment.filters["number"] = words.number
     environment.filters["clock"] = words.clock
     environment.filters["ago"] = words.ago

@@ -35,7 +35,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, dashboard: Dashboard, listening: Callable[[], None]) -> None:
         super().__init__(config)
-        self._desk = dashboard
+        self._dashboard = dashboard
         self._listening = listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -47,7 +47,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting requests, and end those that have no end of their own."""
-        self._desk.closing.set()
+        self._dashboard.closing.set()
         await super().shutdown(sockets)
 
 

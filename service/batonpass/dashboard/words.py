@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from batonpass.client import instant, is_uuid, readable_name
-from batonpass.core.durations import duration
+from batonpass.core import durations
 from batonpass.core.reasons import meaning_of  # noqa: F401 - templates ask for it here
 
-DASH: Final = "\N{EN DASH}"
-"""Shown when there is no value."""
+# Said once, in the core; the rest of the dashboard asks for them here.
+DASH: Final = durations.DASH
+duration: Final = durations.duration
 
 SHORT_ID: Final = 8
 
@@ -44,11 +45,6 @@ MEMBER_IS: Final[Mapping[str, str]] = {
     "draining": "drains: it hands over what it has",
     "drain-blocked": "drains, and something cannot be handed over",
 }
-
-
-def span(milliseconds: float | None) -> str:
-    """Return a duration; a dash for None."""
-    return DASH if milliseconds is None else duration(milliseconds)
 
 
 def number(value: float | None) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from batonpass.codec.code import code_version
 from batonpass.codec.groups import GROUP_VERSION, decode_group, encode_group
+from batonpass.codec.records import json_text
 from batonpass.core.decide import Decision
 from batonpass.core.ids import GroupId
 from batonpass.core.inputs import DrainRequest, GroupDeclaration, Input
@@ -153,14 +154,14 @@ class GroupRecorder:
         key = [heard.reports for heard in soft.members.values()]
         if self._sampled is not None and self._sampled[0] == key:
             return self._sampled[1]
-        found = _json(sample_of(group, soft, now_ms).copies)
+        found = json_text(sample_of(group, soft, now_ms).copies)
         self._sampled = key, found
         return found
 
     def _note_members(self, parts: Mapping[str, list[Row]], now_ms: int) -> None:
         for row in parts.get("joined", ()):
             self._members[row[0]] = dict(zip(_JOINED, row, strict=True))
-        for member_id, drains_since, drain_said, away_until, gone, cause in parts.get("fates", ()):
+        for member_id, drains_since, drain_said, away_until, gone, cause in parts.get("member_changes", ()):
             known = self._members[member_id]
             if drain_said:
                 known["draining_since"] = drains_since
@@ -212,7 +213,3 @@ _JOINED: Final = (
     *("cause", "client_tags"),
 )
 _INSTANTS: Final = frozenset({"joined_at", "draining_since", "away_until", "gone_at"})
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

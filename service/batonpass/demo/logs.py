@@ -19,7 +19,7 @@ KEPT_MOST: Final = 500
 """How many different messages are remembered; when there are more, all are forgotten."""
 
 
-class NotAgain(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Passes each message of a Kafka client now and then, with how often it was held back since; all else at once."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -49,4 +49,4 @@ def configure() -> None:
     """Log warnings and errors of this process and its clients to standard error."""
     log_to_stderr("WARNING", "%(asctime)s %(levelname)s %(message)s")
     for handler in logging.getLogger().handlers:
-        handler.addFilter(NotAgain())
+        handler.addFilter(RepeatFilter())

@@ -181,9 +181,9 @@ class Identity:
     def fresh(self) -> str:
         """Return a new id, written to disk before it is used."""
         made = fresh_member_id()
-        beside = self.file.with_suffix(".new")
-        beside.write_text(made)
-        beside.replace(self.file)
+        unfinished = self.file.with_suffix(".new")
+        unfinished.write_text(made)
+        unfinished.replace(self.file)
         return made
 
 

@@ -12,11 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation
-from batonpass.codec.records import VERSIONS, StoredRecord, encode_records
+from batonpass.codec.records import VERSIONS, StoredRecord, encode_records, json_text
 from batonpass.codec.traces import TRACE_VERSION, encode_trace
 from batonpass.core import records as r
 from batonpass.core.ids import MemberId
@@ -59,7 +57,7 @@ def prepare(commit: Commit, up_to: Mapping[str, int] = VERSIONS) -> Prepared:
         "commands": _command_rows(history),
         "changes": _change_rows(history.changes, version),
         "events": [
-            (number, one.at_ms, one.type, one.generation, one.member, one.task, _json(one.body))
+            (number, one.at_ms, one.type, one.generation, one.member, one.task, json_text(one.body))
             for number, one in enumerate(history.events)
         ],
     }
@@ -72,10 +70,6 @@ def prepare(commit: Commit, up_to: Mapping[str, int] = VERSIONS) -> Prepared:
 def plain(said: str) -> str:
     """Return a text as a column of type text can hold it: without NUL, which a caller's text may have in it."""
     return said.replace("\0", "\N{SYMBOL FOR NULL}")
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _weight(part: list[Row]) -> int:
@@ -91,7 +85,7 @@ def _change_rows(changes: Sequence[Change], version: int) -> list[Row]:
     rows: list[Row] = []
     for first in range(0, len(changes), BATCH_CHANGES_MAX):
         tasks, *others = zip(*changes[first : first + BATCH_CHANGES_MAX], strict=True)
-        rows.append((version, first, _json([tasks, *map(_once_if_same, others)])))
+        rows.append((version, first, json_text([tasks, *map(_once_if_same, others)])))
     return rows
 
 
@@ -106,13 +100,13 @@ def _generation_row(one: Generation, version: int) -> Row:
         version,
         one.group_epoch,
         one.at_ms,
-        _json(one.triggers),
+        json_text(one.triggers),
         *counts,
         one.score_before,
         one.score,
         one.decide_ms,
-        _json(one.reasons),
-        _json(one.moved),
+        json_text(one.reasons),
+        json_text(one.moved),
     )
 
 
@@ -128,10 +122,12 @@ def _command_rows(history: History) -> list[Row]:
     asked = history.asked
     if not asked.command:
         return []
-    return [(history.at_ms, plain(asked.command), plain(asked.who), _json(asked._asdict()), _json(history.subject))]
+    return [
+        (history.at_ms, plain(asked.command), plain(asked.who), json_text(asked._asdict()), json_text(history.subject))
+    ]
 
 
-class _Fate(NamedTuple):
+class _MemberChange(NamedTuple):
     """What records change of a member that exists already; None: nothing."""
 
     drains_since_ms: int | None = None
@@ -144,32 +140,36 @@ class _Fate(NamedTuple):
 def member_rows(records: Iterable[r.Record]) -> dict[str, list[Row]]:
     """Return what records change in the table of members: new members, members that exist, or all of them."""
     joined: dict[MemberId, Member] = {}
-    fates: dict[MemberId, _Fate] = {}
+    changes: dict[MemberId, _MemberChange] = {}
     emptied: list[Row] = []
     for record in records:
         match record:
             case r.MemberJoined(member=member):
                 joined[member.id] = member
             case r.MemberGone(member_id=member_id, cause=cause, at_ms=at_ms):
-                fates[member_id] = fates.get(member_id, _Fate())._replace(gone_ms=at_ms, cause=str(cause))
+                changes[member_id] = changes.get(member_id, _MemberChange())._replace(gone_ms=at_ms, cause=str(cause))
             case r.MemberAway(member_id=member_id, until_ms=until_ms):
-                fates[member_id] = fates.get(member_id, _Fate())._replace(away_until_ms=until_ms)
+                changes[member_id] = changes.get(member_id, _MemberChange())._replace(away_until_ms=until_ms)
             case r.DrainStarted(member_id=member_id, since_ms=since_ms):
-                fates[member_id] = fates.get(member_id, _Fate())._replace(drains_since_ms=since_ms, drain_said=True)
+                changes[member_id] = changes.get(member_id, _MemberChange())._replace(
+                    drains_since_ms=since_ms, drain_said=True
+                )
             case r.DrainCancelled(member_id=member_id):
-                fates[member_id] = fates.get(member_id, _Fate())._replace(drains_since_ms=None, drain_said=True)
+                changes[member_id] = changes.get(member_id, _MemberChange())._replace(
+                    drains_since_ms=None, drain_said=True
+                )
             case r.GroupDeleted(at_ms=at_ms):
                 emptied = [(at_ms,)]
             case _:
                 pass
     return {
-        "joined": [_joined_row(one, fates.pop(one.id, _Fate())) for one in joined.values()],
-        "fates": [(member_id, *fate) for member_id, fate in fates.items()],
+        "joined": [_joined_row(one, changes.pop(one.id, _MemberChange())) for one in joined.values()],
+        "member_changes": [(member_id, *change) for member_id, change in changes.items()],
         "emptied": emptied,
     }
 
 
-def _joined_row(member: Member, fate: _Fate) -> Row:
+def _joined_row(member: Member, change: _MemberChange) -> Row:
     instance = None if member.instance_id is None else plain(member.instance_id)
     endpoint = None if member.endpoint is None else plain(member.endpoint)
     return (
@@ -178,11 +178,11 @@ def _joined_row(member: Member, fate: _Fate) -> Row:
         endpoint,
         member.capacity,
         member.joined_ms,
-        fate.drains_since_ms,
-        fate.away_until_ms,
-        fate.gone_ms,
-        fate.cause,
-        _json(member.client_tags),
+        change.drains_since_ms,
+        change.away_until_ms,
+        change.gone_ms,
+        change.cause,
+        json_text(member.client_tags),
     )
 
 
@@ -279,7 +279,7 @@ PARTS: Final[Mapping[str, Part]] = {
         " draining_since = excluded.draining_since, away_until = excluded.away_until, gone_at = excluded.gone_at,"
         " cause = excluded.cause, client_tags = excluded.client_tags",
     ),
-    "fates": Part(
+    "member_changes": Part(
         {
             "member_id": "text",
             "drains_since_ms": "bigint",
@@ -320,7 +320,7 @@ ALL_PARTS: Final = frozenset(PARTS)
 MOVING_PARTS: Final = frozenset({"records", "traces", "changes", "events"})
 """What heartbeats commit while tasks move. Members wait for these commits."""
 
-PLANNED: Final = (MOVING_PARTS, MOVING_PARTS | {"generations", "joined", "fates"}, ALL_PARTS)
+PLANNED: Final = (MOVING_PARTS, MOVING_PARTS | {"generations", "joined", "member_changes"}, ALL_PARTS)
 """The sets of parts that have a statement, the narrow ones first: a batch uses the first that has all of its parts.
 Each part that is not needed costs Postgres a tenth of a millisecond. But a statement for every possible set would have
 to be planned on each connection."""

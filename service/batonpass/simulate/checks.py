@@ -22,7 +22,7 @@ from batonpass.core.pmap import PMap
 from batonpass.core.soft import Soft, TaskReport
 from batonpass.simulate.coordinator import POLICY, SimulatedCoordinator, Store
 from batonpass.simulate.tasks import Task, name_of
-from batonpass.simulate.worker import Surroundings, Worker
+from batonpass.simulate.worker import SharedState, Worker
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -59,8 +59,8 @@ def _reversed(mapping: PMap[K, V]) -> PMap[K, V]:
 class Checks:
     """Checks the laws and keeps the state that this needs. ``broken`` lists the violations, the earliest first."""
 
-    def __init__(self, around: Surroundings, workers: list[Worker], store: Store, note: Callable[[str], None]) -> None:
-        self._around = around
+    def __init__(self, shared: SharedState, workers: list[Worker], store: Store, note: Callable[[str], None]) -> None:
+        self._shared = shared
         self._workers = workers
         self._store = store
         self._note = note
@@ -94,8 +94,8 @@ class Checks:
 
     def after_step(self) -> None:
         """Check L1 for the tasks that more than one process might be processing."""
-        self._contested |= self._around.touched
-        self._around.touched.clear()
+        self._contested |= self._shared.touched
+        self._shared.touched.clear()
         for task in list(self._contested):
             busy = [worker for worker in self._workers if task in worker.tasks and worker.tasks[task].token]
             if len(busy) < 2:
@@ -104,12 +104,12 @@ class Checks:
             self._check_one_owner(task, [worker for worker in busy if worker.processes(task)])
 
     def _check_one_owner(self, task: Task, busy: list[Worker]) -> None:
-        if len(busy) < 2 or self._around.now_ms < self.excused_until_ms:
+        if len(busy) < 2 or self._shared.now_ms < self.excused_until_ms:
             return
         # First form: a worker that stops when its lease ends never processes beside a newer owner. Second form: of
         # workers that go on past their lease, the sink accepts only one.
         newest = max(worker.tasks[task].token for worker in busy)
-        accepted = [worker for worker in busy if worker.tasks[task].token >= self._around.sinks.get(task, 0)]
+        accepted = [worker for worker in busy if worker.tasks[task].token >= self._shared.sinks.get(task, 0)]
         late = [worker for worker in busy if worker.tasks[task].token < newest and not worker.is_fenced_by_token]
         names = ", ".join(f"{worker.last_id} (token {worker.tasks[task].token})" for worker in busy)
         if len(accepted) > 1:
@@ -161,8 +161,8 @@ class Checks:
         timeout_ms = self.least_timeout_ms
         heard_ms = coordinator.heard_at_ms.get(member_id)
         since_ms = max(coordinator.started_at_ms, heard_ms or 0)
-        if self._around.now_ms - since_ms < timeout_ms:
-            self.fail("L5", f"expired {self._around.now_ms - since_ms} ms after it was heard", None, member_id)
+        if self._shared.now_ms - since_ms < timeout_ms:
+            self.fail("L5", f"expired {self._shared.now_ms - since_ms} ms after it was heard", None, member_id)
 
     def on_commit(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
         """Check that no other coordinator has written, and count generations, and handovers by task."""
@@ -181,7 +181,7 @@ class Checks:
                     self._renew_credit(before, member_id)
                 case r.GrantsHeld(adopting=True):
                     self.credit.clear()
-                    noticed_ms = self._around.now_ms + before.longest_session_ms
+                    noticed_ms = self._shared.now_ms + before.longest_session_ms
                     self.excused_until_ms = min(self.excused_until_ms, noticed_ms)
                 case r.EpochsRaised() | r.GrantsHeld() | r.TaskPinned():
                     self.credit.clear()

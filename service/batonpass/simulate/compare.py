@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
+from batonpass.core.durations import duration
 from batonpass.percentiles import nearest_rank
 from batonpass.simulate.copies import SteadyRates
 from batonpass.simulate.group import BATONPASS, BATONPASS_FENCED, BatonpassGroup, BatonpassSettings
@@ -343,20 +344,10 @@ def reading(comparison: Comparison) -> str:
     """Say in one line what the table shows."""
     ours, *others = comparison.results
     kafka = next(one for one in others if one.arm == "Kafka defaults")
+    rests, kafka_rests = duration(ours.rest_ms, "never"), duration(kafka.rest_ms, "never")
     return (
         f"Batonpass moves {ours.moved} tasks where {ours.needed} must move, in {ours.handovers} handovers, and rests "
-        f"after {duration(ours.rest_ms)}; Kafka with its defaults moves {kafka.moved} in {kafka.handovers} handovers "
-        f"and rests after {duration(kafka.rest_ms)}. The task that is down longest is down for "
-        f"{duration(ours.downtime_max_ms)} against {duration(kafka.downtime_max_ms)}."
+        f"after {rests}; Kafka with its defaults moves {kafka.moved} in {kafka.handovers} handovers and rests after "
+        f"{kafka_rests}. The task that is down longest is down for {duration(ours.downtime_max_ms)} against "
+        f"{duration(kafka.downtime_max_ms)}."
     )
-
-
-def duration(ms: int | None) -> str:
-    """Write a time as people do: 0.8 s, 75 s, 14 min, 3.2 h."""
-    if ms is None:
-        return "never"
-    if ms < 10_000:
-        return f"{ms / 1000:.1f} s".replace("0.0 s", "0 s")
-    if ms < 120_000:
-        return f"{ms / 1000:.0f} s"
-    return f"{ms / MINUTE:.1f} min" if ms < 20 * MINUTE else f"{ms / MINUTE:.0f} min"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from html import escape
 from math import log10
 
-from batonpass.simulate.compare import Comparison, Result, duration
+from batonpass.core.durations import duration
+from batonpass.simulate.compare import Comparison, Result
 
 WIDTH = 960
 LABELS = 190
@@ -22,7 +23,7 @@ MEASURES: tuple[Measure, ...] = (
     (
         "time to rest",
         lambda result: float("inf") if result.rest_ms is None else result.rest_ms / 1000,
-        lambda result: duration(result.rest_ms),
+        lambda result: duration(result.rest_ms, "never"),
     ),
     (
         "longest downtime of a task",

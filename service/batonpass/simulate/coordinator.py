@@ -34,7 +34,7 @@ RETRY_MS = 300
 Respond = Callable[[int, Body | None], None]
 
 
-class Fate(StrEnum):
+class AppendResult(StrEnum):
     """The result of an append. ``DEPOSED``: another coordinator leads by now, or has written unexpected records."""
 
     COMMITTED = "committed"
@@ -51,16 +51,16 @@ class Store:
     is_out: bool = False
     history: list[tuple[Group, tuple[Record, ...]]] = field(default_factory=list)
 
-    def append(self, epoch: int, expected: int, records: tuple[Record, ...], after: Group) -> Fate:
+    def append(self, epoch: int, expected: int, records: tuple[Record, ...], after: Group) -> AppendResult:
         """Commit ``records``, unless they come from a coordinator of an older epoch or expect another version."""
         if self.is_out:
-            return Fate.UNAVAILABLE
+            return AppendResult.UNAVAILABLE
         if epoch != self.coordinator_epoch or expected != self.group.version:
-            return Fate.DEPOSED
+            return AppendResult.DEPOSED
         self.history.append((self.group, records))
         del self.history[:-KEPT]
         self.group = after
-        return Fate.COMMITTED
+        return AppendResult.COMMITTED
 
     def lose(self, commits: int) -> int:
         """Forget the last ``commits`` appends, as a failover to a late replica does; return how many were lost."""
@@ -243,13 +243,13 @@ class SimulatedCoordinator:
     def _commit(self, decision: Decision) -> bool:
         if not decision.records:
             return True
-        fate = Fate.UNAVAILABLE
+        result = AppendResult.UNAVAILABLE
         if not self.is_cut_from_store:
-            fate = self._store.append(self.epoch, self.group.version, decision.records, decision.after)
-        if fate is Fate.UNAVAILABLE:
+            result = self._store.append(self.epoch, self.group.version, decision.records, decision.after)
+        if result is AppendResult.UNAVAILABLE:
             self._arm(self.clock_ms + RETRY_MS)
             return False
-        if fate is Fate.DEPOSED:
+        if result is AppendResult.DEPOSED:
             self._observer.noted(f"{self.name} is refused by the store and steps down")
             self.stop()
             return False

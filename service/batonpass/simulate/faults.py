@@ -177,7 +177,7 @@ def suspend(world: World, chance: Random) -> None:
 def cut_off(world: World, chance: Random) -> None:
     """A worker cannot reach any coordinator for a while."""
     if worker := pick(world, chance):
-        worker.trouble.cut_until_ms = world.now_ms + chance.choice((800, 3_000, 8_000, 20_000))
+        worker.faults.cut_until_ms = world.now_ms + chance.choice((800, 3_000, 8_000, 20_000))
         world.sockets_closed(worker)
 
 
@@ -185,7 +185,7 @@ def cut_off(world: World, chance: Random) -> None:
 def cut_poll(world: World, chance: Random) -> None:
     """A worker's long-poll breaks and stays broken; its heartbeats go on."""
     if worker := pick(world, chance):
-        worker.trouble.cut_poll_until_ms = world.now_ms + chance.choice((500, 5_000))
+        worker.faults.cut_poll_until_ms = world.now_ms + chance.choice((500, 5_000))
         world.sockets_closed(worker)
 
 
@@ -193,14 +193,14 @@ def cut_poll(world: World, chance: Random) -> None:
 def slow_revocation(world: World, chance: Random) -> None:
     """A worker takes seconds to commit."""
     if worker := pick(world, chance):
-        worker.trouble.slow_until_ms = world.now_ms + 8_000
+        worker.faults.slow_until_ms = world.now_ms + 8_000
 
 
 @fault(3)
 def hang_in_revocation(world: World, chance: Random) -> None:
     """A worker hangs in its commits, for longer than the coordinator waits."""
     if worker := pick(world, chance):
-        worker.trouble.hangs_until_ms = world.now_ms + 25_000
+        worker.faults.hangs_until_ms = world.now_ms + 25_000
 
 
 @fault(4)
@@ -236,7 +236,7 @@ def never_warm(world: World, chance: Random) -> None:
 def mute_progress(world: World, chance: Random) -> None:
     """A worker cannot report how far its copies are."""
     if worker := pick(world, chance):
-        worker.trouble.mute_until_ms = world.now_ms + 6_000
+        worker.faults.mute_until_ms = world.now_ms + 6_000
 
 
 @fault(2)

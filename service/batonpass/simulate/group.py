@@ -109,9 +109,9 @@ class BatonpassGroup(CoordinatorObserver):
             pace=settings.pace,
         )
         self._world = World(plan, rates=rates, check_laws=False, audience=self)
-        self._around = self._world.around
-        self._around.is_instant = True
-        self._account = self._around.account = Account(self._new_cost())
+        self._shared = self._world.shared
+        self._shared.is_instant = True
+        self._account = self._shared.account = Account(self._new_cost())
         self._world.begin()
 
     @classmethod
@@ -149,7 +149,7 @@ class BatonpassGroup(CoordinatorObserver):
             unsettled = sorted(self.group.unsettled)
             which = f"{len(unsettled)} tasks, such as {unsettled[0]}, do not" if unsettled else "copies go on restoring"
             raise NeverAtRest(f"the group does not come to rest within ten minutes of its beginning: {which}")
-        self._around.is_instant = False
+        self._shared.is_instant = False
         self.begin_change()
 
     @property
@@ -168,7 +168,7 @@ class BatonpassGroup(CoordinatorObserver):
         return self._owners_of(self.group)
 
     def _owners_of(self, group: Group) -> dict[Task, str]:
-        owner_of_id = self._around.owner_of_id
+        owner_of_id = self._shared.owner_of_id
         return {
             task_of(name): owner_of_id[one.owner].name
             for name, one in sorted(group.tasks.items())
@@ -276,8 +276,8 @@ class BatonpassGroup(CoordinatorObserver):
         self._account.cost = self._new_cost()
 
     def _new_cost(self) -> ChangeCost:
-        self._around.catch_up()
-        copies = self._around.copies
+        self._shared.catch_up()
+        copies = self._shared.copies
         owners = {task: owner for task, owner in self._last_owners.items() if task in self._stateful}
         cost = ChangeCost(self._everything, owners=owners, now_ms=self.now_ms, restored_records=copies.restored_records)
         for task in self._everything:
@@ -287,10 +287,10 @@ class BatonpassGroup(CoordinatorObserver):
 
     def outcome(self) -> GroupOutcome:
         """Return the cost since the change began; `rest_ms` is None if the group has not come to rest yet."""
-        self._around.catch_up()
+        self._shared.catch_up()
         return self._account.cost.outcome(
             now_ms=self.now_ms,
-            restored_records=self._around.copies.restored_records,
+            restored_records=self._shared.copies.restored_records,
             rest_at_ms=self._rest_at_ms,
         )
 
@@ -355,7 +355,7 @@ class BatonpassGroup(CoordinatorObserver):
         group = self.group
         if group.unsettled or group.placement_due_ms is not None or group.next_probe_ms is not None:
             return False
-        if self._around.copies.running != len(group.tasks):
+        if self._shared.copies.running != len(group.tasks):
             return False
         # A loop, not `all`, for speed: this runs after every step.
         up = 0

@@ -115,7 +115,7 @@ def patience_ms(world: World) -> int:
     tasks = world.task_ids()
     growth_per_s = world.plan.growth_per_s * len(tasks)
     speed = min((worker.plan.records_per_s for worker in world.workers), default=1) - growth_per_s
-    longest_log = max((world.around.end_of(task_of(task)) for task in tasks), default=0)
+    longest_log = max((world.shared.end_of(task_of(task)) for task in tasks), default=0)
     restore_ms = int(longest_log * 1000 / max(1, speed)) + 2_000
     rounds = len(tasks) * (1 + config.num_standby_replicas) + 2
     return waits + rounds * (restore_ms + 2 * config.heartbeat_interval_ms)

@@ -60,7 +60,7 @@ class LocalTask:
 
 
 @dataclass(slots=True)
-class Trouble:
+class MachineFaults:
     """Until when a machine is cut off, slow or stuck; instants of the world's time.
 
     Attributes:
@@ -80,7 +80,7 @@ class Trouble:
     mute_until_ms: int = 0
 
 
-class Surroundings:
+class SharedState:
     """What worker processes share: time, the copies of all of them, and the sinks that they write to.
 
     While ``is_instant`` is set, restoring takes no time; that is how a group gets to its first rest.
@@ -182,7 +182,7 @@ class Worker:
     def __init__(
         self,
         plan: WorkerPlan,
-        around: Surroundings,
+        shared: SharedState,
         chance: Random,
         *,
         send: Callable[[Worker, Request], None],
@@ -197,7 +197,7 @@ class Worker:
         self.machine: MemberProtocol | None = None
         self.process = 0
         self.last_id: str | None = None
-        self.trouble = Trouble()
+        self.faults = MachineFaults()
         self.leaving = False
         self.leaves_when_drained = False
         # A machine that is to stay away does not come back by itself.
@@ -206,7 +206,7 @@ class Worker:
         self.behind: set[Task] = set()
         # How often a task was told to stop while it was processed.
         self.interruptions = 0
-        self._around = around
+        self._shared = shared
         self._send = send
         self._gone = gone
         self._note = note
@@ -237,7 +237,7 @@ class Worker:
     @property
     def clock_ms(self) -> int:
         """What this machine's clock says; it counts time spent suspended."""
-        return self._around.now_ms - self._around.skipped_ms + self.plan.clock_offset_ms
+        return self._shared.now_ms - self._shared.skipped_ms + self.plan.clock_offset_ms
 
     def boot(self, *, takeover: bool = False, replaces: bool = False) -> None:
         """Start a process with what is on disk. ``takeover`` and ``replaces`` vouch that the last one has ended."""
@@ -249,23 +249,23 @@ class Worker:
             self.plan.settings,
             # Only an instance can be taken over.
             takeover=takeover and self.plan.settings.instance_id is not None,
-            jitter_seed=len(self._around.owner_of_id),
+            jitter_seed=len(self._shared.owner_of_id),
         )
         disk, self.disk = self.disk, {}
-        self._around.changing().add_process(self.name, disk)
+        self._shared.changing().add_process(self.name, disk)
         on_disk = {name_of(task): self._progress(task, position) for task, position in sorted(disk.items())}
         self.machine = MemberProtocol(
             settings, self._new_id, on_disk=on_disk, replaces=self.last_id if replaces else None
         )
         self._note(f"{self.name} starts process {self.process}")
         self.feed(lambda machine: machine.start(self.clock_ms))
-        if self._around.keep_looking:
-            self._look_soon(self._draw(self._around.pace.look))
+        if self._shared.keep_looking:
+            self._look_soon(self._draw(self._shared.pace.look))
 
     def _new_id(self) -> str:
         self._runs += 1
         self.last_id = f"{self.name}.{self._runs}"
-        self._around.owner_of_id[self.last_id] = self
+        self._shared.owner_of_id[self.last_id] = self
         return self.last_id
 
     def kill(self) -> None:
@@ -275,11 +275,11 @@ class Worker:
             self._end()
 
     def _end(self) -> None:
-        around = self._around
+        shared = self._shared
         for task, local in sorted(self.tasks.items()):
             if local.activity in (Activity.RESTORING, Activity.RUNNING):
-                around.halt(self.name, task, Role.DISK)
-        self.disk = around.changing().stop_process(self.name)
+                shared.halt(self.name, task, Role.DISK)
+        self.disk = shared.changing().stop_process(self.name)
         self.machine = self._backlog = self._tick_at_ms = None
         self._is_looking = False
         self.tasks, self.behind = {}, set()
@@ -331,7 +331,7 @@ class Worker:
             self.feed(lambda machine: machine.tick(self.clock_ms))
 
     def _after(self, in_ms: int, act: Callable[..., None], *arguments: object) -> None:
-        self._around.clock.after(in_ms, act, *arguments)
+        self._shared.clock.after(in_ms, act, *arguments)
 
     def _draw(self, span: Span) -> int:
         return self.chance.randint(*span)
@@ -383,44 +383,44 @@ class Worker:
         self._turns += 1
         self.tasks[task] = LocalTask(activity, token, self._turns)
         if token:
-            sinks = self._around.sinks
+            sinks = self._shared.sinks
             sinks[task] = max(token, sinks.get(task, 0))
         self._hold(task)
 
     def _hold(self, task: Task) -> None:
         role = Role.ACTIVE if self.tasks[task].activity is Activity.RESTORING else Role.STANDBY
-        if self._around.hold(self.name, task, role):
-            self._due_in(self._draw(self._around.pace.begin), task, self._begun)
+        if self._shared.hold(self.name, task, role):
+            self._due_in(self._draw(self._shared.pace.begin), task, self._begun)
             return
         self.behind.add(task)
         self._look_soon(0)
 
     def _close(self, task: Task) -> None:
         """Give up a copy that is not active; its state stays on disk."""
-        self._around.changing().drop(self.name, task)
+        self._shared.changing().drop(self.name, task)
         self.behind.discard(task)
-        self._due_in(self._draw(self._around.pace.close_copy), task, self._stopped, None)
+        self._due_in(self._draw(self._shared.pace.close_copy), task, self._stopped, None)
 
     def _stop(self, task: Task, becomes: Role, *, commit: bool) -> None:
         """Cease to process a task; with ``commit`` its last work is committed first, which takes a while."""
-        local, around = self.tasks[task], self._around
+        local, shared = self.tasks[task], self._shared
         if commit and local.activity is Activity.RUNNING:
             self.interruptions += 1
         if local.activity is Activity.RUNNING:
             local.activity = Activity.STOPPING
-        final = around.halt(self.name, task, becomes)
+        final = shared.halt(self.name, task, becomes)
         self.behind.discard(task)
         if becomes is Role.STANDBY:
             self._due_in(self._commit_ms(), task, self._demoted, final)
         else:
-            takes_ms = self._commit_ms() if commit and final is not None else self._draw(around.pace.stop)
+            takes_ms = self._commit_ms() if commit and final is not None else self._draw(shared.pace.stop)
             self._due_in(takes_ms, task, self._stopped, final)
 
     def _commit_ms(self) -> int:
-        now_ms, trouble = self._around.now_ms, self.trouble
-        if now_ms < trouble.hangs_until_ms:
-            return trouble.hangs_until_ms - now_ms
-        return self._draw((500, 2_500) if now_ms < trouble.slow_until_ms else self._around.pace.commit)
+        now_ms, faults = self._shared.now_ms, self.faults
+        if now_ms < faults.hangs_until_ms:
+            return faults.hangs_until_ms - now_ms
+        return self._draw((500, 2_500) if now_ms < faults.slow_until_ms else self._shared.pace.commit)
 
     def _due_in(self, in_ms: int, task: Task, act: Callable[..., None], *arguments: object) -> None:
         """Call `act` for a task in a while, unless something else is scheduled for the task before."""
@@ -436,7 +436,7 @@ class Worker:
 
     def _stopped(self, task: Task, final: int | None) -> None:
         del self.tasks[task]
-        self._around.touched[task] = None
+        self._shared.touched[task] = None
         self.feed(lambda machine: machine.task_stopped(name_of(task), now_ms=self.clock_ms, final_position=final))
 
     def _demoted(self, task: Task, final: int | None) -> None:
@@ -453,10 +453,10 @@ class Worker:
 
     def _begun(self, task: Task) -> None:
         local = self.tasks[task]
-        if local.activity is Activity.RESTORING and self._around.copies.is_current(self.name, task):
+        if local.activity is Activity.RESTORING and self._shared.copies.is_current(self.name, task):
             local.activity = Activity.RUNNING
             self.behind.discard(task)
-            self._around.touched[task] = None
+            self._shared.touched[task] = None
             self.feed(lambda machine: machine.task_running(name_of(task), now_ms=self.clock_ms))
 
     # --- how far the copies are ---------------------------------------------------------------------------------
@@ -470,13 +470,13 @@ class Worker:
         if not self.runs_as(process, self._look_again, process):
             return
         self._is_looking = False
-        if self.behind or self._around.keep_looking:
+        if self.behind or self._shared.keep_looking:
             self._look()
-            self._look_soon(self._draw(self._around.pace.look))
+            self._look_soon(self._draw(self._shared.pace.look))
 
     def look_for_arrivals(self) -> None:
         """Look at the copies now if one of them has reached the end."""
-        copies = self._around.copies
+        copies = self._shared.copies
         if any(copies.is_current(self.name, task) for task in self.behind):
             self._look()
 
@@ -484,11 +484,11 @@ class Worker:
         """Report to the machine how far copies are that were not reported at the end; with ``keep_looking``, all."""
         if self.is_suspended:
             return
-        self._around.catch_up()
-        copies = self._around.copies
+        self._shared.catch_up()
+        copies = self._shared.copies
         positions = copies.positions(self.name)
         followed = [task for task, local in self.tasks.items() if local.activity is Activity.TAILING]
-        for task in sorted(self.behind.union(followed) if self._around.keep_looking else self.behind):
+        for task in sorted(self.behind.union(followed) if self._shared.keep_looking else self.behind):
             is_current = copies.is_current(self.name, task)
             if is_current and not self._is_mute:
                 self.behind.discard(task)
@@ -504,12 +504,12 @@ class Worker:
 
     @property
     def _is_mute(self) -> bool:
-        return self._around.now_ms < self.trouble.mute_until_ms
+        return self._shared.now_ms < self.faults.mute_until_ms
 
     def _progress(self, task: Task, position: int) -> Progress:
         if self._is_mute:
             return Progress()
-        end = self._around.end_of(task)
+        end = self._shared.end_of(task)
         match self.plan.reports:
             case ReportStyle.LAG if self.is_up:
                 return Progress(lag=max(0, end - position))
@@ -524,7 +524,7 @@ class Worker:
         """Let the processing of a task fail."""
         local = self.tasks.get(task)
         if local is not None and local.activity is Activity.RUNNING:
-            self._around.halt(self.name, task, Role.DISK)
+            self._shared.halt(self.name, task, Role.DISK)
             local.activity = Activity.FAILED
             self.feed(lambda machine: machine.task_failed(name_of(task), "poison record", now_ms=self.clock_ms))
 
@@ -544,7 +544,7 @@ class Worker:
         self.disk.pop(task, None)
         local = self.tasks.get(task)
         if self.is_up and (local is None or local.activity is not Activity.STOPPING):
-            self._around.lose(self.name, task)
+            self._shared.lose(self.name, task)
             if local is not None and local.activity is not Activity.FAILED:
                 if local.activity is Activity.RUNNING:
                     local.activity = Activity.RESTORING
@@ -554,17 +554,17 @@ class Worker:
 
     def freeze(self, for_ms: int) -> None:
         """Let no restore make progress for a while."""
-        self.trouble.frozen_until_ms = self._around.now_ms + for_ms
-        self._around.changing().frozen.add(self.name)
+        self.faults.frozen_until_ms = self._shared.now_ms + for_ms
+        self._shared.changing().frozen.add(self.name)
         self._after(for_ms, self._thaw)
 
     def _thaw(self) -> None:
-        if self._around.now_ms >= self.trouble.frozen_until_ms:
-            self._around.changing().frozen.discard(self.name)
+        if self._shared.now_ms >= self.faults.frozen_until_ms:
+            self._shared.changing().frozen.discard(self.name)
 
-    def end_trouble(self) -> None:
-        """Let every trouble be over."""
-        self.trouble = Trouble()
+    def end_faults(self) -> None:
+        """Let every fault be over."""
+        self.faults = MachineFaults()
         self._thaw()
 
     # --- what it asks for ---------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from batonpass.simulate.copies import Copies, Rates
 from batonpass.simulate.plan import WireFaults, WorkerPlan, WorldPlan, seeded
 from batonpass.simulate.tasks import Task, name_of, task_of
 from batonpass.simulate.wire import Body, to_input, to_wait
-from batonpass.simulate.worker import Surroundings, Worker
+from batonpass.simulate.worker import SharedState, Worker
 from batonpass.worker.protocol import Request, RequestKind
 
 TRACE_LINES = 400
@@ -57,10 +57,10 @@ class World(CoordinatorObserver):
         self._stateful: set[int] = set()
         self._note_stateful(plan.topology)
         copies = Copies(lambda task: task[0] in self._stateful, rates or self, now_ms=plan.start_ms)
-        self.around = Surroundings(self.clock, copies, plan.pace, keep_looking=plan.reads_ends)
+        self.shared = SharedState(self.clock, copies, plan.pace, keep_looking=plan.reads_ends)
         self.workers: list[Worker] = []
         self.named: dict[str, Worker] = {}
-        self.checks = Checks(self.around, self.workers, self.store, self.noted)
+        self.checks = Checks(self.shared, self.workers, self.store, self.noted)
         self._check_laws = check_laws
         self._audience = audience or CoordinatorObserver()
         self._trace = trace
@@ -80,7 +80,7 @@ class World(CoordinatorObserver):
     @property
     def next_ms(self) -> int | None:
         """When the next thing happens; None when nothing is left to happen."""
-        due, arrival = self.clock.next_ms, self.around.next_arrival_ms()
+        due, arrival = self.clock.next_ms, self.shared.next_arrival_ms()
         return arrival if due is None or (arrival is not None and arrival < due) else due
 
     def later(self, in_ms: int, act: Callable[..., object], *arguments: object) -> None:
@@ -94,18 +94,18 @@ class World(CoordinatorObserver):
 
     def step(self) -> None:
         """Let the next thing happen, and check the laws."""
-        around = self.around
-        due, arrival = self.clock.next_ms, around.next_arrival_ms()
+        shared = self.shared
+        due, arrival = self.clock.next_ms, shared.next_arrival_ms()
         if arrival is not None and (due is None or arrival <= due):
             self.clock.pass_to(arrival)
-            around.catch_up()
+            shared.catch_up()
             for worker in sorted(self.workers, key=lambda one: one.name):
                 if worker.is_up:
                     worker.look_for_arrivals()
         else:
             self.clock.step()
-        while around.arrived:
-            client, task = around.arrived.pop()
+        while shared.arrived:
+            client, task = shared.arrived.pop()
             self.named[client].begun(task)
         self.steps += 1
         if self._check_laws:
@@ -125,8 +125,8 @@ class World(CoordinatorObserver):
         self.clock.leap(by_ms)
         for coordinator in self.coordinators:
             coordinator.leap(by_ms)
-        self.around.skipped_ms += by_ms
-        self.around.catch_up()
+        self.shared.skipped_ms += by_ms
+        self.shared.catch_up()
 
     def noted(self, line: str) -> None:
         """Note what happened, for the trace of a failing world."""
@@ -156,7 +156,7 @@ class World(CoordinatorObserver):
         if leader.is_awake:
             table = leader.group.table
             ends = {
-                (f"store-{task_of(name)[0]}", task_of(name)[1]): self.around.end_of(task_of(name))
+                (f"store-{task_of(name)[0]}", task_of(name)[1]): self.shared.end_of(task_of(name))
                 for name, stateful in zip(table.ids, table.stateful, strict=True)
                 if stateful
             }
@@ -251,8 +251,8 @@ class World(CoordinatorObserver):
         return out
 
     def _is_cut(self, worker: Worker, request: Request) -> bool:
-        cut_poll = request.kind is RequestKind.POLL and self.now_ms < worker.trouble.cut_poll_until_ms
-        return cut_poll or self.now_ms < worker.trouble.cut_until_ms
+        cut_poll = request.kind is RequestKind.POLL and self.now_ms < worker.faults.cut_poll_until_ms
+        return cut_poll or self.now_ms < worker.faults.cut_until_ms
 
     def _arrive(self, worker: Worker, process: int, request: Request) -> None:
         if self._is_cut(worker, request):
@@ -314,7 +314,7 @@ class World(CoordinatorObserver):
     def add_worker(self, plan: WorkerPlan) -> Worker:
         """Add one more machine."""
         chance = seeded(self.plan.seed, "work", plan.name)
-        worker = Worker(plan, self.around, chance, send=self.send, gone=self.sockets_closed, note=self.noted)
+        worker = Worker(plan, self.shared, chance, send=self.send, gone=self.sockets_closed, note=self.noted)
         self.workers.append(worker)
         self.named[plan.name] = worker
         return worker
@@ -325,7 +325,7 @@ class World(CoordinatorObserver):
 
     def owner_of_id(self, member_id: str) -> Worker | None:
         """Return the machine that a member runs, or has run, on."""
-        return self.around.owner_of_id.get(member_id)
+        return self.shared.owner_of_id.get(member_id)
 
     def task_ids(self) -> tuple[TaskId, ...]:
         """Return the tasks of the group as the store has it."""
@@ -351,6 +351,6 @@ class World(CoordinatorObserver):
             coordinator.is_cut_from_store = coordinator.dies_after_append = False
             coordinator.stalled_until_ms = min(coordinator.stalled_until_ms, self.now_ms)
         for worker in self.workers:
-            worker.end_trouble()
+            worker.end_faults()
             if not worker.is_up and not worker.retired:
                 worker.boot()

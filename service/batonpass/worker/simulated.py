@@ -94,7 +94,7 @@ class Saved:
         unfinished.replace(self.path)
 
 
-class Pretender(Callbacks):
+class SimulatedCallbacks(Callbacks):
     """Pretends to restore, tail and process, at the given pace."""
 
     def __init__(self, changelog: Changelog, saved: Saved, *, prints: bool) -> None:
@@ -225,14 +225,14 @@ def member_of(asked: argparse.Namespace, saved: Saved, callbacks: Callbacks) -> 
 
 async def work(asked: argparse.Namespace, saved: Saved) -> int:
     """Be a worker until told to stop; return the exit code."""
-    pretender = Pretender(Changelog(asked.rate, asked.growth, asked.size), saved, prints=asked.json)
-    member = member_of(asked, saved, pretender)
+    callbacks = SimulatedCallbacks(Changelog(asked.rate, asked.growth, asked.size), saved, prints=asked.json)
+    member = member_of(asked, saved, callbacks)
     asked_to_go: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked_to_go.put_nowait, number)
     saving = asyncio.ensure_future(_save(member, saved))
     going = asyncio.ensure_future(_going(asked_to_go, member))
-    ending = asyncio.ensure_future(_life(member, pretender))
+    ending = asyncio.ensure_future(_life(member, callbacks))
     try:
         await asyncio.wait((going, ending), return_when=asyncio.FIRST_COMPLETED)
         if ending.done() and (refusal := ending.exception()) is not None:
@@ -241,7 +241,7 @@ async def work(asked: argparse.Namespace, saved: Saved) -> int:
         how = going.result() if going.done() else member.options.exit
         await member.exit(how)
         reason = await member.ended()
-        pretender.say("gone", reason=reason)
+        callbacks.say("gone", reason=reason)
         return EXIT_TAKEN_OVER if ending.done() and not going.done() else 0
     finally:
         for each in (saving, going, ending):
@@ -251,10 +251,10 @@ async def work(asked: argparse.Namespace, saved: Saved) -> int:
         saved.write()
 
 
-async def _life(member: Member, pretender: Pretender) -> str:
+async def _life(member: Member, callbacks: SimulatedCallbacks) -> str:
     member.start()
     await member.joined()
-    pretender.say("joined", member=member.member_id)
+    callbacks.say("joined", member=member.member_id)
     return await member.ended()
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.core.scene import START_MS, Scene, copy, running, topology
-from tests.core.transcripts.words import Happened, duration, lines_of, table_of
+from tests.core.transcripts.words import Happened, exact_time, lines_of, table_of
 
 from batonpass.core import inputs as i
 from batonpass.core.evolve import evolve
@@ -118,7 +118,9 @@ def _lines(scene: Listening, begun_ms: int, *, passes: bool, brief: bool) -> Ite
             lines = [line for line in lines if line.startswith("refused")]
         if lines and passes:
             sender = getattr(happened.item, "member_id", None)
-            yield f"  at {duration(happened.at_ms - begun_ms)}" + (f", by a heartbeat of {sender}:" if sender else ":")
+            yield f"  at {exact_time(happened.at_ms - begun_ms)}" + (
+                f", by a heartbeat of {sender}:" if sender else ":"
+            )
         yield from lines
         shown = shown or bool(lines)
     if not shown:
@@ -126,7 +128,7 @@ def _lines(scene: Listening, begun_ms: int, *, passes: bool, brief: bool) -> Ite
     wake_ms = scene.soft.wake_ms
     if wake_ms not in (None, scene.woken_ms) and any(one.decision.records for one in scene.happened):
         scene.woken_ms = wake_ms
-        yield f"next look: in {duration((wake_ms or 0) - scene.now_ms)} at the latest"
+        yield f"next look: in {exact_time((wake_ms or 0) - scene.now_ms)} at the latest"
 
 
 def _let_happen(scene: Listening, said: str) -> list[str] | None:

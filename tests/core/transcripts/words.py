@@ -26,8 +26,8 @@ class Happened(NamedTuple):
     reply: Reply
 
 
-def duration(ms: int) -> str:
-    """Return a time as people write it: ``50 ms``, ``2.5 s``, ``10 min``."""
+def exact_time(ms: int) -> str:
+    """Return a time to the millisecond: ``50 ms``, ``45.05 s``, ``10 min``. What is tested must not be rounded."""
     if abs(ms) < 1_000:
         return f"{ms} ms"
     if ms % 60_000 == 0 and ms >= 120_000:
@@ -197,14 +197,14 @@ def _of_a_member(record: r.Record, now_ms: int) -> tuple[str, str] | None:
             return record.member.id, "a member" + (f", instance {name}" if name else "")
         case r.MemberGone():
             claimed_ms = record.lease_end_ms - record.at_ms
-            until = f"; it may run its tasks for {duration(claimed_ms)} more" if claimed_ms > 0 else ""
+            until = f"; it may run its tasks for {exact_time(claimed_ms)} more" if claimed_ms > 0 else ""
             words = f"no member any more, {record.cause}{until}"
         case r.MemberAway():
-            words = f"away; its place is kept for {duration(record.until_ms - record.at_ms)}"
+            words = f"away; its place is kept for {exact_time(record.until_ms - record.at_ms)}"
         case r.PlaceInherited():
             words = f"{record.successor} stands in its place"
         case r.DrainStarted():
-            end = "" if record.deadline_ms is None else f", within {duration(record.deadline_ms - now_ms)}"
+            end = "" if record.deadline_ms is None else f", within {exact_time(record.deadline_ms - now_ms)}"
             words = (
                 f"its drain is over, and tasks are left: {record.blocked}"
                 if record.blocked
@@ -269,7 +269,7 @@ def _of_the_group(record: r.Record, now_ms: int) -> str:
         case r.StormEnded():
             return "the storm is over"
         case r.GrantsHeld():
-            return f"nothing is granted for {duration(record.until_ms - now_ms)}: {record.reason}"
+            return f"nothing is granted for {exact_time(record.until_ms - now_ms)}: {record.reason}"
         case r.EpochsRaised():
             raised = ", ".join(f"{member} to {epoch}" for member, epoch in sorted(record.epochs.items()))
             return f"member epochs are raised: {raised or 'none'}; new tokens lie above {record.tokens_from}"
@@ -284,11 +284,11 @@ def _of_the_group(record: r.Record, now_ms: int) -> str:
 
 def _about(ms: int) -> str:
     """Return when a timer goes off, without its jitter."""
-    return f"in about {ms // 60_000} min" if ms >= 120_000 else f"in {duration(ms)}"
+    return f"in about {ms // 60_000} min" if ms >= 120_000 else f"in {exact_time(ms)}"
 
 
 def _in(ms: int) -> str:
-    return f"in {duration(ms)}" if ms > 0 else "now"
+    return f"in {exact_time(ms)}" if ms > 0 else "now"
 
 
 def _target(record: r.TargetPlaced, before: Group) -> Iterator[str]:

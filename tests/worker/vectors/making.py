@@ -51,7 +51,7 @@ def _without_time(step: Json) -> Json:
 
 def text_of(scene: Scene) -> str:
     """Return a scene as the text of its file: a line for each event and for each thing that comes out."""
-    head = {"name": scene.name, "about": scene.about, "group": "orders"} | scene.head
+    head = {"name": scene.name, "about": scene.about, "rules": scene.rules, "group": "orders"} | scene.head
     lines = [f"  {json.dumps(name)}: {json.dumps(value)},\n" for name, value in head.items()]
     steps = ",\n".join(_step_text(step) for step in steps_of(scene))
     return f'{{\n{"".join(lines)}  "steps": [\n{steps}\n  ]\n}}\n'

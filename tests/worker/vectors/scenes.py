@@ -118,9 +118,12 @@ class Worker:
 class Scene:
     """What happens to a worker, and what there is to know before it starts."""
 
-    def __init__(self, about: str, play: Callable[[Worker], None], head: Mapping[str, Any]) -> None:
+    def __init__(
+        self, about: str, rules: tuple[str, ...], play: Callable[[Worker], None], head: Mapping[str, Any]
+    ) -> None:
         self.name = play.__name__.replace("_", "-")
         self.about = about
+        self.rules = rules
         self.play = play
         self.head: Json = {
             "settings": {"jitter_seed": 0} | head.get("settings", {}),
@@ -131,16 +134,17 @@ class Scene:
 SCENES: list[Scene] = []
 
 
-def scene(about: str, **head: Any) -> Callable[[Callable[[Worker], None]], None]:
-    """Make a function a scene; the rest is what the worker says of itself and finds when it starts."""
-    return lambda play: SCENES.append(Scene(about, play, head))
+def scene(about: str, *, rules: tuple[str, ...], **head: Any) -> Callable[[Callable[[Worker], None]], None]:
+    """Make a function a scene that shows these rules of docs/protocol.md; the rest is what the worker is and finds."""
+    return lambda play: SCENES.append(Scene(about, rules, play, head))
 
 
 # --- joining ----------------------------------------------------------------------------------------------------------
 
 
 @scene(
-    "A worker joins, gets an active and a standby, and says that the active runs. A heartbeat follows each interval."
+    "A worker joins, gets an active and a standby, and says that the active runs. A heartbeat follows each interval.",
+    rules=("3.1", "4.1", "4.4"),
 )
 def join(worker: Worker) -> None:
     worker.joins(active={"0_1": 7}, standby=["0_2"])
@@ -153,6 +157,7 @@ def join(worker: Worker) -> None:
 
 @scene(
     "Everything that a worker may say of itself when it joins. Its former process is dead, and it takes its place.",
+    rules=("3.2", "3.6", "3.7"),
     settings={
         "instance_id": "orders-0",
         "takeover": True,
@@ -172,14 +177,20 @@ def join_with_everything(worker: Worker) -> None:
     worker.at(100).current(1)
 
 
-@scene("The answer to a join is lost. The same join is sent again under the same id, and either answer counts.")
+@scene(
+    "The answer to a join is lost. The same join is sent again under the same id, and either answer counts.",
+    rules=("10.1",),
+)
 def join_unanswered(worker: Worker) -> None:
     worker.says("start")
     worker.at(3_500).answered(1, to="join", active={"0_1": 7})
     worker.at(3_600).answered(1, to=1, active={"0_1": 7})
 
 
-@scene("The group is not declared yet, then the instance id is in use: a join is tried again for as long as it takes.")
+@scene(
+    "The group is not declared yet, then the instance id is in use: a join is tried again for as long as it takes.",
+    rules=("10.3", "10.5"),
+)
 def join_refused_for_now(worker: Worker) -> None:
     worker.says("start")
     worker.at(20).refused("unknown-group", 404, to="join")
@@ -192,6 +203,7 @@ def join_refused_for_now(worker: Worker) -> None:
 
 @scene(
     "An active restores from the state on disk to where its last owner stopped, and says at once when it runs.",
+    rules=("4.5", "5.2"),
     on_disk={"0_1": {"position": 812, "end_offset": 900}},
 )
 def restore(worker: Worker) -> None:
@@ -204,7 +216,7 @@ def restore(worker: Worker) -> None:
     worker.at(4_020).current(1)
 
 
-@scene("Tasks without state: no positions, nothing on disk. One is granted, one taken away.")
+@scene("Tasks without state: no positions, nothing on disk. One is granted, one taken away.", rules=("4.6", "5.3"))
 def stateless(worker: Worker) -> None:
     worker.runs("1_0", 1)
     worker.at(500).answered(2, to="poll", active={"1_0": 1, "1_1": 1})
@@ -215,7 +227,10 @@ def stateless(worker: Worker) -> None:
     worker.at(1_030).current(3)
 
 
-@scene("A long-poll brings a grant. The task starts at once, and the next heartbeat echoes the epoch without waiting.")
+@scene(
+    "A long-poll brings a grant. The task starts at once, and the next heartbeat echoes the epoch without waiting.",
+    rules=("4.1", "6.1", "6.3"),
+)
 def grant_by_poll(worker: Worker) -> None:
     worker.runs()
     worker.at(1_500).answered(2, to="poll", active={"0_1": 7, "0_2": 3})
@@ -223,7 +238,10 @@ def grant_by_poll(worker: Worker) -> None:
     worker.at(1_600).current(2)
 
 
-@scene("A task is taken away. It is active in every report until it has stopped; then the revocation is confirmed.")
+@scene(
+    "A task is taken away. It is active in every report until it has stopped; then the revocation is confirmed.",
+    rules=("4.6", "5.3"),
+)
 def revoke(worker: Worker) -> None:
     worker.runs()
     worker.at(3_100).answered(2)
@@ -233,7 +251,10 @@ def revoke(worker: Worker) -> None:
     worker.at(9_700).current(2)
 
 
-@scene("The confirmation is lost: where the owner stopped stands in each report until one is answered.")
+@scene(
+    "The confirmation is lost: where the owner stopped stands in each report until one is answered.",
+    rules=("4.6", "10.1"),
+)
 def revoke_unanswered(worker: Worker) -> None:
     worker.runs()
     worker.at(3_100).answered(2)
@@ -244,7 +265,10 @@ def revoke_unanswered(worker: Worker) -> None:
     worker.quiet_until(8_000)
 
 
-@scene("An active goes on as a standby in place: it commits, keeps its state open, and reports where it stopped.")
+@scene(
+    "An active goes on as a standby in place: it commits, keeps its state open, and reports where it stopped.",
+    rules=("0.1", "4.6"),
+)
 def demote_in_place(worker: Worker) -> None:
     worker.runs()
     worker.at(3_100).answered(2, standby=["0_1"])
@@ -254,7 +278,10 @@ def demote_in_place(worker: Worker) -> None:
     worker.at(6_250).current(2)
 
 
-@scene("A warmup says at once that it is caught up, is granted the task, and becomes the active in place.")
+@scene(
+    "A warmup says at once that it is caught up, is granted the task, and becomes the active in place.",
+    rules=("0.1", "4.1", "5.2"),
+)
 def warm_handover(worker: Worker) -> None:
     worker.joins(warmup=["0_1"])
     worker.at(90).current(1)
@@ -267,7 +294,9 @@ def warm_handover(worker: Worker) -> None:
     worker.at(2_600).current(2)
 
 
-@scene("A warmup is within the acceptable lag by its own estimate of the time that it still takes.")
+@scene(
+    "A warmup is within the acceptable lag by its own estimate of the time that it still takes.", rules=("4.1", "5.2")
+)
 def caught_up_by_time(worker: Worker) -> None:
     worker.joins(warmup=["0_1"], acceptable_catchup_ms=500)
     worker.at(90).current(1, acceptable_catchup_ms=500)
@@ -275,7 +304,9 @@ def caught_up_by_time(worker: Worker) -> None:
     worker.at(1_500).says("progress", "0_1", position=450, end_offset=5_000, catchup_ms=500)
 
 
-@scene("A standby becomes a warmup and a standby again, without being touched; then it is dropped.")
+@scene(
+    "A standby becomes a warmup and a standby again, without being touched; then it is dropped.", rules=("0.1", "4.6")
+)
 def copies_change_their_names(worker: Worker) -> None:
     worker.joins(standby=["0_1"])
     worker.at(90).current(1)
@@ -288,7 +319,10 @@ def copies_change_their_names(worker: Worker) -> None:
     worker.at(3_080).current(4)
 
 
-@scene("A newer token for a task that runs: it was somebody else's in between. It stops without a commit, then starts.")
+@scene(
+    "A newer token for a task that runs: it was somebody else's in between. It stops without a commit, then starts.",
+    rules=("5.4",),
+)
 def newer_token(worker: Worker) -> None:
     worker.runs()
     worker.at(3_100).answered(3, active={"0_1": 9})
@@ -297,7 +331,7 @@ def newer_token(worker: Worker) -> None:
     worker.at(3_300).current(3)
 
 
-@scene("Granted again while it still stops: it starts under the new token only when it has stopped.")
+@scene("Granted again while it still stops: it starts under the new token only when it has stopped.", rules=("5.4",))
 def granted_while_it_stops(worker: Worker) -> None:
     worker.runs()
     worker.at(1_000).answered(2, to="poll")
@@ -306,7 +340,10 @@ def granted_while_it_stops(worker: Worker) -> None:
     worker.at(1_800).current(3)
 
 
-@scene("Granted and taken away before the member saw either: only a report that lists the tasks confirms that.")
+@scene(
+    "Granted and taken away before the member saw either: only a report that lists the tasks confirms that.",
+    rules=("4.4", "4.6"),
+)
 def granted_and_revoked_unseen(worker: Worker) -> None:
     worker.joins()
     worker.at(90).current(1)
@@ -314,13 +351,19 @@ def granted_and_revoked_unseen(worker: Worker) -> None:
     worker.at(3_300).current(3)
 
 
-@scene("Stops come before starts: one task goes, another comes, and a copy is dropped with the same answer.")
+@scene(
+    "Stops come before starts: one task goes, another comes, and a copy is dropped with the same answer.",
+    rules=("5.3",),
+)
 def stops_before_starts(worker: Worker) -> None:
     worker.runs(standby=["0_5"])
     worker.at(3_100).answered(2, active={"0_2": 4}, warmup=["0_6"])
 
 
-@scene("The coordinator asks for a full report: the next heartbeat lists everything, though nothing changed.")
+@scene(
+    "The coordinator asks for a full report: the next heartbeat lists everything, though nothing changed.",
+    rules=("4.4", "5.5"),
+)
 def full_report(worker: Worker) -> None:
     worker.runs(standby=["0_2"])
     worker.at(3_100).current(1)
@@ -329,7 +372,7 @@ def full_report(worker: Worker) -> None:
     worker.at(12_100).current(1)
 
 
-@scene("A task with two changelogs is known by topic, in every field that is an offset.")
+@scene("A task with two changelogs is known by topic, in every field that is an offset.", rules=("4.5", "5.2"))
 def several_changelogs(worker: Worker) -> None:
     worker.joins(active={"0_1": 7}, warmup=["0_2"], restore_to={"0_1": {"a": 10, "b": 20}})
     worker.at(50).says("restoring", "0_1", positions={"a": 5, "b": 20}, end_offsets={"a": 10, "b": 20})
@@ -342,7 +385,7 @@ def several_changelogs(worker: Worker) -> None:
     worker.at(3_400).current(2)
 
 
-@scene("A task fails, is still this member's, and is taken away without a commit.")
+@scene("A task fails, is still this member's, and is taken away without a commit.", rules=("4.5", "5.3"))
 def failed(worker: Worker) -> None:
     worker.runs()
     worker.at(1_000).says("failed", "0_1", detail="ValueError: a record that cannot be read")
@@ -351,7 +394,7 @@ def failed(worker: Worker) -> None:
     worker.at(1_160).current(2)
 
 
-@scene("The state of an active and of a standby is lost: each report says so until one is answered.")
+@scene("The state of an active and of a standby is lost: each report says so until one is answered.", rules=("4.5",))
 def state_lost(worker: Worker) -> None:
     worker.runs(standby=["0_2"])
     worker.at(1_000).says("lost", "0_1")
@@ -362,7 +405,10 @@ def state_lost(worker: Worker) -> None:
     worker.at(2_080).current(1)
 
 
-@scene("A producer is fenced: the task stops, and starts again only when the coordinator still grants it.")
+@scene(
+    "A producer is fenced: the task stops, and starts again only when the coordinator still grants it.",
+    rules=("7.4", "8.4"),
+)
 def producer_fenced(worker: Worker) -> None:
     worker.runs()
     worker.at(1_000).says("producer-fenced", "0_1")
@@ -371,14 +417,19 @@ def producer_fenced(worker: Worker) -> None:
     worker.at(1_100).current(1)
 
 
-@scene("A task stops of its own accord, which nobody waits for: it starts again once the next heartbeat is answered.")
+@scene(
+    "A task stops of its own accord, which nobody waits for: it starts again once the next heartbeat is answered.",
+    rules=("7.4", "8.4"),
+)
 def stopped_unasked(worker: Worker) -> None:
     worker.runs()
     worker.at(1_000).says("stopped", "0_1", final_position=905)
     worker.at(3_100).current(1)
 
 
-@scene("What lies on disk is reported in bytes, whatever the role; what was removed is reported no more.")
+@scene(
+    "What lies on disk is reported in bytes, whatever the role; what was removed is reported no more.", rules=("4.5",)
+)
 def disk(worker: Worker) -> None:
     worker.runs()
     worker.at(1_000).says("disk-bytes", disk_bytes={"0_1": 4_096})
@@ -392,7 +443,7 @@ def disk(worker: Worker) -> None:
     worker.at(9_200).current(2)
 
 
-@scene("What the coordinator says of the member's standing is passed on when it changes.")
+@scene("What the coordinator says of the member's standing is passed on when it changes.", rules=("5.6",))
 def status(worker: Worker) -> None:
     worker.runs()
     worker.at(3_100).current(1, status=[{"code": "draining", "detail": "1 task left"}])
@@ -403,7 +454,10 @@ def status(worker: Worker) -> None:
 # --- the lease --------------------------------------------------------------------------------------------------------
 
 
-@scene("The coordinator is gone. At the end of the lease the active stops without a commit; copies go on.")
+@scene(
+    "The coordinator is gone. At the end of the lease the active stops without a commit; copies go on.",
+    rules=("7.1", "7.3"),
+)
 def lease_over(worker: Worker) -> None:
     worker.runs(standby=["0_2"])
     worker.quiet_until(10_500)
@@ -411,7 +465,10 @@ def lease_over(worker: Worker) -> None:
     worker.quiet_until(14_000)
 
 
-@scene("The coordinator comes back after the lease: what was stopped starts again under its token, after a heartbeat.")
+@scene(
+    "The coordinator comes back after the lease: what was stopped starts again under its token, after a heartbeat.",
+    rules=("7.4",),
+)
 def lease_over_and_back(worker: Worker) -> None:
     worker.runs()
     worker.at(10_090).says("stopped", "0_1")
@@ -420,7 +477,10 @@ def lease_over_and_back(worker: Worker) -> None:
     worker.at(10_300).says("running", "0_1")
 
 
-@scene("A heartbeat sent before the end of the lease and answered after it lengthens the lease, but starts nothing.")
+@scene(
+    "A heartbeat sent before the end of the lease and answered after it lengthens the lease, but starts nothing.",
+    rules=("7.4",),
+)
 def answered_after_the_end(worker: Worker) -> None:
     worker.runs()
     worker.at(10_090).says("stopped", "0_1")
@@ -431,6 +491,7 @@ def answered_after_the_end(worker: Worker) -> None:
 
 @scene(
     "Outputs are fenced, so the active goes on past the lease until it is told otherwise; nothing new starts.",
+    rules=("7.3", "7.4"),
     settings={"on_lease_lost": "continue"},
 )
 def lease_over_continue(worker: Worker) -> None:
@@ -439,7 +500,10 @@ def lease_over_continue(worker: Worker) -> None:
     worker.at(10_550).current(2)
 
 
-@scene("The lease runs from when an answered heartbeat was first sent, not from its retry, nor from the answer.")
+@scene(
+    "The lease runs from when an answered heartbeat was first sent, not from its retry, nor from the answer.",
+    rules=("7.1",),
+)
 def lease_from_first_sending(worker: Worker) -> None:
     worker.runs()
     worker.at(3_100).unanswered()
@@ -447,7 +511,10 @@ def lease_from_first_sending(worker: Worker) -> None:
     worker.quiet_until(13_500)
 
 
-@scene("The lease of a join whose answer was lost runs from when the join was first sent, not from its repetition.")
+@scene(
+    "The lease of a join whose answer was lost runs from when the join was first sent, not from its repetition.",
+    rules=("7.1",),
+)
 def lease_from_first_join(worker: Worker) -> None:
     worker.says("start")
     worker.at(3_200).answered(1, to="join", active={"0_1": 7})
@@ -455,7 +522,7 @@ def lease_from_first_join(worker: Worker) -> None:
     worker.quiet_until(10_500)
 
 
-@scene("A long-poll never renews the lease, though it is answered all the time.")
+@scene("A long-poll never renews the lease, though it is answered all the time.", rules=("6.2",))
 def poll_renews_nothing(worker: Worker) -> None:
     worker.runs()
     worker.at(5_000).empty()
@@ -464,7 +531,7 @@ def poll_renews_nothing(worker: Worker) -> None:
     worker.quiet_until(10_200)
 
 
-@scene("Polls that end without news are not repeated more than once a second.")
+@scene("Polls that end without news are not repeated more than once a second.", rules=("6.3",))
 def empty_polls(worker: Worker) -> None:
     worker.joins()
     worker.at(90).current(1)
@@ -473,20 +540,30 @@ def empty_polls(worker: Worker) -> None:
     worker.quiet_until(2_100)
 
 
-@scene("The session timeout is lowered: the lease shrinks with the first heartbeat that echoes the later epoch.")
+@scene(
+    "The session timeout is lowered: the lease shrinks with the first heartbeat that echoes the later epoch.",
+    rules=("7.1",),
+)
 def session_timeout_lowered(worker: Worker) -> None:
     worker.runs()
     worker.at(1_000).answered(2, to="poll", active={"0_1": 7}, session_timeout_ms=2_500)
     worker.quiet_until(3_600)
 
 
-@scene("A member that stops its tasks slowly ends its lease that much sooner.", settings={"stop_early_ms": 2_000})
+@scene(
+    "A member that stops its tasks slowly ends its lease that much sooner.",
+    rules=("7.1",),
+    settings={"stop_early_ms": 2_000},
+)
 def stop_early(worker: Worker) -> None:
     worker.runs()
     worker.quiet_until(8_200)
 
 
-@scene("The computer sleeps past the end of the lease: what may not outlive it stops before anything else is done.")
+@scene(
+    "The computer sleeps past the end of the lease: what may not outlive it stops before anything else is done.",
+    rules=("7.2", "7.3", "7.4"),
+)
 def slept_past_the_lease(worker: Worker) -> None:
     worker.runs()
     worker.sleeps_until(3_600_000)
@@ -494,7 +571,10 @@ def slept_past_the_lease(worker: Worker) -> None:
     worker.current(1)
 
 
-@scene("The computer sleeps for a while within the lease: the heartbeat that was due is sent when it wakes.")
+@scene(
+    "The computer sleeps for a while within the lease: the heartbeat that was due is sent when it wakes.",
+    rules=("4.1", "7.2"),
+)
 def slept_within_the_lease(worker: Worker) -> None:
     worker.runs()
     worker.sleeps_until(9_000)
@@ -502,7 +582,7 @@ def slept_within_the_lease(worker: Worker) -> None:
     worker.quiet_until(12_100)
 
 
-@scene("A stop with a commit is under way when the lease ends: it becomes one without.")
+@scene("A stop with a commit is under way when the lease ends: it becomes one without.", rules=("7.3",))
 def commit_outlives_the_lease(worker: Worker) -> None:
     worker.runs()
     worker.at(3_100).answered(2)
@@ -512,7 +592,7 @@ def commit_outlives_the_lease(worker: Worker) -> None:
 # --- answers and refusals ---------------------------------------------------------------------------------------------
 
 
-@scene("An answer of a lower epoch changes nothing but the lease.")
+@scene("An answer of a lower epoch changes nothing but the lease.", rules=("4.3",))
 def late_answer(worker: Worker) -> None:
     worker.runs()
     worker.quiet_until(3_090)
@@ -522,14 +602,19 @@ def late_answer(worker: Worker) -> None:
     worker.quiet_until(3_300)
 
 
-@scene("An assignment of a later epoch that is left out is not echoed: half a picture confirms nothing.")
+@scene(
+    "An assignment of a later epoch that is left out is not echoed: half a picture confirms nothing.", rules=("4.3",)
+)
 def epoch_without_assignment(worker: Worker) -> None:
     worker.runs()
     worker.at(3_100).current(2)
     worker.at(6_100).answered(2)
 
 
-@scene("The coordinator believes a lower epoch than the member has seen: it hears of the higher one at once.")
+@scene(
+    "The coordinator believes a lower epoch than the member has seen: it hears of the higher one at once.",
+    rules=("4.3", "6.3"),
+)
 def store_lost_commits(worker: Worker) -> None:
     worker.runs()
     worker.at(1_000).answered(5, to="poll", active={"0_1": 7})
@@ -537,7 +622,9 @@ def store_lost_commits(worker: Worker) -> None:
     worker.at(1_500).answered(4, to="poll")
 
 
-@scene("A stale epoch is refused, and the refusal brings the assignment to take: it renews nothing.")
+@scene(
+    "A stale epoch is refused, and the refusal brings the assignment to take: it renews nothing.", rules=("4.3", "10.5")
+)
 def stale_member_epoch(worker: Worker) -> None:
     worker.runs()
     answer = {
@@ -558,7 +645,10 @@ def stale_member_epoch(worker: Worker) -> None:
     worker.at(3_250).current(4)
 
 
-@scene("A grant without a token makes the whole answer malformed: nothing of it is acted on, no lease is renewed.")
+@scene(
+    "A grant without a token makes the whole answer malformed: nothing of it is acted on, no lease is renewed.",
+    rules=("5.2",),
+)
 def malformed_answer(worker: Worker) -> None:
     worker.runs()
     worker.at(3_100).answered(2, assignment={"active": [{"task": "0_2"}], "standby": [], "warmup": []})
@@ -574,7 +664,7 @@ def _rejoins(problem: str, status: int) -> None:
 
     play.__name__ = f"refused_{problem}"
     about = "Refused: every active stops without a commit; then a new run joins in the place of the old one."
-    scene(about, member_ids=["run-1", "run-2"])(play)
+    scene(about, rules=("3.6", "9.5"), member_ids=["run-1", "run-2"])(play)
 
 
 for _problem, _status in (("fenced", 409), ("gone", 409), ("unknown-member", 404), ("unknown-group", 404)):
@@ -583,6 +673,7 @@ for _problem, _status in (("fenced", 409), ("gone", 409), ("unknown-member", 404
 
 @scene(
     "A process vouches once that the old one is dead. After a refusal it does not know who has the instance by now.",
+    rules=("3.7", "9.5"),
     settings={"instance_id": "orders-0", "takeover": True},
     member_ids=["run-1", "run-2"],
 )
@@ -592,7 +683,10 @@ def takeover_once(worker: Worker) -> None:
     worker.at(3_500).says("stopped", "0_1", final_position=905)
 
 
-@scene("A newer run of the same instance has taken over: everything stops, and nothing is sent any more.")
+@scene(
+    "A newer run of the same instance has taken over: everything stops, and nothing is sent any more.",
+    rules=("0.3", "9.5"),
+)
 def refused_fenced_instance_id(worker: Worker) -> None:
     worker.runs(standby=["0_2"])
     worker.at(3_100).refused("fenced-instance-id", 409)
@@ -600,14 +694,18 @@ def refused_fenced_instance_id(worker: Worker) -> None:
     worker.quiet_until(60_000)
 
 
-@scene("A refusal of a type that is not known goes by its action.", member_ids=["run-1", "run-2"])
+@scene("A refusal of a type that is not known goes by its action.", rules=("10.6",), member_ids=["run-1", "run-2"])
 def refused_unknown_type(worker: Worker) -> None:
     worker.runs()
     worker.at(3_100).refused("something-new", 409, action="stop-and-rejoin")
     worker.at(3_200).says("stopped", "0_1")
 
 
-@scene("Fenced by way of the long-poll: the same as by way of a heartbeat.", member_ids=["run-1", "run-2"])
+@scene(
+    "Fenced by way of the long-poll: the same as by way of a heartbeat.",
+    rules=("6.1", "9.5"),
+    member_ids=["run-1", "run-2"],
+)
 def refused_by_poll(worker: Worker) -> None:
     worker.runs()
     worker.at(2_000).refused("fenced", 409, to="poll")
@@ -616,6 +714,7 @@ def refused_by_poll(worker: Worker) -> None:
 
 @scene(
     "Runs that are refused as soon as they have joined: each replaces the one before, and waits longer.",
+    rules=("3.6", "9.5", "10.2"),
     member_ids=["run-1", "run-2", "run-3", "run-4"],
 )
 def refused_again_and_again(worker: Worker) -> None:
@@ -635,7 +734,8 @@ def _retried(problem: str, status: int) -> None:
 
     play.__name__ = f"refused_{problem}"
     how = "the same heartbeat is sent again" if status >= 500 else "the next heartbeat is a new one"
-    scene(f"Refused for now: the work goes on within the lease, the problem is shown, and {how}.")(play)
+    about = f"Refused for now: the work goes on within the lease, the problem is shown, and {how}."
+    scene(about, rules=("10.1", "10.5" if status >= 500 else "10.6"))(play)
 
 
 for _problem, _status in (
@@ -653,7 +753,10 @@ for _problem, _status in (
     _retried(_problem, _status)
 
 
-@scene("A limit names a time to wait: it is waited out, but never longer than half of what is left of the lease.")
+@scene(
+    "A limit names a time to wait: it is waited out, but never longer than half of what is left of the lease.",
+    rules=("10.3",),
+)
 def refused_limit_exceeded(worker: Worker) -> None:
     worker.runs()
     worker.at(3_100).refused("limit-exceeded", 429, retry_after_ms=3_200)
@@ -662,7 +765,10 @@ def refused_limit_exceeded(worker: Worker) -> None:
     worker.quiet_until(13_000)
 
 
-@scene("A 503 names a time to wait: it counts up to the interval, because waiting longer only spends the lease.")
+@scene(
+    "A 503 names a time to wait: it counts up to the interval, because waiting longer only spends the lease.",
+    rules=("10.3",),
+)
 def refused_with_a_wait(worker: Worker) -> None:
     worker.runs()
     worker.at(3_100).refused("store-unavailable", 503, retry_after_ms=60_000)
@@ -672,7 +778,10 @@ def refused_with_a_wait(worker: Worker) -> None:
 # --- a coordinator that is away ---------------------------------------------------------------------------------------
 
 
-@scene("Connections break, and are made again within the lease: nothing stops, and waits between retries grow.")
+@scene(
+    "Connections break, and are made again within the lease: nothing stops, and waits between retries grow.",
+    rules=("10.1", "10.2"),
+)
 def coordinator_gone_and_back(worker: Worker) -> None:
     worker.runs()
     worker.at(1_000).unanswered("poll")
@@ -684,7 +793,10 @@ def coordinator_gone_and_back(worker: Worker) -> None:
     worker.answered(2, to="poll", active={"0_1": 7, "0_2": 3})
 
 
-@scene("A heartbeat is not answered in time. It is given up and said again, and its late answer still counts.")
+@scene(
+    "A heartbeat is not answered in time. It is given up and said again, and its late answer still counts.",
+    rules=("10.1",),
+)
 def heartbeat_times_out(worker: Worker) -> None:
     worker.runs()
     worker.quiet_until(3_090)
@@ -696,7 +808,10 @@ def heartbeat_times_out(worker: Worker) -> None:
 # --- going ------------------------------------------------------------------------------------------------------------
 
 
-@scene("A worker leaves: everything stops with a commit, heartbeats go on meanwhile, and the goodbye comes last.")
+@scene(
+    "A worker leaves: everything stops with a commit, heartbeats go on meanwhile, and the goodbye comes last.",
+    rules=("0.2", "9.1"),
+)
 def leave(worker: Worker) -> None:
     worker.runs(standby=["0_2"])
     worker.at(1_000).says("leave", mode="leave")
@@ -707,7 +822,7 @@ def leave(worker: Worker) -> None:
     worker.quiet_until(60_000)
 
 
-@scene("A worker that comes back leaves its place kept.", settings={"instance_id": "orders-0"})
+@scene("A worker that comes back leaves its place kept.", rules=("9.1",), settings={"instance_id": "orders-0"})
 def leave_to_restart(worker: Worker) -> None:
     worker.runs()
     worker.at(1_000).says("leave", mode="restart")
@@ -715,7 +830,10 @@ def leave_to_restart(worker: Worker) -> None:
     worker.at(1_120).empty("leave")
 
 
-@scene("A goodbye without an answer is said again until the lease is over: then the member is gone in any case.")
+@scene(
+    "A goodbye without an answer is said again until the lease is over: then the member is gone in any case.",
+    rules=("0.2", "9.1"),
+)
 def leave_unanswered(worker: Worker) -> None:
     worker.joins()
     worker.at(90).current(1)
@@ -725,7 +843,7 @@ def leave_unanswered(worker: Worker) -> None:
     worker.quiet_until(30_000)
 
 
-@scene("Fenced while it leaves: the active stops without a commit, and that is the end.")
+@scene("Fenced while it leaves: the active stops without a commit, and that is the end.", rules=("0.2", "9.5"))
 def fenced_while_leaving(worker: Worker) -> None:
     worker.runs()
     worker.at(2_900).says("leave", mode="leave")
@@ -734,7 +852,7 @@ def fenced_while_leaving(worker: Worker) -> None:
     worker.quiet_until(60_000)
 
 
-@scene("A goodbye that is refused because the member is none has been said.")
+@scene("A goodbye that is refused because the member is none has been said.", rules=("0.2",))
 def goodbye_refused(worker: Worker) -> None:
     worker.joins()
     worker.at(90).current(1)
@@ -742,7 +860,7 @@ def goodbye_refused(worker: Worker) -> None:
     worker.at(1_020).refused("gone", 409, to="leave")
 
 
-@scene("Nothing starts while a worker leaves, whatever it is granted.")
+@scene("Nothing starts while a worker leaves, whatever it is granted.", rules=("0.2", "4.6"))
 def granted_while_leaving(worker: Worker) -> None:
     worker.runs()
     worker.at(1_000).says("leave", mode="leave")
@@ -750,7 +868,10 @@ def granted_while_leaving(worker: Worker) -> None:
     worker.at(3_200).says("stopped", "0_1", final_position=905)
 
 
-@scene("A worker asks to be drained, and calls it off. What was asked before the join is asked once joined.")
+@scene(
+    "A worker asks to be drained, and calls it off. What was asked before the join is asked once joined.",
+    rules=("9.2",),
+)
 def drain(worker: Worker) -> None:
     worker.says("start")
     worker.says("drain")

@@ -33,7 +33,7 @@ class Quotas(NamedTuple):
     levels: Sequence[float] = ()
 
 
-class Water(NamedTuple):
+class WaterFilling(NamedTuple):
     """Vessels after water was poured into them: those that ended at their least or most, and the level of the others.
 
     ``rest`` is how much the others hold together, and ``width`` how wide they are together.
@@ -46,7 +46,7 @@ class Water(NamedTuple):
 
 def pour(
     load: Sequence[float], shares: Sequence[float], least: Sequence[float], most: Sequence[float], count: float
-) -> Water:
+) -> WaterFilling:
     """Pour ``count`` into vessels that are as wide as their shares and hold ``load`` already."""
     settled: dict[int, float] = {}
     free = list(range(len(shares)))
@@ -66,7 +66,7 @@ def pour(
         rest -= sum(load[vessel] + bound[vessel] for vessel in leaving)
         width -= sum(shares[vessel] for vessel in leaving)
         free = [vessel for vessel in free if vessel not in settled]
-    return Water(settled, rest, width)
+    return WaterFilling(settled, rest, width)
 
 
 def whole_shares(capacities: Sequence[float]) -> list[int]:

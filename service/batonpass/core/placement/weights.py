@@ -225,7 +225,7 @@ class _Draft:
         over = {member for member in self.state.eligible if self.gap(member) > 0 or self.slots[member] < 0}
         if not over:
             return
-        lows = _Lows(self)
+        lacking = _Lacking(self)
         tasks = [task for task in {*self.away, *self.kind.tasks.tolist()} if self.where[task] in over]
         tasks.sort(key=lambda task: (self.need(task), task not in self.away, -self.weight[task], self.turn(task)))
         for task in tasks:
@@ -233,12 +233,12 @@ class _Draft:
             beyond_limit = self.slots[source] < 0
             free = task in self.away or not self.state.request.balance_held
             if beyond_limit or (self.gap(source) > 0 and free):
-                target = lows.deepest()
+                target = lacking.deepest()
                 if target == UNASSIGNED or not self.fits(task, target):
                     target = self.lowest(task, beyond_bands=beyond_limit)
                 if target != UNASSIGNED or beyond_limit:
                     self.move(task, target)
-                    lows.note(source)
+                    lacking.note(source)
 
     def deal(self) -> bool:
         """Place tasks without a member: where they are warm, or else where there is least of their subtopology."""
@@ -301,12 +301,12 @@ class _Draft:
 
     def _fill(self, tasks: Collection[int]) -> bool:
         """Bring members up into their bands with some of these tasks."""
-        lows, done = _Lows(self), False
-        market = _Market(self, tasks) if lows.deepest() != UNASSIGNED else None
-        while market and (member := lows.deepest()) != UNASSIGNED:
-            task = market.take(self.bands.low[member] - self.load[member], member)
+        lacking, done = _Lacking(self), False
+        surplus = _Surplus(self, tasks) if lacking.deepest() != UNASSIGNED else None
+        while surplus and (member := lacking.deepest()) != UNASSIGNED:
+            task = surplus.take(self.bands.low[member] - self.load[member], member)
             if task == UNASSIGNED:
-                lows.drop()
+                lacking.drop()
             else:
                 self.move(task, member)
                 done = True
@@ -417,7 +417,7 @@ class _Draft:
         return self.rank(other, source) <= self.rank(other, member)
 
 
-class _Lows:
+class _Lacking:
     """The members below their bands that have a free slot, those that lack most first."""
 
     def __init__(self, draft: _Draft) -> None:
@@ -449,7 +449,7 @@ class _Lows:
         heappop(self._heap)
 
 
-class _Market:
+class _Surplus:
     """What members can give without falling below their bands, by weight. Within a weight the fullest gives first."""
 
     def __init__(self, draft: _Draft, tasks: Iterable[int]) -> None:

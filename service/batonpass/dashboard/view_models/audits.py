@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from batonpass.dashboard.words import clock, number, span
+from batonpass.dashboard.words import clock, duration, number
 from batonpass.laws import LAWS, NOTICES
 
 Json = Mapping[str, Any]
@@ -80,7 +80,7 @@ def _shown(value: float | None, form: str) -> str:
         case "share" if value is not None:
             return f"{value * 100:.3f} %"
         case "ms":
-            return span(value)
+            return duration(value)
         case _:
             return number(value)
 

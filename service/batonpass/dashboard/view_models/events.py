@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from batonpass.dashboard.view_models.generations import because
-from batonpass.dashboard.words import Names, count, span, why
+from batonpass.dashboard.words import Names, count, duration, why
 
 Json = Mapping[str, Any]
 
@@ -167,8 +167,8 @@ def _sentence(event: Json, body: Json, names: Names) -> str:
                 task=task,
                 member=member,
                 source=names(body.get("from")),
-                gap=("at least " if body.get("gap_is_lower_bound") else "") + span(body.get("gap_ms")),
-                took=span(body.get("took_ms")),
+                gap=("at least " if body.get("gap_is_lower_bound") else "") + duration(body.get("gap_ms")),
+                took=duration(body.get("took_ms")),
                 running=count(body.get("running") or 0, "task"),
                 warmth="warm" if body.get("warm") else "cold",
                 begun="from a warm copy" if body.get("warm") else "cold",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from batonpass.client import instant
 from batonpass.dashboard.view_models.timeline import WIDTH, Axis
-from batonpass.dashboard.words import span
+from batonpass.dashboard.words import duration
 from batonpass.percentiles import nearest_rank
 
 Json = Mapping[str, Any]
@@ -140,7 +140,7 @@ def dots(gaps: Sequence[Gap], along: Axis) -> list[Dot]:
         if gap.gap_ms is None or at is None:
             continue
         what = gap.task or f"{gap.tasks} tasks"
-        title = f"{what}: {span(gap.gap_ms)} ({KINDS[gap.kind].lower()})"
+        title = f"{what}: {duration(gap.gap_ms)} ({KINDS[gap.kind].lower()})"
         found.append(Dot(round(along.place(at) * 0.98 + 0.01 * WIDTH, 1), height(gap.gap_ms), gap.kind, title))
     return found
 

@@ -22,13 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", metavar="CASE", help="run this case alone; may be given again")
     parser.add_argument("--skip", action="append", default=[], metavar="CASE", help="leave this case out, and say so")
     parser.add_argument("--jobs", type=int, default=4, help="how many cases run at a time")
-    parser.add_argument("--list", action="store_true", help="list the cases and their laws")
+    parser.add_argument("--list", action="store_true", help="list the cases, their laws, and the rules behind them")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end instead of lines")
     parser.add_argument("command", nargs="*", help="what starts the client; see the package's documentation")
     asked = parser.parse_args(arguments)
     if asked.list:
         for one in CASES.values():
-            say(f"{one.name}: {one.law}")
+            say(f"{one.name}: {one.law} ({runner.cited(one.rules)})")
         return 0
     unknown = {*(asked.only or ()), *asked.skip} - set(CASES)
     if unknown or not asked.command:
@@ -39,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = asyncio.run(runner.run(asked.command, names, jobs=max(1, asked.jobs), heard=heard))
     broken = [one for one in results if not one.kept]
     if asked.json:
-        cases = {one.case: {"kept": one.kept, "faults": list(one.faults), "seconds": one.seconds} for one in results}
+        cases = {
+            one.case: {"kept": one.kept, "rules": one.rules, "faults": one.faults, "seconds": one.seconds}
+            for one in results
+        }
         say(json.dumps({"cases": cases, "skipped": asked.skip}))
     else:
         left_out = f", left out: {', '.join(asked.skip)}" if asked.skip else ""

@@ -1,4 +1,7 @@
-"""What must hold in every case, whatever the coordinator does: judged by all calls and outputs that arrived."""
+"""What must hold in every case, whatever the coordinator does: judged by all calls and outputs that arrived.
+
+A fault names its rule of docs/protocol.md, because the rules of the case that found it are others.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +37,18 @@ def _heartbeats(coordinator: ScriptedCoordinator, member: str) -> Iterator[str]:
     said: dict[int, object] = {}
     for call in coordinator.of("heartbeat", member=member):
         if call.seq < 1:
-            yield f"a heartbeat of {member} has the seq {call.body.get('seq')!r}; it must be a number that grows from 1"
+            seq = call.body.get("seq")
+            yield f"a heartbeat of {member} has the seq {seq!r}; it must be a number that grows from 1 (protocol 4.2)"
         if call.epoch > run.epoch:
-            yield f"heartbeat {call.seq} echoes epoch {call.epoch}, which was never told"
+            yield f"heartbeat {call.seq} echoes epoch {call.epoch}, which was never told (protocol 4.3)"
         # A repeated heartbeat may arrive later than newer ones, with an older epoch.
         if call.seq >= highest and call.epoch < epoch:
-            yield f"heartbeat {call.seq} echoes epoch {call.epoch} after {epoch}"
+            yield f"heartbeat {call.seq} echoes epoch {call.epoch} after {epoch} (protocol 4.3)"
         if call.seq in said and said[call.seq] != call.body:
-            yield f"two different heartbeats have the seq {call.seq}"
+            yield f"two different heartbeats have the seq {call.seq} (protocol 10.1)"
         if call.seq not in said and call.epoch < (told := _told_before(coordinator, member, call.at - TURN_S)):
-            yield f"heartbeat {call.seq} echoes epoch {call.epoch}, though {told} was told {TURN_S:g} s before or earlier"
+            late = f"though {told} was told {TURN_S:g} s before or earlier (protocol 4.3)"
+            yield f"heartbeat {call.seq} echoes epoch {call.epoch}, {late}"
         said[call.seq] = call.body
         highest, epoch = max(highest, call.seq), max(epoch, call.epoch)
 
@@ -57,7 +62,7 @@ def _rate(coordinator: ScriptedCoordinator) -> Iterator[str]:
     window = 2 * BEATS_PER_S_MAX
     for first, last in zip(times, times[window:], strict=False):
         if last - first < window / BEATS_PER_S_MAX:
-            yield f"more than {BEATS_PER_S_MAX} heartbeats a second over {window} heartbeats"
+            yield f"more than {BEATS_PER_S_MAX} heartbeats a second over {window} heartbeats (protocol 1.8)"
             return
 
 
@@ -66,7 +71,8 @@ def _outputs(coordinator: ScriptedCoordinator) -> Iterator[str]:
     for output in coordinator.outputs:
         before = highest.get(output.task, 0)
         if output.token < before:
-            yield f"task {output.task} wrote under token {output.token} after it had written under {before}"
+            under = f"wrote under token {output.token} after it had written under {before}"
+            yield f"task {output.task} {under} (protocol 5.4)"
         highest[output.task] = max(before, output.token)
         if output.token > coordinator.tokens.get(output.task, 0):
-            yield f"task {output.task} wrote under token {output.token}, which was never granted"
+            yield f"task {output.task} wrote under token {output.token}, which was never granted (protocol 0.1)"

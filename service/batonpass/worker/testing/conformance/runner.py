@@ -27,6 +27,7 @@ class Result:
 
     case: str
     law: str
+    rules: tuple[str, ...]
     faults: tuple[str, ...]
     printed: str
     seconds: float
@@ -52,9 +53,14 @@ async def run(
     return list(await asyncio.gather(*(one(name) for name in names)))
 
 
+def cited(rules: Sequence[str]) -> str:
+    """Return rules of docs/protocol.md as code and tests cite them."""
+    return f"protocol {', '.join(rules)}"
+
+
 def show(result: Result) -> None:
     """Print a result."""
-    say(f"{'kept  ' if result.kept else 'BROKEN'} {result.case}: {result.law}")
+    say(f"{'kept  ' if result.kept else 'BROKEN'} {result.case}: {result.law} ({cited(result.rules)})")
     say(*(f"       {fault}" for fault in result.faults))
     if result.faults:
         say(*(f"       | {line}" for line in result.printed.splitlines()[-OUTPUT_LINES_MAX:]))
@@ -78,7 +84,12 @@ async def run_case(command: Sequence[str], case: Case) -> Result:
         _kill(process)
         printed = await reading
     return Result(
-        case.name, case.law, tuple(faults), printed.decode(errors="replace"), round(time.monotonic() - began, 1)
+        case=case.name,
+        law=case.law,
+        rules=case.rules,
+        faults=tuple(faults),
+        printed=printed.decode(errors="replace"),
+        seconds=round(time.monotonic() - began, 1),
     )
 
 

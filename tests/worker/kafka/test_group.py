@@ -17,8 +17,8 @@ from typing import Self
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from tests.kafka.totals import Job, NewTopics, in_words, new_job, read
 from tests.waiting import until
+from tests.worker.kafka.totals import Job, NewTopics, in_words, new_job, read
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
@@ -214,9 +214,9 @@ async def test_a_joiner_warms_up_and_takes_over_without_reading_anything_again(
 async def worker_process(url: str, job: Job, folder: Path, name: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a worker in a process of its own, which is told to go at the end unless it has ended by then."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.kafka.worker",
+        sys.executable, "-m", "tests.worker.kafka.worker",
         in_words(job), str(folder), name, url,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )  # fmt: skip
     try:
         yield process

@@ -9,8 +9,8 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.errors import KafkaConnectionError
 from tests.kafka.cluster import known_to_broker
-from tests.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, write
 from tests.waiting import until
+from tests.worker.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, write
 
 from batonpass.worker.kafka import ActiveOptions, in_memory
 from batonpass.worker.protocol import Role
@@ -23,7 +23,7 @@ TASK = "0_0"
 async def test_a_promoted_warmup_reads_nothing_again(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, *, connect_ahead: bool
 ) -> None:
-    """It has fenced no producer before its grant."""
+    """It has fenced no producer before its grant (protocol 8.3)."""
     job = await new_job(bootstrap, new_topic)
     await write(job, 300)
     options = ActiveOptions(connect_ahead=connect_ahead)

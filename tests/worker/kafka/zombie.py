@@ -1,7 +1,7 @@
 """A process that owns a task and stops itself, as a suspended machine does, at one step between grant and commit.
 
-``python -m tests.kafka.zombie JOB FOLDER STEP``: JOB is the job as JSON. Its lease holds until it stops and is over
-soon after, on a clock that counts the time in which the process stands still. When it goes on, it does whatever a
+``python -m tests.worker.kafka.zombie JOB FOLDER STEP``: JOB is the job as JSON. Its lease holds until it stops and is
+over soon after, on a clock that counts the time in which the process stands still. When it goes on, it does whatever a
 worker does that has not heard anything yet, says on standard output how that ended, and ends.
 """
 
@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kafka.totals import Job, Owner, from_words
+from tests.worker.kafka.totals import Job, Owner, from_words
 
 from batonpass.worker.kafka import ActiveOptions, Step
 from batonpass.worker.protocol import Role

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
-from tests.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, write
 from tests.waiting import until
+from tests.worker.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, write
 
 from batonpass.demo.quotas import limit_reading
 from batonpass.worker.protocol import Role

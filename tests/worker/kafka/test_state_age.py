@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from tests.kafka.totals import Job, NewTopics, Owner, new_job, read, write
 from tests.waiting import until
+from tests.worker.kafka.totals import Job, NewTopics, Owner, new_job, read, write
 
 from batonpass.worker.kafka import ActiveOptions
 from batonpass.worker.protocol import Role

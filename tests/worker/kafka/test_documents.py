@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from tests.kafka.totals import Job, NewTopics, read
 from tests.waiting import until
+from tests.worker.kafka.totals import Job, NewTopics, read
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
@@ -19,7 +19,7 @@ from batonpass.worker.kafka import KafkaConnection
 from batonpass.worker.testing import HttpServer, LocalCoordinator
 
 pytestmark = pytest.mark.needs("kafka")
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "kafka.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "kafka.md"
 
 
 async def test_the_worker_of_the_document_sums_up_what_is_written(

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, in_words, new_job, write
-from tests.kafka.zombie import LEASE_LEFT_S
 from tests.waiting import until
+from tests.worker.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, in_words, new_job, write
+from tests.worker.kafka.zombie import LEASE_LEFT_S
 
 from batonpass.worker.kafka import Step
 from batonpass.worker.protocol import Role
@@ -23,9 +23,9 @@ COUNT = 60
 async def start_zombie(job: Job, folder: Path, step: Step) -> asyncio.subprocess.Process:
     """Start a process that stops itself at a step, and wait until it has."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.kafka.zombie",
+        sys.executable, "-m", "tests.worker.kafka.zombie",
         in_words(job), str(folder), step,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[3],
     )  # fmt: skip
     await until(lambda: state_of(process.pid) == "T")
     return process
@@ -53,6 +53,7 @@ async def test_a_zombie_neither_writes_nor_loses(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, step: Step
 ) -> None:
     """Whatever step it stopped at, each input record counts once, in outputs, changelog and the owner's store."""
+    # The steps are those of protocol 8.3.
     job = await new_job(bootstrap, new_topic)
     await write(job, COUNT)
     zombie = await start_zombie(job, tmp_path / "zombie", step)

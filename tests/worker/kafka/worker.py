@@ -1,10 +1,10 @@
-"""A worker of the job in a process of its own: ``python -m tests.kafka.worker JOB FOLDER NAME URL``."""
+"""A worker of the job in a process of its own: ``python -m tests.worker.kafka.worker JOB FOLDER NAME URL``."""
 
 import asyncio
 import sys
 from pathlib import Path
 
-from tests.kafka.totals import Job, from_words
+from tests.worker.kafka.totals import Job, from_words
 
 from batonpass.worker import Member, OnLeaseLost
 from batonpass.worker.kafka import ActiveOptions

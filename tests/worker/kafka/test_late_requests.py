@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from tests.kafka.cluster import known_to_broker
-from tests.kafka.late import Fate, Kind, LateRequests, Trouble
-from tests.kafka.test_zombies import own
-from tests.kafka.totals import Job, Owner, check_exactly_once, expected, read, write
 from tests.waiting import until
+from tests.worker.kafka.late import Fate, Kind, LateRequests, Trouble
+from tests.worker.kafka.test_zombies import own
+from tests.worker.kafka.totals import Job, Owner, check_exactly_once, expected, read, write
 
 from batonpass.kafka.broker import BOOTSTRAP_VARIABLE, LocalBroker
 from batonpass.worker.kafka import ActiveOptions, KafkaConnection

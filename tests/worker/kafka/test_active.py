@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
-from tests.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, new_job, write
 from tests.waiting import until
+from tests.worker.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, new_job, write
 
 from batonpass.worker.kafka import Context, active
 from batonpass.worker.kafka.changelog import Changelog

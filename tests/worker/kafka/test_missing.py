@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from tests.kafka.cluster import known_to_broker
-from tests.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, write
 from tests.waiting import until
+from tests.worker.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, write
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration

@@ -12,9 +12,18 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from tests.kafka.test_group import PARTITIONS, Load, accounted, actives, actives_of, declare, longest_gap_ms, processed
-from tests.kafka.totals import Job, NewTopics, new_job, read
 from tests.waiting import until
+from tests.worker.kafka.test_group import (
+    PARTITIONS,
+    Load,
+    accounted,
+    actives,
+    actives_of,
+    declare,
+    longest_gap_ms,
+    processed,
+)
+from tests.worker.kafka.totals import Job, NewTopics, new_job, read
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
