@@ -126,7 +126,7 @@ async def test_a_group_is_declared_whether_it_is_there_or_not() -> None:
     needed = httpx.Response(428, json={"type": "precondition-required", "detail": "it is there"})
     client, hosts = one(needed, httpx.Response(200, json={}, headers={"etag": '"7"'}), httpx.Response(200, json={}))
     assert (await client.declare("orders", {})).status == 200
-    assert [(asked.method, asked.headers.get("if-match")) for asked in hosts.requests] == [
+    assert [(request.method, request.headers.get("if-match")) for request in hosts.requests] == [
         ("PUT", None),
         ("GET", None),
         ("PUT", '"7"'),
@@ -138,7 +138,7 @@ async def test_a_call_may_show_another_token_than_the_clients_or_none() -> None:
     await client.get("/groups")
     await client.get("/groups", token="another")  # noqa: S106
     await client.get("/groups", token="")
-    shown = [asked.headers.get("authorization") for asked in hosts.requests]
+    shown = [request.headers.get("authorization") for request in hosts.requests]
     assert shown == ["Bearer secret", "Bearer another", None]
 
 
@@ -150,28 +150,28 @@ async def test_a_feed_goes_on_at_the_next_coordinator_where_it_broke_off(monkeyp
     missed = 'event: missed\nid: 12\ndata: {"lost": 3}\nhue: red\n\n'
     hosts = Hosts(one=[first, BROKEN], two=[NOT_NOW, frames(missed)])
     client = at(hosts)
-    heard: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     errors: list[str] = []
     feed = client.follow("/events")
     async for found in feed:
         if isinstance(found, dict):
-            heard.append(found)
+            events.append(found)
         elif found is not None:
             errors.append(str(found))
-        if len(heard) == 2:
+        if len(events) == 2:
             break
     # Lines within an event are one text; a kind of its own is an event; comments and what is not known are nothing.
-    assert heard == [{"position": 9}, {"type": "missed", "body": {"lost": 3}}]
+    assert events == [{"position": 9}, {"type": "missed", "body": {"lost": 3}}]
     assert feed.position == "12"
-    assert [asked.headers.get("last-event-id") for asked in hosts.requests] == [None, "9", "9", "9", "9"][
+    assert [request.headers.get("last-event-id") for request in hosts.requests] == [None, "9", "9", "9", "9"][
         : len(hosts.asked)
     ]
-    assert all(asked.headers["accept"] == "text/event-stream" for asked in hosts.requests)
+    assert all(request.headers["accept"] == "text/event-stream" for request in hosts.requests)
     assert errors[0] == "the coordinator at http://one:8420 ended the stream of events."
     assert {"one", "two"} == set(hosts.asked)
 
 
-async def test_what_is_no_stream_of_events_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_is_no_stream_of_events_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     client, _ = one(httpx.Response(200, text="<html>", headers={"content-type": "text/html"}))
     async for found in client.follow("/events"):
         if found is not None:

@@ -27,8 +27,8 @@ class Ring:
 
 
 def test_objects_from_before_the_server_are_not_collected_again() -> None:
-    said = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, check=True).stdout
-    before, after, frozen, *thresholds = map(int, said.split())
+    output = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, check=True).stdout
+    before, after, frozen, *thresholds = map(int, output.split())
     assert before > 5_000
     assert after < 100
     assert frozen >= 5_000

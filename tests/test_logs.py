@@ -160,8 +160,8 @@ def test_what_libraries_write_takes_the_same_form() -> None:
     assert (line["event"], line["logger"], line["level"]) == ("cannot listen", "uvicorn.error", "error")
 
 
-@pytest.mark.parametrize(("level", "told"), [("info", 1), ("debug", 4)])
-def test_what_kafkas_client_gets_over_by_itself_is_no_warning(level: str, told: int) -> None:
+@pytest.mark.parametrize(("level", "lines_written"), [("info", 1), ("debug", 4)])
+def test_what_kafkas_client_gets_over_by_itself_is_no_warning(level: str, lines_written: int) -> None:
     """A partition that is getting its leader is no news, unless one looks for mistakes."""
     stream = io.StringIO()
     logs.configure("json", level, stream)
@@ -173,7 +173,7 @@ def test_what_kafkas_client_gets_over_by_itself_is_no_warning(level: str, told: 
     client.error("Group Coordinator Request failed: %s", GroupCoordinatorNotAvailableError())
     client.warning("Got error produce response: %s", TopicAuthorizationFailedError())
     found = lines(stream)
-    assert len(found) == told
+    assert len(found) == lines_written
     assert "TopicAuthorizationFailed" in found[-1]["event"]
 
 

@@ -79,7 +79,7 @@ def test_whatever_is_normative_can_be_cited() -> None:
         ("```\na picture\n\nof it\n```\n", []),
     ],
 )
-def test_what_cannot_be_cited_is_found(planted: str, found: list[str]) -> None:
+def test_a_paragraph_without_a_number_is_found(planted: str, found: list[str]) -> None:
     assert unnumbered(f"# A page\n\nIts head.\n\n## 1 Messages\n\n{planted}") == found
 
 

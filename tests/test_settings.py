@@ -90,7 +90,7 @@ def test_a_value_below_its_range_is_refused(name: str, value: object, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"auth": "perhaps"}, "auth"),
         ({"admin_token": "short"}, "24 characters"),
@@ -108,11 +108,11 @@ def test_a_value_below_its_range_is_refused(name: str, value: object, monkeypatc
     ],
 )
 def test_settings_that_make_no_sense_stop_the_start(
-    given: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in given.items():
         monkeypatch.setenv(variable(name), value)
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(ValidationError, match=message):
         Settings()
 
 
@@ -132,7 +132,7 @@ def test_secrets_do_not_show() -> None:
     assert "pw@h" not in str(found)
 
 
-def test_what_is_empty_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compose file leaves variables empty that its user does not need."""
     for name in ("kafka_username", "kafka_password", "kafka_oauth_client_secret", "kafka_oauth_scope"):
         monkeypatch.setenv(variable(name), "")

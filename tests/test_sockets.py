@@ -55,7 +55,7 @@ def test_a_bound_socket_says_where_it_is() -> None:
 
 def test_a_server_has_no_more_connections_than_the_system_lets_it_open() -> None:
     """The soft limit is raised up to the hard one; where that is too low there are fewer connections."""
-    tell = (
+    program = (
         "import resource, sys; from batonpass.sockets import room_for; soft, hard = map(int, sys.argv[1:3]);"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard));"
         "print(room_for(int(sys.argv[3])), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
@@ -66,10 +66,13 @@ def test_a_server_has_no_more_connections_than_the_system_lets_it_open() -> None
         (1_500, 2_000, 1_000, 1_000, 1_500),
         (200, 200, 1_000, 1, 200),
     ):
-        said = subprocess.run(
-            [sys.executable, "-c", tell, str(soft), str(hard), str(wanted)], capture_output=True, text=True, check=True
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(soft), str(hard), str(wanted)],
+            capture_output=True,
+            text=True,
+            check=True,
         )
-        assert said.stdout.split() == [str(fit), str(after)]
+        assert done.stdout.split() == [str(fit), str(after)]
 
 
 def test_a_system_that_refuses_a_higher_limit_is_taken_at_its_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,11 +45,11 @@ def program(folder: Path, name: str, script: str = "echo 1.0") -> None:
 
 def apt_get(tmp_path: Path) -> Path:
     """Put an apt-get on the machine that installs what it is asked for, and return the list of what it was asked."""
-    asked = tmp_path / "asked"
+    calls = tmp_path / "asked"
     script = f"""
 import pathlib, sys
 arguments = [word for word in sys.argv[1:] if not word.startswith("-") and "::" not in word]
-pathlib.Path({str(asked)!r}).open("a").write(" ".join(arguments) + "\\n")
+pathlib.Path({str(calls)!r}).open("a").write(" ".join(arguments) + "\\n")
 path, java, javac = pathlib.Path({str(tmp_path / "path")!r}), {GOOD_JAVA!r}, {GOOD_JAVAC!r}
 for package in arguments[1:]:
     if arguments[0] == "download":
@@ -72,7 +72,7 @@ for name in ("prometheus", "promtool"):
     (folder / name).chmod(0o755)
 """
     program(tmp_path / "path", "dpkg-deb", unpack)
-    return asked
+    return calls
 
 
 def test_the_parts_are_those_that_a_run_may_leave_out(system: ModuleType) -> None:
@@ -86,14 +86,14 @@ def test_tests_look_for_the_same_browsers() -> None:
     assert tuple(re.findall(r'"([^"]+)"', listed[1])) == CHROMIUMS
 
 
-def test_what_works_is_left_alone(system: ModuleType, tmp_path: Path) -> None:
-    asked = apt_get(tmp_path)
+def test_parts_that_work_are_not_installed_again(system: ModuleType, tmp_path: Path) -> None:
+    calls = apt_get(tmp_path)
     program(tmp_path / "path", "java", GOOD_JAVA)
     program(tmp_path / "path", "javac", GOOD_JAVAC)
     for name in ("chromium", "mvn", "prometheus", "promtool"):
         program(tmp_path / "path", name)
     system.prepare()
-    assert not asked.exists()
+    assert not calls.exists()
 
 
 @pytest.mark.parametrize(
@@ -149,10 +149,10 @@ def test_root_gets_what_is_missing(
     system: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Prometheus is only unpacked; where a Java is not to be had the next one is tried."""
-    asked = apt_get(tmp_path)
+    calls = apt_get(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     system.prepare()
-    assert asked.read_text().splitlines() == [
+    assert calls.read_text().splitlines() == [
         "update",
         "install openjdk-17-jre-headless",
         "install openjdk-21-jre-headless",
@@ -162,16 +162,16 @@ def test_root_gets_what_is_missing(
         "download prometheus",
     ]
     assert (tmp_path / "bin" / "promtool").is_symlink()
-    said = capfd.readouterr().out
-    assert "installing chromium and fonts-dejavu-core with apt-get" in said
-    assert "nothing is installed or started" in said
+    output = capfd.readouterr().out
+    assert "installing chromium and fonts-dejavu-core with apt-get" in output
+    assert "nothing is installed or started" in output
 
 
 def test_who_is_not_root_is_told_what_to_install(system: ModuleType, tmp_path: Path) -> None:
-    asked = apt_get(tmp_path)
+    calls = apt_get(tmp_path)
     with pytest.raises(SystemExit) as stopped:
         system.prepare()
-    assert asked.read_text().splitlines() == ["download prometheus"]
+    assert calls.read_text().splitlines() == ["download prometheus"]
     words = str(stopped.value)
     assert "apt-get install openjdk-17-jre-headless" in words
     assert "BATONPASS_TEST_WITHOUT=chromium" in words
@@ -201,7 +201,7 @@ def test_ivys_jar_is_unpacked_where_there_is_neither_maven_nor_ivy_nor_jars(
     assert not system.can_fetch_broker()
     system.fetch_ivy()
     assert not system.can_fetch_broker()
-    asked = apt_get(tmp_path)
+    calls = apt_get(tmp_path)
     program(
         tmp_path / "path",
         "dpkg-deb",
@@ -209,7 +209,7 @@ def test_ivys_jar_is_unpacked_where_there_is_neither_maven_nor_ivy_nor_jars(
         "(to / 'ivy.jar').write_text('jar')",
     )
     system.fetch_ivy()
-    assert asked.read_text() == "download ivy\n"
+    assert calls.read_text() == "download ivy\n"
     assert (tmp_path / "venv" / "ivy.jar").read_text() == "jar"
     assert system.can_fetch_broker()
     (tmp_path / "venv" / "ivy.jar").unlink()

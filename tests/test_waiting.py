@@ -8,7 +8,7 @@ import pytest
 from tests.waiting import until, wait_until
 
 
-def test_what_is_true_in_the_end_is_returned() -> None:
+def test_the_first_true_value_is_returned() -> None:
     answers = iter([0, "", None, "seven"])
     assert wait_until(lambda: next(answers), every_s=0) == "seven"
 

@@ -57,8 +57,14 @@ class TokenServer:
         """Return a signed token."""
         now = time.time()
         ends_at = now + (self.lifetime_s if lifetime_s is None else lifetime_s)
-        said = {"iss": self.url, "aud": AUDIENCE, "sub": CLIENT, "iat": min(now, ends_at - 1), "exp": ends_at} | claims
-        parts = (json.dumps(part).encode() for part in ({"alg": "RS256", "typ": "JWT", "kid": "1"}, said))
+        payload = {
+            "iss": self.url,
+            "aud": AUDIENCE,
+            "sub": CLIENT,
+            "iat": min(now, ends_at - 1),
+            "exp": ends_at,
+        } | claims
+        parts = (json.dumps(part).encode() for part in ({"alg": "RS256", "typ": "JWT", "kid": "1"}, payload))
         signed = ".".join(map(_written, parts))
         return f"{signed}.{_written(self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
 
@@ -84,8 +90,8 @@ class TokenServer:
                 self._send(200, server.keys())
 
             def do_POST(self) -> None:
-                said = self.rfile.read(int(self.headers["content-length"])).decode()
-                form = {name: values[0] for name, values in parse_qs(said).items()}
+                form_text = self.rfile.read(int(self.headers["content-length"])).decode()
+                form = {name: values[0] for name, values in parse_qs(form_text).items()}
                 self._send(*server.answer(self.path, self.headers.get("authorization", ""), form))
 
             def _send(self, status: int, body: dict[str, Any]) -> None:

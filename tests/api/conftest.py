@@ -69,9 +69,9 @@ async def hold_to_its_schema(answer: httpx.Response) -> None:
     await answer.aread()
     name = schema_of(answer)
     if name is not None:
-        asked = f"{answer.request.method} {answer.request.url}: {answer.text}"
-        assert faults(name, answer.json()) == [], asked
-        assert unnamed(name, answer.json()) == [], asked
+        call = f"{answer.request.method} {answer.request.url}: {answer.text}"
+        assert faults(name, answer.json()) == [], call
+        assert unnamed(name, answer.json()) == [], call
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Api:
     seen: Seen
     coordinator: Coordinator
     policy: AdmissionPolicy
-    told: Told
+    recorded: RecordedCalls
     audits: MemoryAudits
     commands: list[tuple[str, Asked]] = field(default_factory=list)
 
@@ -115,8 +115,8 @@ class Api:
 
 
 @dataclass
-class Told:
-    """What the meter and the journal were told of calls."""
+class RecordedCalls:
+    """The calls that the meter and the journal recorded."""
 
     answered_: list[tuple[str, str, int]] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
@@ -129,12 +129,12 @@ class Told:
         assert seconds >= 0
         self.answered_.append((method, path, status))
 
-    def refused(self, *told: Any) -> None:
+    def refused(self, *arguments: Any) -> None:
         """Note a refusal, as a meter (one word) or as a journal (error, call, who, cause)."""
-        if len(told) == 1:
-            self.refusals.append(told[0])
+        if len(arguments) == 1:
+            self.refusals.append(arguments[0])
         else:
-            self.lines.append((told[0].type, *told[1:]))
+            self.lines.append((arguments[0].type, *arguments[1:]))
 
     def call_failed(self) -> None:
         """Count a failure of the program."""
@@ -150,7 +150,7 @@ async def no_metrics(accept: str) -> tuple[bytes, str]:
     return accept.encode(), "text/plain"
 
 
-def a_policy(told: Told, parts: dict[str, Any]) -> AdmissionPolicy:
+def a_policy(recorded: RecordedCalls, parts: dict[str, Any]) -> AdmissionPolicy:
     """Return a policy that lets everybody do everything, but for what a test brings."""
     many = 1_000_000.0
     limits = Limits(Rate(many, many), Rate(20, 20), Rate(many, many), Places(100, "long-polls"))
@@ -158,8 +158,8 @@ def a_policy(told: Told, parts: dict[str, Any]) -> AdmissionPolicy:
         "gate": None,
         "ownership": Alone(),
         "forwarder": Forwarder(),
-        "meter": told,
-        "journal": told,
+        "meter": recorded,
+        "journal": recorded,
         "limits": limits,
     }
     return AdmissionPolicy(**{name: parts.pop(name, part) for name, part in present.items()})
@@ -167,7 +167,7 @@ def a_policy(told: Told, parts: dict[str, Any]) -> AdmissionPolicy:
 
 @asynccontextmanager
 async def serving(
-    told: Told | None = None,
+    recorded: RecordedCalls | None = None,
     counts: Counts | None = None,
     observers: Sequence[Observer] = (),
     commanded: Callable[[str, Asked], None] | None = None,
@@ -177,7 +177,7 @@ async def serving(
 
     ``parts`` are what the test brings of policy, health and service. ``counts`` counts it, and is shown at /metrics.
     """
-    clock, log, seen, told = SetClock(1_800_000_000_000), BreakableLog(), Seen(), told or Told()
+    clock, log, seen, recorded = SetClock(1_800_000_000_000), BreakableLog(), Seen(), recorded or RecordedCalls()
     pulse = Pulse(seen.stalled, monotonic=lambda: 0.0)
     ports = Ports(
         log=log,
@@ -200,7 +200,7 @@ async def serving(
             coordinator.loaded_groups, coordinator.now_ms, coordinator.policy, members_max=MEMBERS_SHOWN
         )
         parts |= {"meter": counts, "scrape": Scrape(counts, gauges)}
-    policy, tokens = a_policy(told, parts), parts.pop("tokens", MemoryTokens(coordinator.now_ms))
+    policy, tokens = a_policy(recorded, parts), parts.pop("tokens", MemoryTokens(coordinator.now_ms))
     present: dict[str, Any] = {
         "readiness": Readiness(lambda: "" if coordinator.is_ready else "the groups are being read"),
         "loop_age_ms": lambda: 0.0,
@@ -209,8 +209,8 @@ async def serving(
     }
     health = Health(**(present | parts))
     commands: list[tuple[str, Asked]] = []
-    heard = commanded or (lambda *command: commands.append(command))
-    service = Service(coordinator, audits, tokens, BODY_BYTES_MAX, heard)
+    note_command = commanded or (lambda *command: commands.append(command))
+    service = Service(coordinator, audits, tokens, BODY_BYTES_MAX, note_command)
     app = create_app(service, policy, health, running=nullcontext)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
@@ -218,12 +218,12 @@ async def serving(
         event_hooks={"response": [hold_to_its_schema]},
     ) as client:
         await coordinator.start()
-        yield Api(client, clock, log, seen, coordinator, policy, told, audits, commands)
+        yield Api(client, clock, log, seen, coordinator, policy, recorded, audits, commands)
         await coordinator.stop()
         await policy.forwarder.close()
     assert seen.broken == []
     assert seen.defects == []
-    assert told.failures == []
+    assert recorded.failures == []
 
 
 @pytest.fixture

@@ -227,10 +227,10 @@ async def test_refusals_at_the_door_are_counted_and_told(guarded: Guarded) -> No
     await guarded.call("GET", "/v1/groups")
     viewer = await guarded.secret("viewer")
     await guarded.call("POST", "/v1/groups/orders/pause", viewer, headers={"x-request-id": "c-1"})
-    told = guarded.api.told
-    assert told.refusals == ["unauthenticated", "forbidden"]
-    assert told.lines[0][:3] == ("unauthenticated", "GET /v1/groups", "127.0.0.1")
-    assert told.lines[1] == ("forbidden", "POST /v1/groups/{group}/pause", "a-viewer", "c-1")
+    recorded = guarded.api.recorded
+    assert recorded.refusals == ["unauthenticated", "forbidden"]
+    assert recorded.lines[0][:3] == ("unauthenticated", "GET /v1/groups", "127.0.0.1")
+    assert recorded.lines[1] == ("forbidden", "POST /v1/groups/{group}/pause", "a-viewer", "c-1")
 
 
 @pytest.mark.parametrize(

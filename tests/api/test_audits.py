@@ -27,7 +27,7 @@ def run(
         )
         for number in range(1, findings + 1)
     )  # fmt: skip
-    told = AuditDay(
+    audit_day = AuditDay(
         day, state, started_ms, None if state is AuditState.RUNNING else started_ms + 92_000, "as it went", "v1",
         fatal=min(1, findings), notices=max(0, findings - 1), groups=2, records=400, report="reports/x.html",
     )  # fmt: skip
@@ -38,7 +38,7 @@ def run(
         AuditMeasures("orders", {"moves": 7, "availability": None}, downtime, advice),
         AuditMeasures("clicks", {"moves": 0}),
     )
-    return AuditRun(told, found, measures)
+    return AuditRun(audit_day, found, measures)
 
 
 async def ask(api: Api, path: str, schema: str | None = None) -> Any:

@@ -129,8 +129,8 @@ async def test_a_caller_that_breaks_off_in_its_body_has_done_nothing(
     await stage(api, path)
     before, commands = await assignment_of(api), len(api.commands)
     await BreakingOff(method, path.format(**NAMES)).call(api)
-    assert api.told.answered_[-1] == (method, path, 499)
-    assert api.told.failures == []
+    assert api.recorded.answered_[-1] == (method, path, 499)
+    assert api.recorded.failures == []
     assert [line for line in caplog.records if line.levelno >= logging.ERROR] == []
     assert await assignment_of(api) == before
     assert len(api.commands) == commands

@@ -39,7 +39,7 @@ async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
         yield found
 
 
-async def said(pair: Pair, *pieces: bytes, every_s: float = 0.0) -> tuple[bytes, float]:
+async def send(pair: Pair, *pieces: bytes, every_s: float = 0.0) -> tuple[bytes, float]:
     """Send pieces; return all that came back until the other side closed, and how long that took."""
     host, port = pair.urls[0].removeprefix("http://").split(":")
     began = time.monotonic()
@@ -60,13 +60,13 @@ async def said(pair: Pair, *pieces: bytes, every_s: float = 0.0) -> tuple[bytes,
 async def test_what_does_not_arrive_is_not_waited_for(pair: Pair) -> None:
     byte_by_byte = [BEAT, *[BODY[at : at + 1] for at in range(20)]]
     silent = await asyncio.gather(
-        said(pair),
-        said(pair, b"\r\n"),
-        said(pair, GET[:40]),
-        said(pair, BEAT),
-        said(pair, BEAT + BODY[:20]),
-        said(pair, *byte_by_byte, every_s=0.1),
-        said(pair, GET, GET[:40], every_s=0.3),
+        send(pair),
+        send(pair, b"\r\n"),
+        send(pair, GET[:40]),
+        send(pair, BEAT),
+        send(pair, BEAT + BODY[:20]),
+        send(pair, *byte_by_byte, every_s=0.1),
+        send(pair, GET, GET[:40], every_s=0.3),
     )
     for answer, took_s in silent:
         assert TOO_LATE in answer
@@ -80,8 +80,8 @@ async def test_what_does_not_arrive_is_not_waited_for(pair: Pair) -> None:
 async def test_connections_are_counted(pair: Pair) -> None:
     host, port = pair.urls[0].removeprefix("http://").split(":")
     idle = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
-    await said(pair, b"GET / HTTP/1.1\r\n" + b"X-One: more\r\n" * HEAD_MAX)
-    await said(pair, POLL + GET * (AHEAD_MAX + 1))
+    await send(pair, b"GET / HTTP/1.1\r\n" + b"X-One: more\r\n" * HEAD_MAX)
+    await send(pair, POLL + GET * (AHEAD_MAX + 1))
     shown = (await pair.call("GET", "/metrics")).text
     series = dict(line.rsplit(" ", 1) for line in shown.splitlines() if line.startswith("batonpass_connections"))
     assert float(series["batonpass_connections_open"]) >= len(idle)
@@ -108,7 +108,7 @@ async def test_what_is_being_answered_is_not_late(pair: Pair) -> None:
 
 async def test_half_a_request_behind_one_under_way_ends_both_without_a_word(pair: Pair) -> None:
     """Nothing can be said on the connection of a long-poll that waits; it is closed all the same."""
-    answer, took_s = await said(pair, POLL, GET[:40], every_s=0.1)
+    answer, took_s = await send(pair, POLL, GET[:40], every_s=0.1)
     assert answer == b""
     assert 0.9 < took_s < 5
 
@@ -127,13 +127,13 @@ ENDLESS = {
 async def test_a_head_without_end_is_cut_at_its_limit(pair: Pair, endless: tuple[bytes, bytes]) -> None:
     begin, more = endless
     enough = begin + more * ((HEAD_MAX + PIECE_BYTES) // len(more))
-    answer, took_s = await said(pair, enough)
+    answer, took_s = await send(pair, enough)
     assert TOO_LARGE in answer
     assert took_s < 0.9
 
 
 async def test_a_head_below_its_limit_is_served(pair: Pair) -> None:
-    answer, _ = await said(pair, GET[:-2] + b"X-Long: " + b"x" * (HEAD_MAX - 500) + b"\r\nConnection: close\r\n\r\n")
+    answer, _ = await send(pair, GET[:-2] + b"X-Long: " + b"x" * (HEAD_MAX - 500) + b"\r\nConnection: close\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
 
 
@@ -145,16 +145,16 @@ async def test_a_body_counts_for_no_head(pair: Pair) -> None:
     )
     chunked = BEAT.replace(b"Content-Length: 28", b"Connection: close\r\nTransfer-Encoding: chunked")
     for request in (plain + tasks, chunked + parts + b"0\r\n\r\n"):
-        answer, _ = await said(pair, request)
+        answer, _ = await send(pair, request)
         assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 async def test_so_many_requests_may_be_sent_ahead_and_no_more(pair: Pair) -> None:
     last = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     short = POLL.replace(b"wait_ms=20000", b"wait_ms=200")
-    answer, _ = await said(pair, short + GET * (AHEAD_MAX - 1) + last)
+    answer, _ = await send(pair, short + GET * (AHEAD_MAX - 1) + last)
     assert answer.count(b"HTTP/1.1 200 OK\r\n") == AHEAD_MAX
-    answer, took_s = await said(pair, POLL + GET * (AHEAD_MAX + 1))
+    answer, took_s = await send(pair, POLL + GET * (AHEAD_MAX + 1))
     assert (answer, took_s < 0.9) == (b"", True)
     await until(lambda: pair.decided(0, "PollBroken") == 1, within_s=5)
 

@@ -186,7 +186,7 @@ async def test_a_stream_may_begin_anywhere(api: Api) -> None:
         assert [one["position"] for one in await listener.take(1)] == [3]
 
 
-async def test_a_position_that_the_store_does_not_have_is_told(api: Api) -> None:
+async def test_a_position_that_the_store_does_not_have_is_answered_with_missed(api: Api) -> None:
     """A client with an id of a store that lost commits learns that something is missed, and goes on."""
     await api.declare()
     async with listening(api, "/v1/groups/orders/events", Last_Event_ID="900") as listener:
@@ -282,10 +282,10 @@ async def test_a_stream_ends_when_its_token_is_revoked(monkeypatch: pytest.Monke
             assert listener.status == 401
 
 
-@pytest.mark.parametrize("said", ["x", "-1", "1.5", "9" * 19, "9" * 30])
-async def test_an_id_that_is_none_is_refused(api: Api, said: str) -> None:
+@pytest.mark.parametrize("last_id", ["x", "-1", "1.5", "9" * 19, "9" * 30])
+async def test_an_id_that_is_none_is_refused(api: Api, last_id: str) -> None:
     await api.declare()
-    answer = await api.call("GET", "/orders/events", headers=SSE | {"Last-Event-ID": said})
+    answer = await api.call("GET", "/orders/events", headers=SSE | {"Last-Event-ID": last_id})
     assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "header.Last-Event-ID")
 
 

@@ -48,7 +48,7 @@ async def test_a_group_is_served_by_its_owner_whoever_is_asked(pair: Pair) -> No
     assert (refused.status_code, refused.headers["content-type"]) == (422, "application/problem+json")
 
 
-async def test_who_asked_and_the_id_go_along(pair: Pair) -> None:
+async def test_a_forwarded_call_carries_its_caller_and_its_request_id(pair: Pair) -> None:
     await pair.declare("b-group")
     await pair.call("POST", "/v1/groups/b-group/pause?reason=lunch", headers={"x-request-id": "ops-7"})
     (row, *_) = await pair.log(1).commands(GroupId("b-group"), before=None, limit=1)
@@ -107,8 +107,8 @@ async def test_a_request_goes_one_hop_at_most(pair: Pair) -> None:
 
 async def test_an_owner_that_cannot_be_reached_is_503(pair: Pair) -> None:
     """Protocol 1.6."""
-    with bind("127.0.0.1", 0) as nobody:
-        pair.owners["d"] = url_of(nobody, is_tls=False)
+    with bind("127.0.0.1", 0) as silent:
+        pair.owners["d"] = url_of(silent, is_tls=False)
         answer = await pair.call("GET", "/v1/groups/d-group")
     assert (answer.status_code, answer.json()["type"]) == (503, "coordinator-loading")
     assert answer.json()["retry_after_ms"]
@@ -146,8 +146,8 @@ async def test_the_list_of_groups_is_that_of_all_coordinators(pair: Pair) -> Non
             seen += [group["group"] for group in page["groups"]]
             after = page["next"]
         assert seen == names
-    with bind("127.0.0.1", 0) as nobody:
-        pair.owners["d"] = url_of(nobody, is_tls=False)
+    with bind("127.0.0.1", 0) as silent:
+        pair.owners["d"] = url_of(silent, is_tls=False)
         answer = await pair.call("GET", "/v1/groups")
     assert (answer.status_code, answer.json()["type"]) == (503, "coordinator-loading")
 

@@ -186,11 +186,11 @@ async def test_made_up_tokens_do_not_keep_a_revoked_one_alive() -> None:
     access.store.open.clear()
     flood = [asyncio.create_task(access.find(b"Bearer no-%d" % number)) for number in range(LOOKUPS_EACH_ADDRESS_MAX)]
     await asyncio.sleep(0.02)
-    asked = asyncio.create_task(access.find(header))
+    lookup = asyncio.create_task(access.find(header))
     await asyncio.sleep(0.02)
     access.store.open.set()
     with pytest.raises(Unauthenticated):
-        await asked
+        await lookup
     await asyncio.gather(*flood, return_exceptions=True)
 
 
@@ -233,7 +233,7 @@ async def test_a_flood_from_one_address_locks_nobody_else_out() -> None:
     flood = [asyncio.create_task(access.find(b"Bearer no-%d" % number, "10.6.6.6")) for number in range(1_000)]
     await asyncio.sleep(0)
     assert (await asyncio.wait(flood, timeout=0.1))[0]
-    asked = asyncio.create_task(access.find(header))
+    lookup = asyncio.create_task(access.find(header))
     # One that was known is looked up again, also for that address; whoever comes with the same token shares its lookup.
     access.at_s = 11.0
     again = asyncio.create_task(access.find(known, "10.6.6.6"))
@@ -241,7 +241,7 @@ async def test_a_flood_from_one_address_locks_nobody_else_out() -> None:
     await asyncio.sleep(0)
     access.store.open.set()
     assert (await again).name == "somebody"
-    assert {(await one).name for one in (asked, *same)} == {"somebody"}
+    assert {(await one).name for one in (lookup, *same)} == {"somebody"}
     found = await asyncio.gather(*flood, return_exceptions=True)
     kinds = Counter(type(one) for one in found)
     assert kinds == {Unauthenticated: LOOKUPS_EACH_ADDRESS_MAX, LimitExceeded: 1_000 - LOOKUPS_EACH_ADDRESS_MAX}

@@ -15,10 +15,10 @@ async def hand_over(api: Api) -> tuple[str, str]:
     other = "0_1" if task == "0_0" else "0_0"
     api.clock.at_ms += 1_000
     await api.beat("m2", 3, 2, {task: {"role": "warmup", "position": 900, "end_offset": 900}})
-    told = (await api.assignment("m1", 2)).json()
-    assert [one["task"] for one in told["assignment"]["active"]] == [other]
+    answer = (await api.assignment("m1", 2)).json()
+    assert [one["task"] for one in answer["assignment"]["active"]] == [other]
     api.clock.at_ms += 100
-    await api.beat("m1", 2, told["member_epoch"], {other: RUNNING, task: {"role": "standby", "lag": 0}})
+    await api.beat("m1", 2, answer["member_epoch"], {other: RUNNING, task: {"role": "standby", "lag": 0}})
     granted = (await api.assignment("m2", 2)).json()
     api.clock.at_ms += 400
     await api.beat("m2", 4, granted["member_epoch"], {task: RUNNING})
@@ -83,9 +83,9 @@ async def test_a_task_shows_its_runs_and_its_changes(api: Api) -> None:
     assert (newest["member"], newest["warm"], newest["gap_ms"], newest["ended"]) == ("m2", True, 400, None)
     assert (oldest["member"], oldest["ended"], oldest["gap_ms"]) == ("m1", "revoked", None)
     assert oldest["stopped_at"] == newest["granted_at"] < newest["running_at"]
-    told = [(row["member"], row["kind"], row["role"], row["state"]) for row in body["history"]]
-    assert told.index(("m2", "reported", "active", "running")) < told.index(("m2", "granted", "active", None))
-    assert told[-1] == ("m1", "granted", "active", None)
+    changes = [(row["member"], row["kind"], row["role"], row["state"]) for row in body["history"]]
+    assert changes.index(("m2", "reported", "active", "running")) < changes.index(("m2", "granted", "active", None))
+    assert changes[-1] == ("m1", "granted", "active", None)
     assert len((await api.call("GET", f"/orders/tasks/{task}?limit=2")).json()["history"]) == 2
 
 

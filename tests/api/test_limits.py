@@ -104,7 +104,7 @@ KEPT = {T0: TaskReport("active"), T1: TaskReport("warmup", lag=40_000), T2: Task
 
 
 @pytest.mark.parametrize(
-    ("why", "news", "said", "known"),
+    ("why", "news", "heartbeat", "known"),
     [
         ("nothing is new", False, Heartbeat(M1, 11, 5, KEPT), {}),
         ("it reports nothing", False, Heartbeat(M1, 11, 5, None), {}),
@@ -143,16 +143,16 @@ KEPT = {T0: TaskReport("active"), T1: TaskReport("warmup", lag=40_000), T2: Task
         ("nobody knows the member", False, Heartbeat(MemberId("m9"), 11, 5, {}), {}),
     ],
 )
-def test_news_is_what_others_wait_for(why: str, *, news: bool, said: Heartbeat, known: dict[str, Any]) -> None:
-    assert has_news(*member_of(**known), said) is news, why
+def test_news_is_what_others_wait_for(why: str, *, news: bool, heartbeat: Heartbeat, known: dict[str, Any]) -> None:
+    assert has_news(*member_of(**known), heartbeat) is news, why
 
 
 def test_a_copy_that_is_caught_up_in_time_is_news_too() -> None:
     """The settings count time as well, at the rate that was last measured."""
     group, soft = member_of(reports={T1: MeasuredReport(TaskReport("warmup", lag=50_000), 0, lag=50_000, rate=1_000.0)})
-    said = Heartbeat(M1, 11, 5, KEPT | {T1: TaskReport("warmup", lag=20_000)})
-    assert not has_news(group, soft, said)
-    assert has_news(replace(group, config=replace(group.config, acceptable_catchup_ms=20_000)), soft, said)
+    heartbeat = Heartbeat(M1, 11, 5, KEPT | {T1: TaskReport("warmup", lag=20_000)})
+    assert not has_news(group, soft, heartbeat)
+    assert has_news(replace(group, config=replace(group.config, acceptable_catchup_ms=20_000)), soft, heartbeat)
 
 
 def tight(member: float = 0.1, operator: float = 1_000.0, *, urgent: float = 2.0, polls: int = 100) -> Limits:
@@ -175,8 +175,8 @@ async def test_a_member_that_beats_too_often_is_told_to_wait_and_its_neighbours_
         assert refused.headers["retry-after"] == "10"
         assert (await api.beat("m2", 1, epochs[1])).status_code == 200
         assert (await api.assignment("m1", epochs[0], wait_ms=0)).status_code in {200, 204}
-        assert api.told.lines[0][:2] == ("limit-exceeded", "POST /v1/groups/{group}/members/{member}/heartbeat")
-        assert api.told.refusals == ["limit-exceeded", "limit-exceeded"]
+        assert api.recorded.lines[0][:2] == ("limit-exceeded", "POST /v1/groups/{group}/members/{member}/heartbeat")
+        assert api.recorded.refusals == ["limit-exceeded", "limit-exceeded"]
 
 
 async def test_a_heartbeat_with_news_passes_the_limit_up_to_a_rate_of_its_own() -> None:
@@ -194,7 +194,7 @@ async def test_a_heartbeat_with_news_passes_the_limit_up_to_a_rate_of_its_own() 
         newer = news.json()["member_epoch"]
         assert newer > epoch
         assert (await api.beat("m1", 4, newer, tasks)).status_code == 200
-        given_up = {name: said for name, said in tasks.items() if name in {"0_2", "0_3"}}
+        given_up = {name: report for name, report in tasks.items() if name in {"0_2", "0_3"}}
         assert (await api.beat("m1", 5, newer, given_up)).status_code == 429
 
 
@@ -284,7 +284,7 @@ async def test_a_ready_coordinator_says_so_and_any_other_says_why() -> None:
         assert (answer.status_code, answer.json()["status"]) == (503, "stalled")
 
 
-async def test_a_failure_of_the_program_is_told_with_its_id_and_is_a_500() -> None:
+async def test_a_failure_of_the_program_is_logged_with_its_id_and_is_a_500() -> None:
     async def broken(_accept: str) -> tuple[bytes, str]:
         raise RuntimeError("broken scrape")
 
@@ -295,8 +295,8 @@ async def test_a_failure_of_the_program_is_told_with_its_id_and_is_a_500() -> No
             "internal-error",
             "c-9",
         )
-        ((error, call, cause),) = api.told.failures
-        assert api.told.failures_counted == 1
+        ((error, call, cause),) = api.recorded.failures
+        assert api.recorded.failures_counted == 1
         assert (str(error), call, cause) == ("broken scrape", "GET /metrics", "c-9")
         assert (await api.client.get("/livez")).status_code == 200
-        api.told.failures.clear()
+        api.recorded.failures.clear()

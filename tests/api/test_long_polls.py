@@ -44,7 +44,7 @@ def answered(pair: Pair, status: int) -> float:
     return found
 
 
-async def test_the_end_of_a_group_is_told(pair: Pair) -> None:
+async def test_long_polls_are_answered_when_their_group_is_deleted(pair: Pair) -> None:
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     await wire.send(ask(epoch, x_request_id="one"))

@@ -131,8 +131,8 @@ async def test_unknown_fields_of_a_worker_are_named_and_do_no_harm(api: Api) -> 
 async def test_bytes_on_disk_are_shown(api: Api) -> None:
     await run_both_tasks(api)
     assert (await api.call("GET", "/orders/members/m1")).json()["disk_bytes"] is None
-    said = {"0_0": RUNNING | {"disk_bytes": 70}, "0_1": {"role": "none", "disk_bytes": 5}}
-    answer = await api.beat("m1", 3, 2, said)
+    reports = {"0_0": RUNNING | {"disk_bytes": 70}, "0_1": {"role": "none", "disk_bytes": 5}}
+    answer = await api.beat("m1", 3, 2, reports)
     assert [status["code"] for status in answer.json()["status"]] == []
     shown = (await api.call("GET", "/orders/members/m1")).json()
     assert shown["disk_bytes"] == 75
@@ -199,8 +199,8 @@ async def test_invented_changelogs_are_named_and_not_kept(api: Api) -> None:
     """Offsets of such topics cost the member not its lease, and the coordinator no memory."""
     await run_both_tasks(api)
     offsets = {f"made-up-{number}": number for number in range(200)} | {"store": 7}
-    said = RUNNING | {"positions": offsets, "end_offsets": offsets, "final_positions": offsets}
-    answer = await api.beat("m1", 3, 2, {"0_0": said, "0_1": RUNNING})
+    invented = RUNNING | {"positions": offsets, "end_offsets": offsets, "final_positions": offsets}
+    answer = await api.beat("m1", 3, 2, {"0_0": invented, "0_1": RUNNING})
     assert (answer.status_code, {one["code"] for one in answer.json()["status"]}) == (200, {"unknown-field"})
     assert len(answer.text) < 4_000
     _, soft = await api.coordinator.look(GroupId("orders"))

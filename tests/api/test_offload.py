@@ -106,8 +106,8 @@ async def test_a_plan_takes_each_member_once(api: Api, kind: str) -> None:
     await api.declare(partitions=4)
     await api.join("m1")
     await api.join("m2")
-    for named, said in ((["m1", "m1"], "names a member twice"), (["m1"] * 1_000, "names 1000 members")):
+    for named, detail in ((["m1", "m1"], "names a member twice"), (["m1"] * 1_000, "names 1000 members")):
         refused = await api.call("POST", "/orders/plan", {kind: named})
         assert refused.status_code == 422
-        assert said in refused.text
+        assert detail in refused.text
         assert len(refused.content) < 1_000

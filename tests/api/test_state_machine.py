@@ -24,13 +24,18 @@ GONE = {"gone", "fenced", "unknown-member", "fenced-instance-id"}
 
 @dataclass
 class Run:
-    """One run of a worker, as it believes itself to be."""
+    """One run of a worker, as it believes itself to be.
+
+    ``granted`` are the actives of the last assignment. Those that the worker runs, ``processes``, are fewer while its
+    lease is over.
+    """
 
     member: str
     instance: str | None
     heard_ms: int
     epoch: int = 0
     seq: int = 0
+    granted: set[str] = field(default_factory=set)
     processes: dict[str, int] = field(default_factory=dict)
     copies: dict[str, str] = field(default_factory=dict)
     confirmed: bool = True
@@ -256,27 +261,28 @@ class Workers(RuleBasedStateMachine):
             if answer.status_code != 204:
                 self._take(run, answer.json())
             return answer.status_code == 200
-        said = answer.json()
-        if said["type"] == "stale-member-epoch":
-            self._take(run, said["answer"])
+        body = answer.json()
+        if body["type"] == "stale-member-epoch":
+            self._take(run, body["answer"])
             return False
-        assert said["type"] in GONE, answer.text
+        assert body["type"] in GONE, answer.text
         self.said_to_be_gone.add(run.member)
         self._stop(slot)
         return False
 
-    def _take(self, run: Run, said: dict[str, Any]) -> None:
-        epoch, assignment = said["member_epoch"], said["assignment"]
+    def _take(self, run: Run, body: dict[str, Any]) -> None:
+        epoch, assignment = body["member_epoch"], body["assignment"]
         if epoch < run.epoch or assignment is None:
             assert assignment is not None or epoch == run.epoch or epoch < run.epoch
             return
         tokens = {one["task"]: one["fencing_token"] for one in assignment["active"]}
         named = [*tokens, *assignment["standby"], *assignment["warmup"]]
         assert len(named) == len(set(named)), assignment
-        gives_up = {*run.processes, *run.copies} - set(named)
+        gives_up = {*run.granted, *run.copies} - set(named)
         if epoch == run.epoch + 1:
-            assert not (gives_up and set(tokens) - set(run.processes)), "gives up and grants in one epoch"
+            assert not (gives_up and set(tokens) - run.granted), "gives up and grants in one epoch"
         run.epoch = epoch
+        run.granted = set(tokens)
         run.copies = {task: role for role in ("standby", "warmup") for task in assignment[role]}
         for task in list(run.processes):
             if task not in tokens:

@@ -8,7 +8,7 @@ from tests.api.conftest import Api
 RUNS = {"role": "active", "state": "running"}
 
 
-def said(*members: dict[str, Any], tasks: int = 4, **more: Any) -> dict[str, Any]:
+def advice_body(*members: dict[str, Any], tasks: int = 4, **more: Any) -> dict[str, Any]:
     """Return what a leader says of these members and of tasks with one changelog."""
     listed = [{"id": f"0_{number}", "stateful": True, "changelog_topics": ["store"]} for number in range(tasks)]
     config = {"acceptable_recovery_lag": 100, "max_warmup_replicas": 2, "num_standby_replicas": 0}
@@ -26,8 +26,8 @@ ALL = {"t0_0": "runs", "t0_1": "runs", "t0_2": "runs", "t0_3": "runs"}
 
 async def test_the_first_call_makes_the_group_and_all_of_it_is_shown_as_any_other(api: Api) -> None:
     """Protocol 14.1."""
-    await api.call("POST", "/app/advice", said(process("a", **ALL)))
-    joined = await api.call("POST", "/app/advice", said(process("a", **ALL), process("b")))
+    await api.call("POST", "/app/advice", advice_body(process("a", **ALL)))
+    joined = await api.call("POST", "/app/advice", advice_body(process("a", **ALL), process("b")))
     answer = joined.json()
     assert (answer["moves"], answer["lower_bound"], answer["mode"]) == (2, 2, "assign")
     assert answer["assignment"] == {
@@ -39,30 +39,34 @@ async def test_the_first_call_makes_the_group_and_all_of_it_is_shown_as_any_othe
     assert (group["members"], group["tasks"], group["warmups"], group["config"]["kafka_streams"]) == (2, 4, 2, True)
     (generation,) = [one for one in (await api.call("GET", "/app/generations")).json()["generations"] if one["moves"]]
     assert (generation["triggers"], generation["moves"], generation["lower_bound"]) == (["join"], 2, 2)
-    told = (await api.call("GET", "/app/explain")).json()["sentences"]
-    assert "The application was asked to rebalance again in 2 s; between two rebalances nothing moves." in told
+    sentences = (await api.call("GET", "/app/explain")).json()["sentences"]
+    assert "The application was asked to rebalance again in 2 s; between two rebalances nothing moves." in sentences
     assert (await api.call("GET", "/app/tasks/0_0")).json()["target"] == "b"
     assert {one["member_id"] for one in (await api.call("GET", "/app/members")).json()["members"]} == {"a", "b"}
 
 
 async def test_an_operator_is_told_that_a_drain_waits_for_the_next_rebalance(api: Api) -> None:
     await api.call(
-        "POST", "/app/advice", said(process("a", t0_0="runs", t0_1="runs"), process("b", t0_2="runs", t0_3="runs"))
+        "POST",
+        "/app/advice",
+        advice_body(process("a", t0_0="runs", t0_1="runs"), process("b", t0_2="runs", t0_3="runs")),
     )
     drained = await api.call("POST", "/app/members/b/drain")
     assert (drained.status_code, drained.json()["remaining"]) == (202, ["0_2", "0_3"])
-    told = (await api.call("GET", "/app/explain")).json()["sentences"]
-    assert "What has changed since (drain) is answered at the application's next rebalance." in told
+    sentences = (await api.call("GET", "/app/explain")).json()["sentences"]
+    assert "What has changed since (drain) is answered at the application's next rebalance." in sentences
     a, b = {"t0_0": "runs", "t0_1": "runs"}, {"t0_2": "runs", "t0_3": "runs"}
-    answer = (await api.call("POST", "/app/advice", said(process("a", **a), process("b", **b)))).json()
+    answer = (await api.call("POST", "/app/advice", advice_body(process("a", **a), process("b", **b)))).json()
     assert answer["assignment"]["a"]["warmup"] == ["0_2", "0_3"]
-    answer = (await api.call("POST", "/app/advice", said(process("a", **a, t0_2=0, t0_3=0), process("b", **b)))).json()
+    answer = (
+        await api.call("POST", "/app/advice", advice_body(process("a", **a, t0_2=0, t0_3=0), process("b", **b)))
+    ).json()
     assert answer["assignment"]["b"] == {"active": [], "standby": [], "warmup": []}
     assert (answer["followup_ms"], answer["followup_everyone"]) == (150, True)
-    (told,) = [
+    (detail,) = [
         one["detail"] for one in (await api.call("GET", "/app/explain")).json()["members"] if one["what"] == "unrevoked"
     ]
-    assert told == "it was told to give tasks up and has not confirmed it; the application's next rebalance tells"
+    assert detail == "it was told to give tasks up and has not confirmed it; the application's next rebalance tells"
 
 
 async def test_in_shadow_the_answer_is_shown_and_kafkas_decision_beside_it(api: Api) -> None:
@@ -71,7 +75,7 @@ async def test_in_shadow_the_answer_is_shown_and_kafkas_decision_beside_it(api: 
         "assignment": {"a": {"active": ["0_2", "0_3"]}},
         "followup_ms": 600_000,
     }
-    body = said(process("a", t0_0="runs", t0_1="runs"), process("b", t0_2="runs", t0_3="runs"), process("c"))
+    body = advice_body(process("a", t0_0="runs", t0_1="runs"), process("b", t0_2="runs", t0_3="runs"), process("c"))
     answer = (await api.call("POST", "/app/advice", body | {"mode": "shadow", "other": other})).json()
     assert (answer["mode"], answer["moves"]) == ("shadow", 1)
     assert answer["assignment"]["a"]["active"] == ["0_0", "0_1"]
@@ -86,18 +90,21 @@ async def test_in_shadow_the_answer_is_shown_and_kafkas_decision_beside_it(api: 
 @pytest.mark.parametrize(
     ("body", "paths"),
     [
-        (said(tasks=0), ["tasks", "members"]),
-        (said(process("a"), process("a")), ["members[1].id"]),
-        (said(process("a")) | {"mode": "shadow"}, ["other"]),
-        (said(process("a")) | {"mode": "off"}, ["mode"]),
-        (said(process("a")) | {"tasks": [{"id": "0_1"}]}, ["tasks"]),
-        (said(process("a")) | {"tasks": [{"id": "0_0"}, {"id": f"0_{10**15}"}]}, ["tasks"]),
-        (said(process("a")) | {"tasks": [{"id": "0_0"}, {"id": "0_0"}]}, ["tasks[1].id"]),
-        (said(process("a")) | {"tasks": [{"id": "0_0"}, {"id": "0_1", "stateful": False}]}, ["tasks[1].stateful"]),
-        (said(process("a")) | {"tasks": [{"id": "zero"}]}, ["tasks[0].id"]),
-        (said(process("a")) | {"tasks": [{"id": "0_00"}, {"id": "0_0"}]}, ["tasks[0].id"]),
-        (said({"id": "a", "tasks": {"0_0": {"role": "standby"}}}), ["members[0].tasks.0_0.role"]),
-        (said(process("a")) | {"config": {"num_standby_replicas": -1}}, ["config.num_standby_replicas"]),
+        (advice_body(tasks=0), ["tasks", "members"]),
+        (advice_body(process("a"), process("a")), ["members[1].id"]),
+        (advice_body(process("a")) | {"mode": "shadow"}, ["other"]),
+        (advice_body(process("a")) | {"mode": "off"}, ["mode"]),
+        (advice_body(process("a")) | {"tasks": [{"id": "0_1"}]}, ["tasks"]),
+        (advice_body(process("a")) | {"tasks": [{"id": "0_0"}, {"id": f"0_{10**15}"}]}, ["tasks"]),
+        (advice_body(process("a")) | {"tasks": [{"id": "0_0"}, {"id": "0_0"}]}, ["tasks[1].id"]),
+        (
+            advice_body(process("a")) | {"tasks": [{"id": "0_0"}, {"id": "0_1", "stateful": False}]},
+            ["tasks[1].stateful"],
+        ),
+        (advice_body(process("a")) | {"tasks": [{"id": "zero"}]}, ["tasks[0].id"]),
+        (advice_body(process("a")) | {"tasks": [{"id": "0_00"}, {"id": "0_0"}]}, ["tasks[0].id"]),
+        (advice_body({"id": "a", "tasks": {"0_0": {"role": "standby"}}}), ["members[0].tasks.0_0.role"]),
+        (advice_body(process("a")) | {"config": {"num_standby_replicas": -1}}, ["config.num_standby_replicas"]),
         (b"{", ["body"]),
     ],
 )
@@ -109,16 +116,16 @@ async def test_what_cannot_be_understood_is_refused_by_name(api: Api, body: Any,
 
 async def test_what_a_newer_plugin_says_is_ignored(api: Api) -> None:
     """Protocol 14.1."""
-    answer = await api.call("POST", "/app/advice", said(process("a") | {"colour": "red"}, weather="fine"))
+    answer = await api.call("POST", "/app/advice", advice_body(process("a") | {"colour": "red"}, weather="fine"))
     assert answer.status_code == 200
 
 
 async def test_a_group_is_one_of_kafka_streams_or_of_members_that_heartbeat(api: Api) -> None:
     """Protocol 14.3."""
     await api.declare()
-    answer = await api.call("POST", "/orders/advice", said(process("a")))
+    answer = await api.call("POST", "/orders/advice", advice_body(process("a")))
     assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "path.group")
-    await api.call("POST", "/app/advice", said(process("a", **ALL)))
+    await api.call("POST", "/app/advice", advice_body(process("a", **ALL)))
     for method, path, body in (
         ("PUT", "/app/members/m1", {}),
         ("POST", "/app/members/a/heartbeat", {"seq": 9, "member_epoch": 1}),
@@ -129,14 +136,14 @@ async def test_a_group_is_one_of_kafka_streams_or_of_members_that_heartbeat(api:
 
 
 async def test_a_group_is_not_made_by_a_call_that_is_refused(api: Api) -> None:
-    await api.call("POST", "/app/advice", said(process("a")) | {"config": {"max_warmup_replicas": 0}})
+    await api.call("POST", "/app/advice", advice_body(process("a")) | {"config": {"max_warmup_replicas": 0}})
     assert (await api.call("GET", "/app")).status_code == 404
 
 
 async def test_a_process_is_called_what_people_call_it(api: Api) -> None:
     """A client id that cannot be a name, or is none, is no reason to refuse a rebalance (protocol 14.4)."""
     named = process("u1", **ALL) | {"name": "orders-a", "endpoint": "10.0.0.7:9000"}
-    await api.call("POST", "/app/advice", said(named, process("u2") | {"name": "two words"}, process("u3")))
+    await api.call("POST", "/app/advice", advice_body(named, process("u2") | {"name": "two words"}, process("u3")))
     members = (await api.call("GET", "/app/members")).json()["members"]
     assert {(one["member_id"], one["instance_id"]) for one in members} == {
         ("orders-a", "u1"),

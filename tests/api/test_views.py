@@ -129,8 +129,8 @@ async def test_why_a_group_is_not_ready_or_paused_is_said(api: Api) -> None:
     paused = (await api.call("GET", "/orders")).json()
     assert (paused["state"], paused["paused"], paused["detail"]) == ("paused", True, "move house")
     since = "2027-01-15T08:00:00.000Z"
-    told = {"scope": "all", "reason": "move house", "since": since, "expires_at": "2100-01-01T00:00:00.000Z"}
-    assert paused["pause"] == told
+    pause = {"scope": "all", "reason": "move house", "since": since, "expires_at": "2100-01-01T00:00:00.000Z"}
+    assert paused["pause"] == pause
     assert paused["warnings"] == []
     assert (await api.beat("m1", 1, 1)).json()["status"][0]["code"] == "group-paused"
 

@@ -21,11 +21,11 @@ BEGIN_MS: Final = int(datetime(2026, 11, 18, tzinfo=UTC).timestamp() * 1_000)
 TASK: Final = "0_0"
 
 
-def row(seq: int, what: str = "other", member: str | None = None, task: str | None = None, **said: Any) -> Row:
+def row(seq: int, what: str = "other", member: str | None = None, task: str | None = None, **columns: Any) -> Row:
     """Return a row of CHANGES: appended so many seconds after midnight as it has number, by a first coordinator."""
     at_ms = BEGIN_MS + seq * 1_000
     of_record = {"group_id": "g", "seq": seq, "place": 0, "at_ms": at_ms, "coordinator_epoch": 1, "ms": at_ms}
-    return dict.fromkeys(CHANGES.names) | of_record | {"what": what, "member": member, "task": task} | said
+    return dict.fromkeys(CHANGES.names) | of_record | {"what": what, "member": member, "task": task} | columns
 
 
 def in_order(*rows: Row, begin: int = 1) -> list[Row]:
@@ -62,7 +62,7 @@ def found(rows: Sequence[Row], **known: Any) -> list[Row]:
         return part.rows("select * from found order by sequences[-1] nulls first, detail")
 
 
-def told(rows: Sequence[Row], **known: Any) -> list[tuple[str, str]]:
+def sentences(rows: Sequence[Row], **known: Any) -> list[tuple[str, str]]:
     """Return the law and the sentence of what all laws find."""
     return [(one["law"], one["detail"]) for one in found(rows, **known)]
 

@@ -46,13 +46,13 @@ def planted_url(server: EmbeddedPostgres) -> Iterator[str]:
 
 
 class Audited(NamedTuple):
-    """The audit of the day of `planted`: what came of it, where it was written, what it told, and what was heard."""
+    """The audit of the day of `planted`: its result, where it was written, its progress, the results handed out."""
 
     result: AuditResult
     url: str
     out: Path
-    told: list[str]
-    heard: list[AuditResult]
+    progress: list[str]
+    results: list[AuditResult]
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +61,7 @@ def audited(spark: SparkSession, planted_url: str, tmp_path_factory: pytest.Temp
     del spark
     from batonpass.audit.job import Audit, run  # noqa: PLC0415 - see above
 
-    out, told = tmp_path_factory.mktemp("audited"), list[str]()
-    heard: list[AuditResult] = []
+    out, progress = tmp_path_factory.mktemp("audited"), list[str]()
+    results: list[AuditResult] = []
     wanted = Audit(planted_url, planted.DAY, out=str(out), what_if=False, objective=0.995)
-    return Audited(run(wanted, told.append, heard.append), planted_url, out, told, heard)
+    return Audited(run(wanted, progress.append, results.append), planted_url, out, progress, results)

@@ -157,7 +157,7 @@ _GAPS: Final = """
                   from changes where what = 'topology')
          where part[2] = 'false'
     ),
-    told as (
+    stretches as (
         select f.group_id, f.task, run, f.up.member as runner, next.member as next_runner, down, taken_ms,
                coalesce(next.last_grant.ready, false) as is_ready, w.subtopology is not null as has_no_state,
                coalesce(mine.identity = theirs.identity, false) as is_same,
@@ -180,7 +180,7 @@ _GAPS: Final = """
     ),
     inside as (
         select *, greatest(since_ms, {begin_ms}) as from_ms, least(until_ms, {end_ms}) as to_ms
-          from told where since_ms < {end_ms} and until_ms > {begin_ms}
+          from stretches where since_ms < {end_ms} and until_ms > {begin_ms}
     ),
     measured as (
         select *, greatest(0, to_ms - from_ms) as gap_ms,
@@ -213,5 +213,5 @@ def doubtful(changes: DataFrame) -> DataFrame:
 
 def gaps(changes: DataFrame, begin_ms: int, end_ms: int) -> DataFrame:
     """Return the stretches without a runner (``downtime.GAPS``)."""
-    told: dict[str, Any] = {"deaths": ", ".join(f"'{one}'" for one in DEATHS), "stuck": STUCK_MS}
-    return changes.sparkSession.sql(_GAPS.format(begin_ms=begin_ms, end_ms=end_ms, **told)).select(*GAPS)
+    constants: dict[str, Any] = {"deaths": ", ".join(f"'{one}'" for one in DEATHS), "stuck": STUCK_MS}
+    return changes.sparkSession.sql(_GAPS.format(begin_ms=begin_ms, end_ms=end_ms, **constants)).select(*GAPS)

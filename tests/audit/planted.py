@@ -290,8 +290,8 @@ def _altered(day: GroupRows, name: str, code: str | None = None) -> GroupRows:
     rows = replace(day, tables={table: list(found) for table, found in day.tables.items()})
     log = rows.tables["record_log"]
     place, row = max((n, row) for n, row in enumerate(log) if row[4] == "probe-scheduled" and "null" not in row[6])
-    said = json.loads(row[6])
-    log[place] = (*row[:6], json.dumps(said | {"at_ms": said["at_ms"] + 1}))
+    payload = json.loads(row[6])
+    log[place] = (*row[:6], json.dumps(payload | {"at_ms": payload["at_ms"] + 1}))
     if code is not None:
         traces = rows.tables["traces"]
         for at, trace in enumerate(traces):

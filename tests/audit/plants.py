@@ -217,10 +217,10 @@ def deposed_behind_snapshot(day: GroupRows) -> None:
 def skip_epochs(day: GroupRows, member: str, first: int) -> None:
     """Have the epoch of a member be one more in all records from one on, and in the histories."""
     for place, row in rows(day, "record_log", kind="picture-changed"):
-        said = json.loads(row["payload"])
-        if row["seq"] > first and said["member_id"] == member:
-            granted = {task: [one[0], one[1] + 1, *one[2:]] for task, one in said.get("granted", {}).items()}
-            payload = said | {"epoch": said["epoch"] + 1, "granted": granted}
+        record = json.loads(row["payload"])
+        if row["seq"] > first and record["member_id"] == member:
+            granted = {task: [one[0], one[1] + 1, *one[2:]] for task, one in record.get("granted", {}).items()}
+            payload = record | {"epoch": record["epoch"] + 1, "granted": granted}
             put(day, "record_log", place, payload=json.dumps(payload))
     for place, row in rows(day, "assignment_events", member_id=member):
         if row["version"] >= first and row["member_epoch"]:
@@ -274,26 +274,26 @@ _UNREAD = frozenset({INCOMPLETE})
 PLANTS: Final[Mapping[str, Plant]] = {
     # One damaged record.
     "number-beyond": Plant(
-        in_payload("task-released", lambda said: said | {"at_ms": BEYOND}), "L2", "is out of range", also=_UNREAD
+        in_payload("task-released", lambda payload: payload | {"at_ms": BEYOND}), "L2", "is out of range", also=_UNREAD
     ),
     "token-beyond": Plant(
         in_payload(
             "picture-changed",
-            lambda said: said | {"granted": {"0_0": ["active", said["epoch"], said["at_ms"], BEYOND, []]}},
+            lambda payload: payload | {"granted": {"0_0": ["active", payload["epoch"], payload["at_ms"], BEYOND, []]}},
         ),
         *("L2", "is out of range"),
         also=_UNREAD,
     ),
     "instant-beyond": Plant(
-        in_payload("active-reported", lambda said: said | {"at_ms": 2**62}), "L2", "is out of range", also=_UNREAD
+        in_payload("active-reported", lambda payload: payload | {"at_ms": 2**62}), "L2", "is out of range", also=_UNREAD
     ),
     "setting-no-number": Plant(
-        declared(lambda said: said | {"config": said["config"] | {"max_warmup_replicas": "many"}}),
+        declared(lambda payload: payload | {"config": payload["config"] | {"max_warmup_replicas": "many"}}),
         *("L2", "max_warmup_replicas"),
         also=_UNREAD,
     ),
     "setting-beyond": Plant(
-        declared(lambda said: said | {"config": said["config"] | {"session_timeout_ms": BEYOND}}),
+        declared(lambda payload: payload | {"config": payload["config"] | {"session_timeout_ms": BEYOND}}),
         *("L2", "session_timeout_ms"),
         also=_UNREAD,
     ),
@@ -309,7 +309,7 @@ PLANTS: Final[Mapping[str, Plant]] = {
         sql="update record_log set at = 'infinity' where group_id = :name and seq = 100",
     ),
     "lower-bound-beyond": Plant(
-        in_payload("target-placed", lambda said: said | {"lower_bound": BEYOND}), "L2", "lower_bound"
+        in_payload("target-placed", lambda payload: payload | {"lower_bound": BEYOND}), "L2", "lower_bound"
     ),
     "trace-strange": Plant(in_table("traces", {}, payload='{"x": 1}'), INCOMPLETE, "cannot be read", traced=True),
     "trace-of-the-future": Plant(in_table("traces", {}, format=99), INCOMPLETE, "version 99", traced=True),
@@ -360,7 +360,7 @@ PLANTS: Final[Mapping[str, Plant]] = {
     "generation-epoch": Plant(generation(group_epoch=77), "L2", "group_epoch 77 as shown"),
     "generation-triggers": Plant(generation(triggers=["boredom"]), "L2", "triggers"),
     "generation-moved": Plant(
-        generation(moved=lambda said: json.dumps([[one[0], one[1], "x", *one[3:]] for one in json.loads(said)])),
+        generation(moved=lambda text: json.dumps([[one[0], one[1], "x", *one[3:]] for one in json.loads(text)])),
         *("L2", "owner x as shown"),
     ),
     "generation-time": Plant(generation(at=lambda at: at + timedelta(seconds=1)), "L2", "at_ms", traced=True),

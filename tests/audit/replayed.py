@@ -77,8 +77,8 @@ def replayed(rows: GroupRows) -> GroupReplay:
                 "score",
                 "decide_ms",
             )
-            said = [one["number"], one["group_epoch"], _ms(one["at"]), *(one[name] for name in names)]
-            said += [msgspec.Raw(one[name].encode()) for name in ("moved", "reasons")]
-            again.generation(version, msgspec.json.encode(said), _ms(one["at"]))
+            fields = [one["number"], one["group_epoch"], _ms(one["at"]), *(one[name] for name in names)]
+            fields += [msgspec.Raw(one[name].encode()) for name in ("moved", "reasons")]
+            again.generation(version, msgspec.json.encode(fields), _ms(one["at"]))
     again.end()
     return again

@@ -44,12 +44,12 @@ NOTICED: dict[str, set[str]] = {
 }
 """What is lawful and worth a look."""
 
-# What nobody decided leaves a group that contradicts itself when the day ends; that is told as well. So is a handover
+# Records that no core decided leave a group that contradicts itself when the day ends: a finding too. So is a handover
 # that no target asked for, where the day itself had made the last one that the target did.
 ALSO = {"L2", "L8", "L9", "replay-incomplete"}
 
 
-def told(audited: Audited, group: str, law: str | None = None) -> list[Finding]:
+def findings_of(audited: Audited, group: str, law: str | None = None) -> list[Finding]:
     """Return what was found of a group."""
     return [one for one in audited.result.findings if one.group == group and law in (None, one.law)]
 
@@ -60,25 +60,25 @@ def test_whatever_was_planted_is_found_where_it_was_planted(audited: Audited) ->
     for one in audited.result.findings:
         (fatal if one.severity is Severity.FATAL else notices)[one.group].add(one.law)
     for group, laws in FATAL.items():
-        assert laws <= fatal[group] <= laws | ALSO, f"{group}: {told(audited, group)}"
-        assert notices[group] <= ALSO, f"{group}: {told(audited, group)}"
+        assert laws <= fatal[group] <= laws | ALSO, f"{group}: {findings_of(audited, group)}"
+        assert notices[group] <= ALSO, f"{group}: {findings_of(audited, group)}"
     for group, laws in NOTICED.items():
-        assert notices[group] - ALSO == laws, f"{group}: {told(audited, group)}"
-        assert fatal[group] <= {"L9"}, f"{group}: {told(audited, group)}"
+        assert notices[group] - ALSO == laws, f"{group}: {findings_of(audited, group)}"
+        assert fatal[group] <= {"L9"}, f"{group}: {findings_of(audited, group)}"
     assert {*fatal, *notices} == {*FATAL, *NOTICED}
     assert {*VARIANTS, "calm", "otherwise", "older", "streams"} == {*FATAL, *NOTICED, "calm", "clean", "streams"}
 
 
-def test_what_was_found_is_heard_once(audited: Audited) -> None:
+def test_the_result_is_handed_out_once(audited: Audited) -> None:
     """The verdict can be printed before Spark has ended; it is the one that is returned."""
-    assert [one is audited.result for one in audited.heard] == [True]
+    assert [one is audited.result for one in audited.results] == [True]
 
 
 def test_a_clean_day_has_no_findings(audited: Audited) -> None:
     """The days have a crash, restarts, a drain and a new coordinator; one is of a Kafka Streams application."""
-    assert told(audited, "calm") == []
-    assert told(audited, "streams") == []
-    assert told(audited, "clean") == []
+    assert findings_of(audited, "calm") == []
+    assert findings_of(audited, "streams") == []
+    assert findings_of(audited, "clean") == []
     assert audited.result.findings_left_out == 0
 
 
@@ -107,8 +107,8 @@ def test_a_clean_day_has_no_findings(audited: Audited) -> None:
 def test_a_finding_says_what_and_proves_it(
     audited: Audited, *, group: str, law: str, task: str | None, member: str | None, words: str
 ) -> None:
-    found = [one for one in told(audited, group, law) if words in one.detail]
-    assert found, told(audited, group)
+    found = [one for one in findings_of(audited, group, law) if words in one.detail]
+    assert found, findings_of(audited, group)
     for one in found:
         assert task in (None, one.task)
         assert member in (None, one.member)
@@ -148,7 +148,7 @@ def test_the_day_is_measured(audited: Audited) -> None:
 def test_pictures_show_the_worst_hour(audited: Audited) -> None:
     """It is the hour with the most downtime, or in which a law was broken."""
     pictures = audited.result.pictures
-    doubled = [one for one in told(audited, "two-owners", "L1") if one.task == "0_0"]
+    doubled = [one for one in findings_of(audited, "two-owners", "L1") if one.task == "0_0"]
     hour_ms = pictures.worst_hour_ms["two-owners"]
     assert hour_ms <= doubled[0].at[-1] < hour_ms + HOUR_MS
     assert any(one.group == "two-owners" and one.task == "0_0" for one in pictures.ownership)
@@ -177,4 +177,4 @@ def test_what_was_found_is_written_down(audited: Audited) -> None:
     assert "two-owners" in (audited.out / "report-2026-11-18.html").read_text(encoding="utf-8")
     for name in ("intervals", "gaps", "warmups", "findings", "measures", "downtime"):
         assert list((audited.out / name / "day=2026-11-18").glob("group=calm/*.parquet")) or name == "findings"
-    assert any("laws" in line for line in audited.told)
+    assert any("laws" in line for line in audited.progress)

@@ -50,7 +50,7 @@ def test_a_clean_day_is_exit_code_0_and_json_has_everything(spark: SparkSession,
 
 
 def test_a_day_that_is_not_there_is_exit_code_2(planted_url: str) -> None:
-    for arguments, said in (
+    for arguments, sentence in (
         (["--day", "2026-11-02"], "no group has a record on 2026-11-02"),
         (["--day", str(DAY), "--group", "no'body"], "group no'body has a record on"),
         (["--day", "2999-01-01"], "2999-01-01 has not begun yet"),
@@ -58,7 +58,7 @@ def test_a_day_that_is_not_there_is_exit_code_2(planted_url: str) -> None:
         (["--conf", "memory=3g"], "is not a Spark setting"),
     ):
         code, _, err = audit(*arguments, "--database-url", planted_url)
-        assert (code, said in err.replace("\n", " ")) == (2, True), err
+        assert (code, sentence in err.replace("\n", " ")) == (2, True), err
 
 
 def test_a_database_that_is_not_there_is_said_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_a_database_that_is_not_there_is_said_without_its_password(monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "sentence"),
     [
         (
             RuntimeError("An exception was thrown\n  File x, line 1\nduckdb.OutOfMemoryException: it is full\n\nhint"),
@@ -84,14 +84,14 @@ def test_a_database_that_is_not_there_is_said_without_its_password(monkeypatch: 
     ],
 )
 def test_whatever_breaks_has_not_the_exit_code_of_a_broken_law(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
 ) -> None:
     def breaks(*_: object) -> None:
         raise error
 
     monkeypatch.setattr("batonpass.audit.job.run", breaks)
     code, _, err = audit("--day", str(DAY), "--database-url", NOWHERE)
-    assert (code, said in err.replace("\n", " "), "Traceback" in err) == (3, True, False), err
+    assert (code, sentence in err.replace("\n", " "), "Traceback" in err) == (3, True, False), err
 
 
 def test_where_the_report_goes_is_tried_before_the_work(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 import pytest
-from tests.audit.by_hand import BEGIN_MS, DAY, TASK, Row, audited, clock, found, in_order, row, told
+from tests.audit.by_hand import BEGIN_MS, DAY, TASK, Row, audited, clock, found, in_order, row, sentences
 
 from batonpass.audit import checks
 from batonpass.audit.checks import superseded
@@ -49,7 +49,7 @@ def test_a_missing_or_doubled_record_is_found(
 
 def test_a_doubled_record_does_not_make_up_for_a_missing_one() -> None:
     """Together they are as many as there should be."""
-    assert [detail for _, detail in told([row(seq) for seq in (1, 2, 2, 4)])] == [
+    assert [detail for _, detail in sentences([row(seq) for seq in (1, 2, 2, 4)])] == [
         "record 2 is there twice",
         f"record 3 is missing before {clock(4)}",
     ]
@@ -57,8 +57,8 @@ def test_a_doubled_record_does_not_make_up_for_a_missing_one() -> None:
 
 def test_what_was_missing_before_the_day_was_found_on_its_day() -> None:
     rows = [row(seq) for seq in (1, 3, 4, 6, 7)]
-    assert told(rows, first=6) == [("L2", f"record 5 is missing before {clock(6)}")]
-    assert told(rows, first=7) == []
+    assert sentences(rows, first=6) == [("L2", f"record 5 is missing before {clock(6)}")]
+    assert sentences(rows, first=7) == []
 
 
 def test_a_record_with_a_wrong_date_is_found() -> None:
@@ -122,7 +122,7 @@ def test_the_ends_of_a_log_are_looked_at(known: Mapping[str, Any], law: str, det
     assert edge_findings() == edge_findings(base=4, first=5, base_epoch=2) == []
 
 
-def test_an_unknown_beginning_is_told() -> None:
+def test_an_unknown_beginning_is_a_finding() -> None:
     detail = "no snapshot has the state before record 8, so the owners before it are not known"
     assert edge_findings(base=7, known=False, first=8) == [("unknown-beginning", Severity.NOTICE, detail, ())]
     assert found([row(8), row(9)], base=7, known=False, first=8) == []
@@ -150,10 +150,10 @@ def test_an_unreadable_record_is_fatal_on_its_day_and_a_snapshot_a_notice() -> N
     """What a record said is lost to every reader; what a snapshot said may be known from the records."""
     rows = [row(3, "unreadable", place=-1, word="bad sum"), row(4), row(5, "unreadable", word="no kind"), row(6)]
     of_snapshot = ("unreadable-snapshot", "the snapshot of version 3: bad sum")
-    assert told(rows, base=3, first=5) == [of_snapshot, ("L2", "record 5 cannot be read: no kind")]
-    assert told(rows, base=3, first=6) == [of_snapshot]
+    assert sentences(rows, base=3, first=5) == [of_snapshot, ("L2", "record 5 cannot be read: no kind")]
+    assert sentences(rows, base=3, first=6) == [of_snapshot]
     assert {one["severity"] for one in found(rows, base=3, first=6)} == {"notice"}
-    assert told([row(1, "unreadable")]) == [("L2", "record 1 cannot be read: ?")]
+    assert sentences([row(1, "unreadable")]) == [("L2", "record 1 cannot be read: ?")]
 
 
 def assignments(*epochs: int) -> list[Row]:
@@ -239,9 +239,9 @@ def test_an_epoch_is_not_accused_of_what_is_missing() -> None:
 FAR_MS: Final = BEGIN_MS + 80_000_000
 
 
-def grant(member: str, token: int, *, task: str = TASK, **said: Any) -> Row:
+def grant(member: str, token: int, *, task: str = TASK, **columns: Any) -> Row:
     """Return that a member is to run a task."""
-    return row(0, "active", member, task, token=token, **{"ready": True} | said)
+    return row(0, "active", member, task, token=token, **{"ready": True} | columns)
 
 
 def runs(member: str, word: str = "running") -> Row:
@@ -293,7 +293,7 @@ def test_tokens_grow(token: int, *, broken: bool) -> None:
     """A token that is as high as one before, or lower, fences off no owner."""
     rows = in_order(grant("a", 5), *TAKEN, grant("b", token))
     text = f"granted at {clock(4)} under token {token}, which is not above 5 that was granted before"
-    assert told(rows) == ([("L1", text)] if broken else [])
+    assert sentences(rows) == ([("L1", text)] if broken else [])
 
 
 def test_an_adoption_is_no_grant() -> None:
@@ -461,9 +461,9 @@ def test_drains_widen_the_budget_while_somebody_drains(before: Sequence[Row], af
     rows = in_order(settings(1, 2), *before, *copies("a", "b"), *after)
     last = next(one["seq"] for one in rows if one["member"] == "b")
     detail = f"2 warmups at {clock(last)}; nobody drains, and max_warmup_replicas allows 1"
-    assert told(rows) == [("L8", detail)]
+    assert sentences(rows) == [("L8", detail)]
     again = in_order(settings(1, 2), *before, DRAINS, row(0, "drain", "y"), row(0, "undrain", "z"), *copies("a", "b"))
-    assert told(again) == []
+    assert sentences(again) == []
 
 
 def test_a_budget_that_is_lowered_leaves_what_is_there() -> None:
@@ -491,7 +491,7 @@ def test_warmups_stay_within_the_budget_of_a_member() -> None:
 def test_a_decision_is_judged_by_what_it_comes_to() -> None:
     """Its records are written at one instant: what begins before another ends is not beyond the budget."""
     rows = in_order(settings(2, 1, 2), *copies("a", "a"), *copies("a", begin=2), *copies("a", what="dropped"))
-    assert {detail.split(" at ")[0] for _, detail in told(rows)} == {"3 warmups", "3 warmups on one member"}
+    assert {detail.split(" at ")[0] for _, detail in sentences(rows)} == {"3 warmups", "3 warmups on one member"}
     begin, end = rows[-2:]
     assert found([*rows[:-2], begin, end | {"at_ms": begin["at_ms"]}]) == []
 

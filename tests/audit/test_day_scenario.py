@@ -1,4 +1,4 @@
-"""A day is told from its records and samples as it was, so that playing it again comes to the same."""
+"""A day's scenario is made from its records and samples, so that playing it comes to the same as the day."""
 
 from dataclasses import replace
 from functools import cache
@@ -22,29 +22,29 @@ def noted() -> Noted:
     return lived()
 
 
-def told(found: Noted, sampled: Sampled | None = None) -> DayScenario:
-    """Tell the day."""
+def scenario_of(found: Noted, sampled: Sampled | None = None) -> DayScenario:
+    """Return the scenario of the day."""
     sampled = sampled or Sampled(found.lags, found.restored)
     return day_scenario(Group(GroupId("small")), found.records, sampled, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS)
 
 
-def test_who_came_and_went_is_told() -> None:
+def test_members_come_and_go_in_the_scenario_as_they_did() -> None:
     """Each step is found at its time as near as records know it: a crash by a lost lease."""
-    steps = [(step.act, step.worker) for step in told(noted()).scenario.steps]
+    steps = [(step.act, step.worker) for step in scenario_of(noted()).scenario.steps]
     assert steps == [(step.act, step.worker) for step in SCENARIO.steps]
-    for found, was in zip(told(noted()).scenario.steps, SCENARIO.steps, strict=True):
+    for found, was in zip(scenario_of(noted()).scenario.steps, SCENARIO.steps, strict=True):
         # A coordinator's new start shows with its next record.
         assert abs(found.at_ms - was.at_ms) <= 6_000 or was.act is Act.COORDINATOR
 
 
 def test_a_lost_disk_is_seen() -> None:
     """A worker that had to restore what it had before came back without its disk."""
-    disks = {step.worker: step.keeps_disk for step in told(noted()).scenario.steps if step.act is Act.RETURN}
+    disks = {step.worker: step.keeps_disk for step in scenario_of(noted()).scenario.steps if step.act is Act.RETURN}
     assert disks == {"a": True, "b": True, "c": True, "d": False}
 
 
-def test_members_settings_and_tasks_are_told() -> None:
-    scenario = told(noted()).scenario
+def test_members_settings_and_tasks_are_in_the_scenario() -> None:
+    scenario = scenario_of(noted()).scenario
     assert scenario.present == NAMES
     assert {worker.name: worker.tags["zone"] for worker in scenario.workers} == {name: name for name in (*NAMES, "e")}
     assert scenario.config == {"max_warmup_replicas": 1, "num_standby_replicas": 1}
@@ -55,17 +55,17 @@ def test_members_settings_and_tasks_are_told() -> None:
     assert scenario.until_ms == DAY_MS
 
 
-def test_state_and_speed_are_told() -> None:
-    scenario = told(noted()).scenario
+def test_state_and_speed_are_in_the_scenario() -> None:
+    scenario = scenario_of(noted()).scenario
     known = [size for size in scenario.subtopologies[0].records if size > 0]
     assert all(abs(size - 900_000) < 0.05 * 900_000 for size in known)
     assert all(abs(rate - 4.0) < 0.5 for rate in scenario.subtopologies[0].rate)
     assert all(8_000 < worker.restore_per_second < 12_000 for worker in scenario.workers)
 
 
-def test_the_told_day_comes_to_what_was_lived() -> None:
+def test_playing_the_scenario_comes_to_the_same_as_the_day() -> None:
     """Where two placements are equally good, the played day may take the other one: hence one move of tolerance."""
-    day = told(noted())
+    day = scenario_of(noted())
     trial = attempt(day.scenario, present(day.scenario))
     assert abs(trial.moves - day.lived.moves) <= 1
     assert day.lived.downtime_ms > 60_000
@@ -108,7 +108,7 @@ def test_the_end_of_a_changelog_is_not_taken_for_state_that_was_restored_at_once
 
 def test_without_samples_the_speed_is_learnt_from_how_long_copies_took() -> None:
     """A copy that begins with nothing takes as long as its state is large."""
-    day = told(noted(), Sampled())
+    day = scenario_of(noted(), Sampled())
     assert all(5_000 < worker.restore_per_second < 15_000 for worker in day.scenario.workers)
     assert any("as no sample fell into a restore" in one for one in day.left_out)
     # That somebody came back without its disk only samples tell: what it ran need not move then.
@@ -120,7 +120,7 @@ def test_without_samples_the_speed_is_learnt_from_how_long_copies_took() -> None
 def test_without_samples_and_restores_it_is_said_what_is_not_known() -> None:
     found = noted()
     early = replace(found, records=[one for one in found.records if one[1] < BEGIN_MS + 50 * MINUTE])
-    day = told(early, Sampled())
+    day = scenario_of(early, Sampled())
     assert {worker.restore_per_second for worker in day.scenario.workers} == {RESTORE_PER_SECOND}
     assert any("no restore was seen" in one and "once a minute" in one for one in day.left_out)
 
@@ -157,7 +157,7 @@ def test_what_is_left_out_is_said() -> None:
     found = noted()
     last = found.records[-1][1]
     more = [(2, last, r.TaskPinned(TaskId("0_0"), MemberId("a.1")))]
-    day = told(replace(found, records=[*found.records, *more]))
+    day = scenario_of(replace(found, records=[*found.records, *more]))
     assert any("pauses, pins, storms and parked tasks" in one for one in day.left_out)
 
 
@@ -169,7 +169,7 @@ def test_a_takeover_is_a_crash_some_seconds_before() -> None:
     at_ms = BEGIN_MS + DAY_MS - 5 * MINUTE
     again = replace(last, id=MemberId("d.9"), joined_ms=at_ms)
     records: list[r.Record] = [r.MemberGone(last.id, Cause.TAKEN_OVER, at_ms, at_ms), r.MemberJoined(again)]
-    day = told(replace(found, records=[*found.records, *((2, at_ms, one) for one in records)]))
+    day = scenario_of(replace(found, records=[*found.records, *((2, at_ms, one) for one in records)]))
     assert [(step.act, step.worker) for step in day.scenario.steps[-2:]] == [(Act.CRASH, "d"), (Act.RETURN, "d")]
     assert day.scenario.steps[-2].at_ms == DAY_MS - 5 * MINUTE - 10_000
 
@@ -179,11 +179,11 @@ def test_a_day_without_a_group_is_no_story() -> None:
     end = found.records[-1][1]
     deleted = [*found.records, (2, end, r.GroupDeleted(end, end))]
     with pytest.raises(NoDayScenario, match="not declared"):
-        told(replace(found, records=deleted))
+        scenario_of(replace(found, records=deleted))
     with pytest.raises(NoDayScenario, match="not declared"):
-        told(replace(found, records=[]))
+        scenario_of(replace(found, records=[]))
     of_streams = [*found.records, (2, end, r.ConfigChanged(GroupConfig(kafka_streams=True)))]
     with pytest.raises(NoDayScenario, match="Kafka Streams"):
-        told(replace(found, records=of_streams))
+        scenario_of(replace(found, records=of_streams))
     with pytest.raises(NoDayScenario, match="no members"):
-        told(replace(found, records=[one for one in found.records if isinstance(one[2], r.GroupDeclared)]))
+        scenario_of(replace(found, records=[one for one in found.records if isinstance(one[2], r.GroupDeclared)]))

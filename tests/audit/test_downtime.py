@@ -28,11 +28,11 @@ Row = dict[str, Any]
 Steps = Sequence[Callable[[Part], None]]
 
 
-def row(seq: int, second: float, what: str, *, place: int = 0, **said: Any) -> Row:
+def row(seq: int, second: float, what: str, *, place: int = 0, **columns: Any) -> Row:
     """Return a row of CHANGES of group g, that became so at a second of the day."""
     at_ms = MIDNIGHT_MS + round(second * 1_000)
     known = {"group_id": "g", "seq": seq, "place": place, "at_ms": at_ms, "coordinator_epoch": 1}
-    return {**known, "what": what, "ms": at_ms, **said}
+    return {**known, "what": what, "ms": at_ms, **columns}
 
 
 def day_of(first: int, group: str = "g") -> Row:
@@ -289,11 +289,13 @@ def test_a_killed_member_is_a_failover_and_down_since_it_fell_silent(*, fenced: 
     config = GroupConfig()
     day = scenario("killed", STEPS[1:2])
     day = replace(day, workers=tuple(replace(one, fenced=fenced) for one in day.workers))
-    told = [
+    records = [
         (group, seq, round((at - EPOCH).total_seconds() * 1_000), epoch, kind, version, payload)
         for group, seq, epoch, at, kind, version, payload in rows_of(day, DAY, sample_every=0).tables["record_log"]
     ]
-    batch = pa.RecordBatch.from_arrays([pa.array(column) for column in zip(*told, strict=True)], list(RECORD_COLUMNS))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(column) for column in zip(*records, strict=True)], list(RECORD_COLUMNS)
+    )
     rows = [one for some in flatten_records([batch]) for one in some.to_pylist()]
     found = gaps_of([*rows, day_of(1, "killed")])
     after = [one for one in found if one["from_ms"] >= MIDNIGHT_MS and one["task"].startswith("0_")]

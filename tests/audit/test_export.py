@@ -74,8 +74,8 @@ def files_of(out: Path) -> list[str]:
 async def test_every_row_of_the_day_is_taken_and_no_other(
     filled: AsyncEngine, database_url: str, tmp_path: Path
 ) -> None:
-    told = await exported(database_url, DAY, tmp_path)
-    assert told.rows == {name: len(GROUPS) * EACH * (2 if name == "assignment_events" else 1) for name in EXPORTED}
+    outcome = await exported(database_url, DAY, tmp_path)
+    assert outcome.rows == {name: len(GROUPS) * EACH * (2 if name == "assignment_events" else 1) for name in EXPORTED}
     assert files_of(tmp_path) == sorted(f"log/{name}/day={DAY}/rows.parquet" for name in EXPORTED)
     records = pq.read_table(tmp_path / "log" / "record_log").to_pylist()
     assert {(one["group_id"], one["seq"]) for one in records} == {(name, seq) for name in GROUPS for seq in (4, 5, 6)}
@@ -100,17 +100,17 @@ async def test_no_column_is_left_behind(filled: AsyncEngine, database_url: str, 
 async def test_a_day_that_was_exported_is_marked(filled: AsyncEngine, database_url: str, tmp_path: Path) -> None:
     await exported(database_url, DAY, tmp_path / "first")
     await sql(filled, "delete from samples")
-    told = await exported(database_url.replace("postgresql:", "postgresql+asyncpg:"), DAY, tmp_path / "second")
+    outcome = await exported(database_url.replace("postgresql:", "postgresql+asyncpg:"), DAY, tmp_path / "second")
     ((day, place, counts),) = await sql(filled, "select day, place, row_counts from exported_days")
     assert (day, place) == (DAY, str(tmp_path / "second" / "log"))
-    assert counts == {**told.rows, "samples": 0}
+    assert counts == {**outcome.rows, "samples": 0}
     assert pq.read_table(tmp_path / "second" / "log" / "samples").num_rows == 0
 
 
 async def test_a_day_without_anything_is_exported_too(engine: AsyncEngine, database_url: str, tmp_path: Path) -> None:
     """The day is marked, so that no job waits for it."""
-    told = await exported(database_url, DAY, tmp_path)
-    assert set(told.rows.values()) == {0}
+    outcome = await exported(database_url, DAY, tmp_path)
+    assert set(outcome.rows.values()) == {0}
     assert len(files_of(tmp_path)) == len(EXPORTED)
     assert await sql(engine, "select day from exported_days") == [(DAY,)]
 
@@ -143,7 +143,7 @@ async def test_an_export_that_fails_marks_nothing_and_leaves_whole_files(
     assert await sql(filled, "select day from exported_days") == []
 
 
-async def test_where_it_goes_may_be_a_uri(filled: AsyncEngine, database_url: str, tmp_path: Path) -> None:
+async def test_the_place_to_export_to_may_be_a_uri(filled: AsyncEngine, database_url: str, tmp_path: Path) -> None:
     await exported(database_url, DAY, f"file://{tmp_path}/there/")
     assert len(files_of(tmp_path / "there" / "log")) == len(EXPORTED)
     assert await sql(filled, "select place from exported_days") == [(f"file://{tmp_path}/there/log",)]
@@ -155,5 +155,5 @@ async def test_very_many_groups_are_taken_in_parts(
     filled: AsyncEngine, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan, "GROUPS_AT_ONCE", 1)
-    told = await exported(database_url, DAY, tmp_path)
-    assert told.rows["record_log"] == len(GROUPS) * EACH
+    outcome = await exported(database_url, DAY, tmp_path)
+    assert outcome.rows["record_log"] == len(GROUPS) * EACH

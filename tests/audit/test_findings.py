@@ -1,4 +1,4 @@
-"""Findings of several sources are put together, cut to what a person reads, counted, and told with members' names."""
+"""Findings of several sources are put together, cut to what a person reads, counted, and shown with members' names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from batonpass.cli.audit import app
 from batonpass.laws import NOTICES
 
 
-def told(group: str, law: str, at_ms: int, *, severity: Severity = Severity.FATAL) -> Finding:
+def finding(group: str, law: str, at_ms: int, *, severity: Severity = Severity.FATAL) -> Finding:
     """Return a finding that was proven at an instant."""
     return Finding(group, law, severity, None, None, f"at {at_ms}", (at_ms,), (at_ms,))
 
@@ -39,9 +39,9 @@ def test_a_row_becomes_a_finding() -> None:
 
 
 def test_findings_of_all_sources_are_in_the_order_of_the_log() -> None:
-    late = told("a", "L1", 9)
-    first = [told("b", "L1", 1), told("a", "L2", 5), late]
-    others = [told("a", "L1", 3), told("a", "L1", 1, severity=Severity.NOTICE)]
+    late = finding("a", "L1", 9)
+    first = [finding("b", "L1", 1), finding("a", "L2", 5), late]
+    others = [finding("a", "L1", 3), finding("a", "L1", 1, severity=Severity.NOTICE)]
     kept, left_out = cut([(one, 1) for one in first], others)
     assert left_out == 0
     assert kept == (others[0], late, others[1], first[1], first[0])
@@ -49,11 +49,11 @@ def test_findings_of_all_sources_are_in_the_order_of_the_log() -> None:
 
 def test_what_is_beyond_the_limit_is_counted() -> None:
     kept, left_out = cut(
-        [(told("a", "L1", at), 70) for at in range(3)], [told("a", "L1", 100 + at) for at in range(4)], 5
+        [(finding("a", "L1", at), 70) for at in range(3)], [finding("a", "L1", 100 + at) for at in range(4)], 5
     )
     assert [one.at[0] for one in kept] == [0, 1, 2, 100, 101]
     assert left_out == 69
-    kept, left_out = cut([(told("a", "L1", 1), 1), (told("a", "L2", 1), 4)], [], 5)
+    kept, left_out = cut([(finding("a", "L1", 1), 1), (finding("a", "L2", 1), 4)], [], 5)
     assert len(kept) == 2
     assert left_out == 3
 
@@ -76,16 +76,16 @@ def found() -> AuditResult:
 
 
 def test_names_stand_for_ids() -> None:
-    told = readable(found())
-    assert [one.member for one in told.pictures.ownership] == ["pod-1", "pod-1, run 2", FIRST]
-    assert told.findings[0].member == "pod-1, run 2"
-    assert told.findings[0].detail == f"granted while pod-1 might run it, not {OTHER}"
+    result = readable(found())
+    assert [one.member for one in result.pictures.ownership] == ["pod-1", "pod-1, run 2", FIRST]
+    assert result.findings[0].member == "pod-1, run 2"
+    assert result.findings[0].detail == f"granted while pod-1 might run it, not {OTHER}"
 
 
 def test_who_has_no_name_keeps_the_id() -> None:
-    told = readable(found())
-    assert told.pictures.warmups[0].member == OTHER
-    assert told.pictures.ownership[2].member == FIRST
+    result = readable(found())
+    assert result.pictures.warmups[0].member == OTHER
+    assert result.pictures.ownership[2].member == FIRST
 
 
 def test_the_console_says_names_and_json_ids(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,11 +69,11 @@ def test_what_a_warmup_has_to_restore_stands_beside_its_grant() -> None:
         ("warmup", "0_3", 900),
         ("warmup", "0_4", 900),
     ]
-    (told,) = found[3:]
-    assert (told["what"], told["task"], told["member"], told["ms"], told["number"]) == (LAG, "0_3", "m1", 900, 70)
+    (lag,) = found[3:]
+    assert (lag["what"], lag["task"], lag["member"], lag["ms"], lag["number"]) == (LAG, "0_3", "m1", 900, 70)
 
 
-def test_what_cannot_be_read_is_told_as_such() -> None:
+def test_a_record_that_cannot_be_read_becomes_a_row_that_says_so() -> None:
     rows = rows_of(flatten_records([records([("from-the-future", 1, "{}"), ("resumed", 1, "[")])]))
     assert [row["what"] for row in rows] == ["unreadable", "unreadable"]
     payload = zlib.compress(b"{}")

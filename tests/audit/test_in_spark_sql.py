@@ -47,22 +47,22 @@ def random_day(group: str, chance: random.Random) -> list[Row]:
         what = chance.choices(kinds, weights)[0]
         ms += chance.choice((0, 40, 3_000, 50_000, 700_000))
         token += chance.choice((1, 1, 1, 1, 0, -1))
-        said: dict[str, Any] = {"ms": ms, "at_ms": ms, "until_ms": ms + chance.choice((-1, 0, 30_000, 900_000))}
+        columns: dict[str, Any] = {"ms": ms, "at_ms": ms, "until_ms": ms + chance.choice((-1, 0, 30_000, 900_000))}
         if what in {"active", "adopted"}:
-            said |= {"token": token, "ready": chance.random() < 0.6}
+            columns |= {"token": token, "ready": chance.random() < 0.6}
         if what == "reported":
-            said |= {"word": chance.choice(("running", "running", "restoring", "failed", "lost"))}
+            columns |= {"word": chance.choice(("running", "running", "restoring", "failed", "lost"))}
         if what in {"gone", "joined"}:
-            said |= {
+            columns |= {
                 "word": chance.choice(("expired", "fenced", "left")) if what == "gone" else chance.choice((None, "i"))
             }
         of_group = what in {"gone", "away", "joined", "suspected", "deleted", "other"}
         member = None if what in {"deleted", "parked", "other"} else chance.choice("abc")
-        rows.append(row(seq, what, member, None if of_group else chance.choice(("0_0", "1_0")), **said))
+        rows.append(row(seq, what, member, None if of_group else chance.choice(("0_0", "1_0")), **columns))
     return [one | {"group_id": group} for one in rows]
 
 
-def told(rows: list[Row]) -> list[str]:
+def sorted_rows(rows: list[Row]) -> list[str]:
     """Return rows in an order of their own."""
     return sorted(str(sorted(one.items())) for one in rows)
 
@@ -80,8 +80,8 @@ def test_duckdb_and_spark_sql_come_to_the_same_on_random_days(spark: SparkSessio
         gaps = part.rows("select * from gaps")
     changes = spark.createDataFrame(pa.Table.from_batches([rows]))
     in_spark_sql.followed(changes)
-    assert told(in_spark_sql.doubtful(changes).toArrow().to_pylist()) == told(doubtful)
-    assert told(in_spark_sql.gaps(changes, BEGIN_MS, END_MS).toArrow().to_pylist()) == told(gaps)
+    assert sorted_rows(in_spark_sql.doubtful(changes).toArrow().to_pylist()) == sorted_rows(doubtful)
+    assert sorted_rows(in_spark_sql.gaps(changes, BEGIN_MS, END_MS).toArrow().to_pylist()) == sorted_rows(gaps)
     # Not of two empty lists: grants of every kind were doubtful, and there were gaps of every cause.
     assert Counter(one["may_run"] > 1 for one in doubtful).keys() == {True, False}
     assert {one["cause"] for one in gaps} == {"warm-handover", "failover", "cold-start", "restart", "stuck"}

@@ -1,4 +1,4 @@
-"""Measures count what they say they count, and what is out of the ordinary is told."""
+"""Measures count what they say they count, and what is out of the ordinary becomes a notice."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def days_of(rows: Sequence[Row]) -> dict[str, GroupDay]:
         return measures.group_days(part.rows("select * from days"), part.rows("select * from causes"))
 
 
-def probe(seq: int, second: float, due_s: float | None, **said: Any) -> Row:
+def probe(seq: int, second: float, due_s: float | None, **columns: Any) -> Row:
     """Return that a look of the timer was set for some time, or for none."""
-    return row(seq, second, "probe", until_ms=None if due_s is None else MIDNIGHT_MS + round(due_s * 1_000), **said)
+    return row(seq, second, "probe", until_ms=None if due_s is None else MIDNIGHT_MS + round(due_s * 1_000), **columns)
 
 
 def looks_of(rows: Sequence[Row]) -> list[tuple[int, bool]]:
@@ -135,7 +135,7 @@ def test_what_was_before_the_day_does_not_count_as_flapping() -> None:
     assert found_in([*rows, day_of(11)], "flapping-member") == []
 
 
-def test_of_a_member_that_flaps_all_day_the_worst_hour_is_told_in_part() -> None:
+def test_the_notice_of_a_member_that_flaps_all_day_has_part_of_its_worst_hour() -> None:
     """One finding a member, with twenty proofs; of hours that are equally bad it is the last one."""
     calm = [goes(10 + n, 15 * n) for n in range(4)]
     wild = [goes(100 + n, 300 + n) for n in range(25)]
@@ -169,7 +169,7 @@ def test_a_warmup_of_an_hour_that_nothing_is_known_of_is_stuck() -> None:
     assert found_in(warmed(600), "stuck-warmup", MIDNIGHT_MS + HOUR_MS) == []
 
 
-def test_what_a_warmup_had_to_restore_is_told_by_its_grant_else_by_its_first_sample() -> None:
+def test_the_size_of_a_warmup_is_taken_from_its_grant_else_from_its_first_sample() -> None:
     rows = [
         *warmed(600, 900),
         *(lag(599, 9_000), lag(600, 8_000), lag(650, 7_000), lag(901, 3)),
@@ -216,7 +216,7 @@ def test_samples_of_others_say_nothing_of_a_warmup() -> None:
     assert len(found_in(rows, "stuck-warmup")) == 1
 
 
-def test_a_warmup_that_was_given_up_is_told_on_its_day() -> None:
+def test_a_warmup_that_was_given_up_is_a_notice_on_its_day() -> None:
     stalled = row(20, 900, "stalled", task="0_0", member="b.1", until_ms=0)
     (found,) = found_in([stalled], "stuck-warmup")
     assert found["detail"] == "its warmup made no progress and was given up at 2026-11-18 00:15:00.000"
@@ -225,7 +225,7 @@ def test_a_warmup_that_was_given_up_is_told_on_its_day() -> None:
     assert found_in([stalled, day_of(21)], "stuck-warmup") == []
 
 
-def test_a_task_that_nobody_was_granted_for_long_is_told_with_who_had_it() -> None:
+def test_a_task_without_an_owner_for_long_is_a_notice_with_its_last_owner() -> None:
     """A task that never had an owner is waiting for its first member."""
     rows = [*settings(), *a_runs(), *given(100), *taken(101 + 40 * MINUTE_S)]
     (found,) = found_in(rows, "stuck-task")
@@ -236,14 +236,14 @@ def test_a_task_that_nobody_was_granted_for_long_is_told_with_who_had_it() -> No
 
 
 def generation(number: int, second: float, score: float | None, members: int = 3, tasks: int = 6) -> Row:
-    """Return a generation as readers are told of it."""
+    """Return the row of a generation, as the audit reads it."""
     word = json.dumps({"members": members, "tasks": tasks, "score": score})
     return row(number, second, GENERATION, number=number, token=0, until_ms=0, word=word)
 
 
 def test_balance_is_weighted_by_how_long_each_target_stood() -> None:
-    told = [generation(2, 6 * HOUR_S, 1.0, tasks=4), generation(1, 0, 4.0, members=5)]
-    with measured(told) as part:
+    generations = [generation(2, 6 * HOUR_S, 1.0, tasks=4), generation(1, 0, 4.0, members=5)]
+    with measured(generations) as part:
         (found,) = part.rows("select * from balance")
     mean = (4.0 * 6 + 1.0 * 18) / 24
     assert list(found.values()) == ["g", pytest.approx(mean), 4.0, 5, 6]
@@ -332,23 +332,23 @@ def test_every_group_has_a_row_and_only_those_that_lived_have_a_day() -> None:
     others = [one | {"group_id": "quiet"} for one in [*settings(), *a_runs(up_s=-60)]]
     rows = [*settings(seq=5), day_of(5), day_of(1, "deleted"), *others, day_of(100, "quiet")]
     with measured(rows) as part:
-        told = part.rows("select * from days order by group_id")
-        names = [list(measures.DAY), list(told[0])]
+        day_rows = part.rows("select * from days order by group_id")
+        names = [list(measures.DAY), list(day_rows[0])]
     assert names[0] == names[1]
-    assert [(one["group_id"], one["records"], one["tasks_seen"]) for one in told] == [
+    assert [(one["group_id"], one["records"], one["tasks_seen"]) for one in day_rows] == [
         *(("deleted", None, None), ("g", 1, None), ("quiet", None, 1))
     ]
-    days = measures.group_days(told, [])
+    days = measures.group_days(day_rows, [])
     assert set(days) == {"g", "quiet"}
     assert days["quiet"].measures["availability"] == 1
     assert (days["g"].measures["availability"], days["g"].measures["tasks_max"]) == (None, None)
     assert {days["g"].measures[name] for name in measures.ZERO_WHERE_UNSEEN} == {0, 1}
 
 
-def a_day(**said: Any) -> GroupDay:
+def a_day(**values: Any) -> GroupDay:
     """Return a day with nothing out of the ordinary but what is said."""
     names = (*measures.ZERO_WHERE_UNSEEN, "balance_mean", "balance_worst", "availability")
-    return GroupDay("g", {**dict.fromkeys(names, 0), "availability": 1.0, **said})
+    return GroupDay("g", {**dict.fromkeys(names, 0), "availability": 1.0, **values})
 
 
 def test_measures_that_are_out_of_the_ordinary_are_notices() -> None:
@@ -357,25 +357,25 @@ def test_measures_that_are_out_of_the_ordinary_are_notices() -> None:
         "b": a_day(wasted_warmups=8, warmups=15, futile_probes=120, probes=130, balance_mean=2.5, balance_worst=4.0),
         "calm": a_day(),
     }
-    told = measures.notices(days, 0.9)
-    assert [(one.group, one.law) for one in told] == [
+    notices = measures.notices(days, 0.9)
+    assert [(one.group, one.law) for one in notices] == [
         *(("b", "wasted-warmup"), ("b", "futile-probes"), ("b", "unbalanced"), ("z", "downtime-objective"))
     ]
     detail = "tasks were run 50.00000% of the time; the objective is 90.00000% (7 s of downtime)"
-    assert told[-1] == Finding("z", "downtime-objective", Severity.NOTICE, None, None, detail)
+    assert notices[-1] == Finding("z", "downtime-objective", Severity.NOTICE, None, None, detail)
     assert {one.law for one in measures.notices(days, None)} == {"wasted-warmup", "futile-probes", "unbalanced"}
 
 
 @pytest.mark.parametrize(
-    "said",
+    "values",
     [
         *({"wasted_warmups": 8, "warmups": 16}, {"wasted_warmups": 7, "warmups": 7}),
         *({"futile_probes": 119, "probes": 119}, {"futile_probes": 180, "probes": 200}),
         *({"balance_mean": 2.0}, {"availability": None}, {"availability": 0.9}),
     ],
 )
-def test_measures_at_their_limits_are_no_notices(said: dict[str, float | None]) -> None:
-    assert measures.notices({"g": a_day(**said)}, 0.9) == []
+def test_measures_at_their_limits_are_no_notices(values: dict[str, float | None]) -> None:
+    assert measures.notices({"g": a_day(**values)}, 0.9) == []
 
 
 def test_steps_of_groups_in_one_part_do_not_mix() -> None:

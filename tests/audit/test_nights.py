@@ -92,7 +92,7 @@ async def test_a_day_is_due_when_it_has_been_over_for_a_while(engine: AsyncEngin
     assert nights.due(at(DAY)) == DAY
 
 
-async def test_of_two_at_once_one_does_a_day(engine: AsyncEngine, database_url: str) -> None:
+async def test_of_several_runs_at_once_only_one_audits_a_day(engine: AsyncEngine, database_url: str) -> None:
     await happened(engine, DAY)
     ready, went, taken, over = threading.Barrier(12), list[int](), list[str](), threading.Event()
 
@@ -117,7 +117,7 @@ async def test_of_two_at_once_one_does_a_day(engine: AsyncEngine, database_url: 
         audited(database_url, DAY, unless_done=True)
 
 
-async def test_one_that_died_is_made_up_after_its_time(engine: AsyncEngine, database_url: str) -> None:
+async def test_an_audit_that_died_is_done_again_after_its_time(engine: AsyncEngine, database_url: str) -> None:
     """Its time is over ten minutes after its last word, by the clock of the database."""
     await happened(engine, DAY)
     nights = Nights(database_url, Schedule())
@@ -170,9 +170,9 @@ class Clock:
 def kept(
     nights: Nights, clock: Clock, codes: Iterator[int], url: str = NOWHERE
 ) -> tuple[list[tuple[date, str]], list[str]]:
-    """Let nights be kept; return which days were audited, each with when, and what was told."""
+    """Let nights be kept; return which days were audited, each with when, and the lines that were printed."""
     done: list[tuple[date, str]] = []
-    told: list[str] = []
+    lines: list[str] = []
 
     def audit(day: date) -> int:
         done.append((day, f"{clock.now:%d %H:%M}"))
@@ -182,8 +182,8 @@ def kept(
         return code
 
     with pytest.raises(Over):
-        keep_nights(nights, audit, now=lambda: clock.now, wait=clock.wait, tell=told.append, url=url)
-    return done, told
+        keep_nights(nights, audit, now=lambda: clock.now, wait=clock.wait, tell=lines.append, url=url)
+    return done, lines
 
 
 async def test_it_waits_for_the_day_to_be_over_and_goes_on(engine: AsyncEngine, database_url: str) -> None:
@@ -191,9 +191,9 @@ async def test_it_waits_for_the_day_to_be_over_and_goes_on(engine: AsyncEngine, 
     await happened(engine, back(1), DAY)
     evening = at(DAY, timedelta(hours=23, minutes=50))
     nights, clock = Nights(database_url, Schedule()), Clock(evening, evening + timedelta(minutes=50))
-    done, told = await asyncio.to_thread(kept, nights, clock, iter((1, 3, 0)), database_url)
+    done, lines = await asyncio.to_thread(kept, nights, clock, iter((1, 3, 0)), database_url)
     assert done == [(back(1), "18 23:50"), (DAY, "19 00:15"), (DAY, "19 00:30")]
-    assert told == [
+    assert lines == [
         f"auditing {back(1)}",
         f"nothing is left to audit up to {back(1)}; the day after it is audited from 2026-11-19 00:15 (UTC) on",
         f"auditing {DAY}",
@@ -216,21 +216,21 @@ async def test_a_database_that_is_away_is_waited_for(
             monkeypatch.setattr(nights, "_url", database_url)
 
     monkeypatch.setattr(clock, "wait", comes_back)
-    done, told = await asyncio.to_thread(kept, nights, clock, iter((0,)), database_url)
+    done, lines = await asyncio.to_thread(kept, nights, clock, iter((0,)), database_url)
     assert done == [(DAY, "19 06:15")]
-    assert [one.partition(";")[0] for one in told[:3]] == [
+    assert [one.partition(";")[0] for one in lines[:3]] == [
         "the database cannot be read",
         "the database can be read again",
         f"auditing {DAY}",
     ]
-    assert "hush" not in "".join(told)
+    assert "hush" not in "".join(lines)
 
 
 def test_options_that_make_no_sense_together_are_refused_before_anything_begins() -> None:
     for odd in (["--day", "2026-11-18"], ["--group", "g"], ["--no-keep"]):
         done = CliRunner().invoke(app, ["--nightly", "--database-url", NOWHERE, *odd])
-        said = " ".join(done.stderr.split())
-        assert (done.exit_code, "Leave out --day, --group and --no-keep" in said) == (2, True), said
+        output = " ".join(done.stderr.split())
+        assert (done.exit_code, "Leave out --day, --group and --no-keep" in output) == (2, True), output
     done = CliRunner().invoke(app, ["--nightly", "--after", "9", "--database-url", NOWHERE])
     assert (done.exit_code, "greater than or equal to 10" in done.stderr) == (2, True), done.stderr
 
@@ -304,8 +304,8 @@ def test_the_exit_code_of_an_audit_is_returned() -> None:
 async def test_a_day_that_is_taken_is_left_alone_before_anything_is_begun(database_url: str) -> None:
     audited(database_url, DAY)
     with process("--day", str(DAY), "--unless-done", url=database_url) as one:
-        _, said = await asyncio.to_thread(one.communicate)
-    assert (one.returncode, said) == (0, f"batonpass: {DAY} was audited by another run; there is nothing to do.\n")
+        _, output = await asyncio.to_thread(one.communicate)
+    assert (one.returncode, output) == (0, f"batonpass: {DAY} was audited by another run; there is nothing to do.\n")
 
 
 @pytest.mark.needs("spark")

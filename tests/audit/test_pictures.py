@@ -32,5 +32,5 @@ def test_the_hour_with_the_most_broken_laws_wins() -> None:
     assert broken_hours(findings, BEGIN_MS, END_MS) == [(group, BEGIN_MS + hour * HOUR_MS) for group, hour in hours]
 
 
-def test_what_has_no_hour_of_the_day_has_no_assignment() -> None:
+def test_findings_outside_the_hours_of_the_day_have_no_broken_hour() -> None:
     assert broken_hours([broken("a"), broken("b", -1), broken("c", 24)], BEGIN_MS, END_MS) == []

@@ -55,7 +55,7 @@ def result(spark: SparkSession, url: str) -> AuditResult:
     return run(Audit(url, DAY, what_if=False))
 
 
-def told(result: AuditResult, group: str) -> list[Finding]:
+def findings_of(result: AuditResult, group: str) -> list[Finding]:
     """Return what was found of a group."""
     return [one for one in result.findings if one.group == group]
 
@@ -63,7 +63,7 @@ def told(result: AuditResult, group: str) -> list[Finding]:
 @pytest.mark.parametrize("name", PLANTS)
 def test_damage_is_found_where_it_is_and_nobody_else_is_accused(result: AuditResult, name: str) -> None:
     plant = PLANTS[name]
-    found = told(result, name)
+    found = findings_of(result, name)
     hits = [one for one in found if one.law == plant.law and plant.words in one.detail]
     assert len(hits) == (plant.times if plant.law else 0), found
     assert {one.law for one in found if one not in hits} <= plant.also, found
@@ -71,12 +71,12 @@ def test_damage_is_found_where_it_is_and_nobody_else_is_accused(result: AuditRes
     assert all(task in (None, one.task) and member in (None, one.member) for one in hits), found
 
 
-def test_others_have_their_verdict(result: AuditResult) -> None:
-    assert told(result, "untouched") == []
+def test_undamaged_groups_have_their_verdict(result: AuditResult) -> None:
+    assert findings_of(result, "untouched") == []
     assert {one.group for one in result.groups} >= {"untouched", *PLANTS} - {"head-at-nought", "head-gone"}
 
 
-def test_what_is_young_no_retention_took(url: str) -> None:
+def test_missing_records_that_are_too_young_for_retention_are_lost(url: str) -> None:
     """A snapshot makes records needless, but those that are younger than any retention must be there."""
     lost = []
     for days in (1, 30):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.audit.replayed import replayed
 from tests.audit.small_day import DAY, SCENARIO
-from tests.runtime.stories import STORIES, Told, fails_to_be_placed, hands_over
+from tests.runtime.stories import STORIES, StoryScene, fails_to_be_placed, hands_over
 from tests.runtime.test_historian import Written, played
 
 from batonpass.audit.findings import FINDINGS_PER_LAW
@@ -55,10 +55,10 @@ def made_again(group: str, written: Sequence[Written], *, traced: bool, code: st
 def written(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
     """Collect what a coordinator would write of every story."""
     found: list[Written] = []
-    plain = Told.do
+    plain = StoryScene.do
     historians: dict[int, Historian] = {}
 
-    def do(scene: Told, item: Input) -> Reply:
+    def do(scene: StoryScene, item: Input) -> Reply:
         before = scene.group, scene.soft
         reply = plain(scene, item)
         assert scene.last is not None
@@ -70,7 +70,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
             historian.committed(before[1])
         return reply
 
-    monkeypatch.setattr(Told, "do", do)
+    monkeypatch.setattr(StoryScene, "do", do)
     return found
 
 
@@ -79,7 +79,9 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
     # Whose solver fails is a stand-in; decided again, there is a solver.
     [(story, traced) for story in STORIES for traced in (True, False) if not traced or story is not fails_to_be_placed],
 )
-def test_a_story_is_made_again_to_the_same(story: Callable[[], Told], written: list[Written], *, traced: bool) -> None:
+def test_a_story_is_made_again_to_the_same(
+    story: Callable[[], StoryScene], written: list[Written], *, traced: bool
+) -> None:
     scene = story()
     again = made_again(scene.group.id, written, traced=traced)
     assert [one for one in again.findings if not one.detail.startswith("when the day ended")] == []
@@ -159,7 +161,7 @@ def test_a_clean_day_is_decided_again_to_the_same(rows: GroupRows) -> None:
     assert (again.differing, again.untraced) == (0, 0)
 
 
-def test_what_no_trace_tells_of_is_counted(rows: GroupRows) -> None:
+def test_records_without_a_trace_are_counted(rows: GroupRows) -> None:
     """A group is judged by the replay only where all of it was made again; here retention took the traces."""
     again = replayed(replace(rows, tables={**rows.tables, "traces": []}))
     assert (again.findings, again.replayed, again.untraced) == ([], 0, rows.version)

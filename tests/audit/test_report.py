@@ -38,12 +38,12 @@ class Page(HTMLParser):
 
     def __init__(self, source: str) -> None:
         super().__init__()
-        self.said: list[str] = []
+        self.texts: list[str] = []
         self.fetched: list[str] = []
         self.tags: list[str] = []
         self.ids: list[str] = []
         self.feed(source)
-        self.text = re.sub(r"\s+", " ", " ".join(self.said))
+        self.text = re.sub(r"\s+", " ", " ".join(self.texts))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Take note of a tag."""
@@ -57,7 +57,7 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         """Take note of a text that is shown."""
         if self.tags[-1:] not in (["script"], ["style"]):
-            self.said.append(data)
+            self.texts.append(data)
 
 
 def figures_of(source: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def coloured(value: Any) -> Any:
 
 def named_so(result: AuditResult, name: str) -> AuditResult:
     """Return a result in which a group, a task, a member and every sentence of others is ``name``."""
-    told = Finding(name, "L1", Severity.FATAL, name, name, name, (1,), (WORST_HOUR_MS + 5,))
+    finding = Finding(name, "L1", Severity.FATAL, name, name, name, (1,), (WORST_HOUR_MS + 5,))
     interval = OwnershipInterval(name, name, name, WORST_HOUR_MS, None, "running")
     outcome = Outcome({name: name}, 5.0, 1, None)
     advice = replace(
@@ -89,7 +89,7 @@ def named_so(result: AuditResult, name: str) -> AuditResult:
     return replace(
         result,
         groups=(replace(result.groups[1], group=name),),
-        findings=(told,),
+        findings=(finding,),
         recommendations=(advice, replace(advice, recommended=Outcome({name: "other"}, 4.0, 1, None))),
         log_lines=(name,),
         code_version=name,
@@ -187,7 +187,7 @@ def test_a_day_without_groups_is_a_report_too() -> None:
     assert "No group had a record that day." in text
 
 
-def test_a_day_under_way_is_told_so_far() -> None:
+def test_a_day_under_way_is_shown_so_far() -> None:
     under_way = replace(AuditResult(sample_result().day, 0, 1, "v"), so_far_ms=1_795_370_831_000)
     made = as_html(under_way)
     assert "so far, until 18:07 (UTC)" in made
@@ -297,7 +297,7 @@ def test_the_frontier_is_what_nothing_beats() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted"),
+    ("text", "wanted"),
     [
         (report.share(1), "100 %"),
         (report.share(0.99938), "99.94 %"),
@@ -311,8 +311,8 @@ def test_the_frontier_is_what_nothing_beats() -> None:
         (report.number(1.2345), "1.23"),
     ],
 )
-def test_figures_are_written_for_people(said: str, wanted: str) -> None:
-    assert said == wanted
+def test_figures_are_written_for_people(text: str, wanted: str) -> None:
+    assert text == wanted
 
 
 def test_the_verdict_is_one_sentence_and_its_figures_another() -> None:

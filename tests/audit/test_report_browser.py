@@ -30,20 +30,20 @@ def browser() -> Iterator[Browser]:
 def opened(browser: Browser, path: Path, *, width: int = 1200, dark: bool = False) -> tuple[Page, list[str]]:
     """Open a report; return the page, and what it complains of and asks for."""
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
-    told: list[str] = []
-    page.on("pageerror", lambda error: told.append(f"error: {error}"))
-    page.on("console", lambda message: told.append(f"console: {message.text}"))
-    page.on("request", lambda request: told.append(f"request: {request.url}"))
+    messages: list[str] = []
+    page.on("pageerror", lambda error: messages.append(f"error: {error}"))
+    page.on("console", lambda message: messages.append(f"console: {message.text}"))
+    page.on("request", lambda request: messages.append(f"request: {request.url}"))
     page.set_default_timeout(PATIENCE_MS)
     page.goto(path.as_uri())
     page.wait_for_function("document.querySelectorAll('.plot .main-svg').length > 0")
-    return page, [one for one in told if one != f"request: {path.as_uri()}"]
+    return page, [one for one in messages if one != f"request: {path.as_uri()}"]
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False)])
 def test_every_plot_is_drawn(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:  # noqa: FBT001
-    page, told = opened(browser, write_report(sample_result(), tmp_path / "day.html"), width=width, dark=dark)
-    assert told == []
+    page, messages = opened(browser, write_report(sample_result(), tmp_path / "day.html"), width=width, dark=dark)
+    assert messages == []
     marks = "Array.from(document.querySelectorAll('.plot'), p => p.querySelectorAll('.point').length)"
     found = page.evaluate(marks)
     assert len(found) == 6
@@ -55,8 +55,8 @@ def test_every_plot_is_drawn(browser: Browser, tmp_path: Path, width: int, dark:
 
 
 def test_markup_of_users_stays_text(browser: Browser, tmp_path: Path) -> None:
-    page, told = opened(browser, write_report(named_so(sample_result(), NASTY), tmp_path / "day.html"))
-    assert told == []
+    page, messages = opened(browser, write_report(named_so(sample_result(), NASTY), tmp_path / "day.html"))
+    assert messages == []
     assert page.evaluate("window.hurt") is None
     assert page.evaluate("document.querySelectorAll('main img, main script, svg a, svg image[href^=x]').length") == 0
     labels = page.evaluate("Array.from(document.querySelectorAll('.ytick text'), t => t.textContent)")

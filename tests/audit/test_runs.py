@@ -136,18 +136,18 @@ def test_values_become_json_that_every_reader_takes() -> None:
         def item(self) -> float:
             return 2.5
 
-    said = {"a": OfALibrary(), "b": {3, 1}, "c": (True, None), "d": DAY, 5: -math.inf}
-    assert json.loads(to_json(said)) == {"a": 2.5, "b": [1, 3], "c": [True, None], "d": "2026-11-20", "5": None}
+    value = {"a": OfALibrary(), "b": {3, 1}, "c": (True, None), "d": DAY, 5: -math.inf}
+    assert json.loads(to_json(value)) == {"a": 2.5, "b": [1, 3], "c": [True, None], "d": "2026-11-20", "5": None}
 
 
-@pytest.mark.parametrize("said", ["postgres://u@h/d", "postgresql://u@h/d", "postgresql+asyncpg://u@h/d"])
-def test_any_spelling_of_a_url_will_do(said: str) -> None:
-    assert libpq_url(said) == "postgresql://u@h/d"
+@pytest.mark.parametrize("url", ["postgres://u@h/d", "postgresql://u@h/d", "postgresql+asyncpg://u@h/d"])
+def test_any_spelling_of_a_url_will_do(url: str) -> None:
+    assert libpq_url(url) == "postgresql://u@h/d"
 
 
 def test_a_reason_is_short_and_never_empty() -> None:
     assert reason_of(MemoryError(), None) == "MemoryError"
-    assert reason_of(ConnectionRefusedError(111, "Connection refused"), None).startswith("Spark went away")
+    assert reason_of(ConnectionRefusedError(111, "Connection refused"), None).startswith("Spark ended during the audit")
     assert reason_of(OSError("a p%40ss b p@ss"), "postgresql://u:p%40ss@h/d") == "OSError: a *** b ***"
 
 
@@ -167,16 +167,16 @@ Caused by: java.io.IOException: No space left on device
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("text", "reason"),
     [
         (WORKER, "adbc_driver_manager.OperationalError: IO: [libpq] Failed to connect: refused"),
         (JVM, "java.io.IOException: No space left on device"),
         ("one line", "RuntimeError: one line"),
     ],
 )
-def test_the_innermost_cause_is_the_reason(said: str, reason: str) -> None:
+def test_the_innermost_cause_is_the_reason(text: str, reason: str) -> None:
     """Spark wraps what broke in a worker, or in itself, in what it was at."""
-    assert reason_of(RuntimeError(said), None) == reason
+    assert reason_of(RuntimeError(text), None) == reason
 
 
 def test_a_database_that_is_away_is_said_at_once() -> None:
@@ -240,8 +240,8 @@ async def test_a_run_that_is_silent_is_read_as_broken(
     """Ten minutes without a beat are the end; a program that never beats is believed for a day."""
     audits = PostgresAudits(engine)
     with begin(database_url) as run:
-        heard = "null" if minutes is None else f"clock_timestamp() - interval '{minutes} minutes'"
-        await sql(engine, f"update audit_runs set heard_at = {heard}")  # noqa: S608 - a test's own constants
+        heard_at = "null" if minutes is None else f"clock_timestamp() - interval '{minutes} minutes'"
+        await sql(engine, f"update audit_runs set heard_at = {heard_at}")  # noqa: S608 - a test's own constants
         day = (await audits.standing()).newest
         assert day is not None
         assert day.state is state

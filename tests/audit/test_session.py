@@ -1,4 +1,4 @@
-"""How far Spark has come is told for as long as there is a Spark to ask."""
+"""Spark's progress is reported for as long as there is a Spark to ask."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def test_a_jvm_that_died_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(threading, "excepthook", raised.append)
     tracker = Tracker(looks=2)
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
-    told: list[str] = []
+    lines: list[str] = []
     later = threading.Event()
-    with followed(session, told.append, every_s=0.01):
+    with followed(session, lines.append, every_s=0.01):
         assert tracker.is_refused.wait(30)
         # Long enough for it to ask again, if it did.
         later.wait(0.2)
-    assert told == ["1 of 3 parts", "2 of 3 parts"]
+    assert lines == ["1 of 3 parts", "2 of 3 parts"]
     assert tracker.asked == 3
     assert raised == []
 
 
 @pytest.mark.needs("spark")
-def test_progress_is_told_while_parts_are_done(spark: SparkSession) -> None:
+def test_progress_is_reported_while_parts_are_done(spark: SparkSession) -> None:
     from batonpass.audit.session import followed  # noqa: PLC0415 - needs Spark
 
     def slow(batches: Any) -> Any:
@@ -63,11 +63,11 @@ def test_progress_is_told_while_parts_are_done(spark: SparkSession) -> None:
             time.sleep(0.4)
             yield batch
 
-    told: list[str] = []
-    with followed(spark, told.append, every_s=0.05):
+    lines: list[str] = []
+    with followed(spark, lines.append, every_s=0.05):
         assert len(spark.range(0, 6, 1, 6).mapInArrow(slow, "id long").collect()) == 6
-    assert any(line.endswith("of 6 parts") for line in told)
-    assert len(told) == len(set(told))
-    before = len(told)
+    assert any(line.endswith("of 6 parts") for line in lines)
+    assert len(lines) == len(set(lines))
+    before = len(lines)
     spark.range(0, 6, 1, 6).mapInArrow(slow, "id long").collect()
-    assert len(told) == before
+    assert len(lines) == before

@@ -23,12 +23,12 @@ pytestmark = [pytest.mark.needs("spark"), pytest.mark.timeout(900)]
 def come_to(tables: DayTables, slots: Slots) -> list[str]:
     """Return everything that a day comes to, in an order of its own; sums of floating numbers but for their ends."""
 
-    def told(value: Any) -> Any:
+    def comparable(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: told(one) for name, one in value.items() if one is not None}
+            return {name: comparable(one) for name, one in value.items() if one is not None}
         return round(value, 6) if isinstance(value, float) else value
 
-    return sorted(str(told(row)) for row in day_results(tables, slots, frames=True).toArrow().to_pylist())
+    return sorted(str(comparable(row)) for row in day_results(tables, slots, frames=True).toArrow().to_pylist())
 
 
 def test_small_parts_short_of_memory_come_to_the_same(spark: SparkSession, planted_url: str) -> None:

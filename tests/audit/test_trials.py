@@ -118,8 +118,8 @@ def test_what_a_standby_cannot_change_is_not_held_against_it() -> None:
     bought = replace(trial(75_000, num_standby_replicas=2), silence_ms=60_000)
     assert choose([now, bought]) is bought
     assert choose([now, replace(bought, downtime_ms=85_000)]) is now
-    told = recommendation("g", lived_day(100_000), [now, bought]).confidence
-    assert "Of the downtime that is left, 1 min is waiting for members that had died" in told
+    confidence = recommendation("g", lived_day(100_000), [now, bought]).confidence
+    assert "Of the downtime that is left, 1 min is waiting for members that had died" in confidence
     assert "session_timeout_ms" not in recommendation("g", lived_day(60_000), [trial(60_000)]).confidence
 
 
@@ -129,27 +129,27 @@ def test_where_the_simulation_does_not_follow_it_is_said_in_what_and_why() -> No
     known = lived_day(60_000)
     day = replace(known.scenario, until_ms=86_400_000)
 
-    def told(one: DayScenario) -> str:
+    def confidence(one: DayScenario) -> str:
         return recommendation("g", one, [now]).confidence
 
-    assert "does not follow this day in downtime: " in told(replace(known, scenario=day))
-    assert "slower to start and to stop" in told(replace(known, scenario=day))
+    assert "does not follow this day in downtime: " in confidence(replace(known, scenario=day))
+    assert "slower to start and to stop" in confidence(replace(known, scenario=day))
     short = replace(known, scenario=replace(day, until_ms=600_000))
-    assert "It lasted 10 min, in which a few seconds decide" in told(short)
-    unknown = told(replace(short, left_out=("no restore was seen",)))
+    assert "It lasted 10 min, in which a few seconds decide" in confidence(short)
+    unknown = confidence(replace(short, left_out=("no restore was seen",)))
     assert "What is not known of it, or left out, may be why, and is said below." in unknown
     assert "It lasted" not in unknown
     moved = replace(known, lived=replace(known.lived, moves=now.moves + 30))
-    assert "does not follow this day in moves and downtime: " in told(moved)
+    assert "does not follow this day in moves and downtime: " in confidence(moved)
 
 
 def test_what_the_recommendation_rests_on_says_how_sure_it_is() -> None:
     """How long tasks were elsewhere in truth matters only where they are to be where they belong sooner."""
     now = replace(trial(60_000), waiting_ms=600_000)
     soon = replace(trial(60_000, max_warmup_replicas=4), waiting_ms=300_000)
-    told = recommendation("g", lived_day(60_000), [now, soon]).confidence
-    assert "does not follow this day" in told
-    assert "In total, tasks run away from their target for 5 min instead of 10 min." in told
+    confidence = recommendation("g", lived_day(60_000), [now, soon]).confidence
+    assert "does not follow this day" in confidence
+    assert "In total, tasks run away from their target for 5 min instead of 10 min." in confidence
     lived = replace(lived_day(60_000), lived=replace(lived_day(60_000).lived, waiting_ms=590_000))
     assert "closely" in recommendation("g", lived, [now, soon]).confidence
     assert "closely" in recommendation("g", lived_day(60_000), [now]).confidence

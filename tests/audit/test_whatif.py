@@ -1,4 +1,4 @@
-"""What-if over Spark: a day in a database is told, played under every set of settings, and put together again."""
+"""What-if over Spark: a day's scenario is read from a database, played under all settings, and put together again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rows() -> GroupRows:
 
 
 def facts(rows: GroupRows, *, first: int = 1) -> Facts:
-    """Return what the day is told from, with the records from the ``first`` on, and no samples."""
+    """Return what the day's scenario is made from: the records from the ``first`` on, and no samples."""
     records = [
         (seq, int(at.timestamp() * 1_000), epoch, StoredRecord(kind, form, payload.encode()))
         for _, seq, epoch, at, kind, form, payload in rows.tables["record_log"]
@@ -48,14 +48,14 @@ def facts(rows: GroupRows, *, first: int = 1) -> Facts:
     return Facts("small", Sampled(), None, records)
 
 
-def told(found: Facts) -> list[dict[str, Any]]:
+def day_rows(found: Facts) -> list[dict[str, Any]]:
     """Return what the day of a group comes to."""
     found_rows: list[dict[str, Any]] = day_batch(found, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS).to_pylist()
     return found_rows
 
 
-def test_a_day_is_told_once_for_each_set_of_settings(rows: GroupRows) -> None:
-    found = told(facts(rows))
+def test_a_day_becomes_one_row_for_each_set_of_settings(rows: GroupRows) -> None:
+    found = day_rows(facts(rows))
     day = msgspec.json.decode(found[0]["day"], type=DayScenario)
     assert {row["group_id"] for row in found} == {"small"}
     assert [msgspec.json.decode(row["settings"]) for row in found] == [*grid(day.scenario)]
@@ -69,10 +69,10 @@ def test_a_day_may_begin_with_a_snapshot(rows: GroupRows) -> None:
         Group(GroupId("small")), [decode_record(StoredRecord(row[4], row[5], row[6].encode())) for row in before]
     )
     base = (len(before), GROUP_VERSION, zlib.compress(encode_group(group)))
-    assert told(facts(rows, first=len(before) + 1)._replace(snapshot=base)) == told(facts(rows))
+    assert day_rows(facts(rows, first=len(before) + 1)._replace(snapshot=base)) == day_rows(facts(rows))
 
 
-def test_a_day_with_a_hole_is_not_told(rows: GroupRows) -> None:
+def test_a_day_with_a_hole_has_a_reason_instead_of_a_scenario(rows: GroupRows) -> None:
     whole = facts(rows)
     records = list(whole.records)
     strange = (*records[50][:3], records[50][3]._replace(payload=b"{"))
@@ -82,14 +82,14 @@ def test_a_day_with_a_hole_is_not_told(rows: GroupRows) -> None:
         (whole._replace(snapshot=(0, GROUP_VERSION, b"?")), "the snapshot of version 0 cannot be read"),
         (whole._replace(records=records[:1]), "the group has no members all day"),
     ):
-        rows_of_it = told(found)
+        rows_of_it = day_rows(found)
         assert rows_of_it == [{"group_id": "small", "place": NO_DAY, "settings": "", "day": why}]
         (tried,) = trial_batches([pa.RecordBatch.from_pylist(rows_of_it, schema=DAYS)])
         assert tried.to_pylist() == [{"group_id": "small", "place": NO_DAY, "trial": why, "day": ""}]
 
 
 def test_a_trial_carries_the_story_once(rows: GroupRows) -> None:
-    first, second = told(facts(rows))[:2]
+    first, second = day_rows(facts(rows))[:2]
     (one,) = (batch.to_pylist()[0] for batch in trial_batches([pa.RecordBatch.from_pylist([first], schema=DAYS)]))
     assert set(one) == set(TRIALS.names)
     day = msgspec.json.decode(one["day"], type=DayScenario)

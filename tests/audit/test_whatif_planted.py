@@ -1,4 +1,4 @@
-"""A day whose settings are plainly bad is told from its records, tried, and better ones are recommended. No Spark."""
+"""A day whose settings are plainly bad is rebuilt from its records, and better settings are recommended. No Spark."""
 
 from __future__ import annotations
 

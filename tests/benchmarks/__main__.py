@@ -40,26 +40,26 @@ def main() -> int:
     parser.add_argument("--shapes", type=int, nargs="*", help="only the shapes with these numbers of tasks; 0: none")
     parser.add_argument("--sizes", type=int, default=len(SIZES), help="how many of the four sizes, default all")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar does not hold")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     bars: list[Bar] = []
     seen: dict[str, dict[Shape, Measured]] = {name: {} for name in WEIGHTS}
     for shape in SHAPES:
-        if asked.shapes is None or shape.tasks in asked.shapes:
+        if options.shapes is None or shape.tasks in options.shapes:
             for name, weights in WEIGHTS.items():
-                measured = seen[name][shape] = measure(shape, weights, asked.rounds)
+                measured = seen[name][shape] = measure(shape, weights, options.rounds)
                 _show(shape_lines(name, measured))
                 bars += bars_of(name, measured)
     for name, timed in seen.items():
         bars += growth_bars(name, timed)
-    if asked.sizes:
-        sizes = {shape: time_sizes(shape) for shape in SIZES[: asked.sizes]}
+    if options.sizes:
+        sizes = {shape: time_sizes(shape) for shape in SIZES[: options.sizes]}
         _show(size_lines(sizes))
         # Half the sizes show nothing about growth.
         bars += size_bars(sizes) if len(sizes) == len(SIZES) else []
         _show(describing_lines(DESCRIBED, time_describing(DESCRIBED)))
-        _show(beginning_lines({shape: time_beginning(shape) for shape in BEGINNINGS[: asked.sizes]}))
+        _show(beginning_lines({shape: time_beginning(shape) for shape in BEGINNINGS[: options.sizes]}))
     _show(bar_lines(bars))
-    return int(asked.strict and not all(bar.holds for bar in bars))
+    return int(options.strict and not all(bar.holds for bar in bars))
 
 
 def _show(lines: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 Every group has four subtopologies, a zone for every member, `rack_aware_tags` by it, and the coordinator's usual
 checks of what members report; weights are equal or mixed. Whatever a group is, the core made it: it was declared,
-joined and placed by `decide`. Only the thousands of heartbeats after which a first placement runs are told in one go,
+joined and placed by `decide`. Only the thousands of heartbeats after which a first placement runs are given at once,
 as the records and reports that they amount to.
 """
 
@@ -160,8 +160,8 @@ def _everything_runs(moment: Moment) -> Moment:
         if grant.role is Role.ACTIVE
     ]
     group = evolve(moment.group, records)
-    heard = {member.id: heard_of(member, now_ms, group.config.session_timeout_ms) for member in members}
-    soft = moment.soft._replace(members=moment.soft.members.updated(heard))
+    known = {member.id: heard_of(member, now_ms, group.config.session_timeout_ms) for member in members}
+    soft = moment.soft._replace(members=moment.soft.members.updated(known))
     at_rest = Moment(group, soft, now_ms).then(Heartbeat(last.id, 1, last.epoch, reported_by(last)))
     assert not at_rest.group.unsettled, "the group is not at rest"
     assert at_rest.group.next_probe_ms is None, "the group is not at rest"
@@ -171,7 +171,8 @@ def _everything_runs(moment: Moment) -> Moment:
 def heard_of(member: Member, now_ms: int, session_timeout_ms: int) -> MemberSoft:
     """Return what is known of a member that has reported everything it holds, and has seen its present assignment."""
     reports = {
-        task: MeasuredReport(said, now_ms, said.lag, progress_ms=now_ms) for task, said in reported_by(member).items()
+        task: MeasuredReport(report, now_ms, report.lag, progress_ms=now_ms)
+        for task, report in reported_by(member).items()
     }
     timeouts = ((member.epoch, session_timeout_ms),)
     return MemberSoft(now_ms, seq=0, echoed=member.epoch, full=True, timeouts=timeouts, reports=reports)

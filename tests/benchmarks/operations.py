@@ -2,7 +2,7 @@
 
 Two views of the same four. *Step* is what an assignor does, given who is there: the question to placement, placement,
 the new target folded in, every task that is not settled staged and funded, and the reasons for all of it. *Whole* is
-what a coordinator waits for: every `decide` of the operation, with what each member is told next, all records folded,
+what a coordinator waits for: every `decide` of the operation, with each member's next assignment, all records folded,
 the next look and the reply. A join or leave is two decisions there, for the placement follows after
 `rebalance_batch_ms`, and a leave lets ready copies take over in the first.
 """
@@ -61,9 +61,9 @@ def inputs_of(stage: Stage) -> Mapping[str, Sequence[tuple[Moment, Input]]]:
     }
 
 
-def time_operation(asked: Moment, decisions: Sequence[tuple[Moment, Input]]) -> Timed:
+def time_operation(moment: Moment, decisions: Sequence[tuple[Moment, Input]]) -> Timed:
     """Time the step and the decisions of one operation once."""
-    step = clocked(partial(one_step, asked))
+    step = clocked(partial(one_step, moment))
     whole = sum(clocked(partial(at.decide, one)) for at, one in decisions)
     laws = 0.0
     for at, one in decisions:
@@ -104,13 +104,13 @@ def time_quiet_heartbeats(at_rest: Moment, beats: int) -> tuple[float, float]:
     """
     members = [at_rest.group.members[member_id] for member_id in sorted(at_rest.group.members)][:beats]
     # What the first one says of every active is other than before, if of no consequence; those that follow repeat it.
-    said = {
+    reports = {
         member.id: {task: one._replace(input_lag=1) for task, one in reported_by(member).items()} for member in members
     }
     moment = at_rest
     spent = [0.0, 0.0]
     for turn in range(2 * beats // len(members)):
-        items = [Heartbeat(member.id, 2 + turn, member.epoch, said[member.id]) for member in members]
+        items = [Heartbeat(member.id, 2 + turn, member.epoch, reports[member.id]) for member in members]
         moment, took = _beats(moment, items)
         spent[min(turn, 1)] += took
     assert moment.group is at_rest.group, "a quiet heartbeat changed the group"

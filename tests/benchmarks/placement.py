@@ -88,7 +88,9 @@ def measure(shape: Shape, *, tagged: bool, weighted: bool) -> tuple[list[float],
     seats = seats_of(shape, shape.members)
     tags = ("zone",) if tagged else ()
 
-    def asked(members: list[PlacementMember], home: list[int], standbys: list[tuple[int, ...]]) -> tuple[float, Placed]:
+    def timed_placement(
+        members: list[PlacementMember], home: list[int], standbys: list[tuple[int, ...]]
+    ) -> tuple[float, Placed]:
         return timed(
             PlacementRequest(
                 table=table,
@@ -101,11 +103,11 @@ def measure(shape: Shape, *, tagged: bool, weighted: bool) -> tuple[list[float],
         )
 
     count = len(table.ids)
-    first, placed = asked(seats, [UNASSIGNED] * count, [()] * count)
-    rerun, _ = asked(seats, placed.owner, placed.standbys)
-    join, joined = asked(seats_of(shape, shape.members + 1), placed.owner, placed.standbys)
+    first, placed = timed_placement(seats, [UNASSIGNED] * count, [()] * count)
+    rerun, _ = timed_placement(seats, placed.owner, placed.standbys)
+    join, joined = timed_placement(seats_of(shape, shape.members + 1), placed.owner, placed.standbys)
     left = [tuple(seat for seat in without_first(held) if seat != UNASSIGNED) for held in placed.standbys]
-    leave, remained = asked(seats[1:], without_first(placed.owner), left)
+    leave, remained = timed_placement(seats[1:], without_first(placed.owner), left)
     return [first, rerun, join, leave], joined, remained
 
 

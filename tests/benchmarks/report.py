@@ -23,8 +23,8 @@ for the model."""
 SAME: Final = 2.0
 """The largest group's cost over the smallest's up to which a cost counts as the same: caches and noise are in it."""
 
-TOLD_MS: Final = 10
-"""How long a copy that is caught up, in a group at rest otherwise, may take to be told, in a group of any size."""
+HANDOVER_MS: Final = 10
+"""How long handing one task to a copy that is caught up may take, in a group of any size that is at rest otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,11 @@ def size_bars(timed: Mapping[Shape, Mapping[str, float]]) -> list[Bar]:
     handover_ms = last[CAUGHT_UP] + last[CONFIRMED]
     return [
         Bar("a heartbeat that changes nothing costs the same in any group", f"{quiet:.2f} times", quiet < SAME),
-        Bar(f"handing over one caught-up task under {TOLD_MS} ms", f"{handover_ms:.2f} ms", handover_ms < TOLD_MS),
+        Bar(
+            f"handing over one caught-up task under {HANDOVER_MS} ms",
+            f"{handover_ms:.2f} ms",
+            handover_ms < HANDOVER_MS,
+        ),
     ]
 
 

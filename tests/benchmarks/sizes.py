@@ -100,14 +100,14 @@ def _most_laden(at_rest: Moment) -> tuple[MemberId, TaskId]:
 
 
 def _says(moment: Moment, member_id: MemberId, task: TaskId, of_task: TaskReport | None) -> Heartbeat:
-    """Return a member's next heartbeat: everything that it holds, the task as told."""
-    member, heard = moment.group.members[member_id], moment.soft.members[member_id]
+    """Return a member's next heartbeat: everything that it holds, and this report of the task."""
+    member, soft = moment.group.members[member_id], moment.soft.members[member_id]
     tasks = reported_by(member)
     if of_task is None:
         tasks.pop(task, None)
     else:
         tasks[task] = of_task
-    return Heartbeat(member_id, heard.seq + 1, member.epoch, tasks)
+    return Heartbeat(member_id, soft.seq + 1, member.epoch, tasks)
 
 
 def time_beginning(shape: Shape) -> tuple[float, float]:
@@ -150,14 +150,14 @@ def time_describing(shape: Shape) -> dict[str, dict[str, float]]:
 
 def _described(moment: Moment) -> dict[str, float]:
     at = (moment.now_ms, POLICY)
-    asked: dict[str, Callable[[], object]] = {
+    calls: dict[str, Callable[[], object]] = {
         "tasks not settled": lambda: None,
         "status": lambda: describe_group(moment.group, moment.soft, *at),
         "why it is not at rest": lambda: explain_group(moment.group, moment.soft, *at, limit=100),
         "assignments": lambda: describe_assignments(moment.group, moment.soft, *at),
         "dry run": lambda: plan(moment.group, moment.soft, *at),
     }
-    found = {name: median(clocked(call) for _ in range(3)) for name, call in asked.items()}
+    found = {name: median(clocked(call) for _ in range(3)) for name, call in calls.items()}
     return found | {"tasks not settled": len(moment.group.unsettled)}
 
 
@@ -173,7 +173,7 @@ def first_words(moment: Moment, names: Sequence[MemberId]) -> list[Heartbeat]:
             member.id,
             1,
             member.epoch,
-            {task: behind if said.role == "standby" else said for task, said in reported_by(member).items()},
+            {task: behind if report.role == "standby" else report for task, report in reported_by(member).items()},
         )
         for member in members
     ]

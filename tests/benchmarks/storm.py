@@ -1,8 +1,8 @@
 """A join storm: members join one after another, restore, run and heartbeat, until the group is at rest.
 
 Time is virtual, decisions are timed one by one. What arrives while one decision is made is decided on together next, as
-in life. A member follows its assignment at once: whoever is told something new says so a moment later, as a worker with
-a long-poll does, and speaks every heartbeat interval besides. What begins to be restored is level after a while.
+in life. A member follows its assignment at once: it reports a new one a moment later, as a worker with a long-poll
+does, and speaks every heartbeat interval besides. What begins to be restored is level after a while.
 """
 
 import argparse
@@ -57,7 +57,7 @@ class Storm:
 
 @dataclass
 class _Played:
-    """One member: what it was told, since when it has had each task in each role, and when it speaks next."""
+    """One member: the epoch that it knows, since when it has had each task in each role, and when it speaks next."""
 
     epoch: int = 0
     seq: int = 0
@@ -232,17 +232,17 @@ def main() -> int:
     parser.add_argument("--initial-ms", type=int, default=3_000)
     parser.add_argument("--warmups", default=None, help="max_warmup_replicas, where it is to bind")
     parser.add_argument("--laws", action="store_true", help="check the laws too, and time them")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     settings: dict[str, object] = {
-        "rebalance_batch_ms": asked.batch_ms,
-        "initial_rebalance_delay_ms": asked.initial_ms,
+        "rebalance_batch_ms": options.batch_ms,
+        "initial_rebalance_delay_ms": options.initial_ms,
     }
-    if asked.warmups is not None:
-        settings["max_warmup_replicas"] = asked.warmups if asked.warmups.endswith("%") else int(asked.warmups)
-    for members in asked.members:
-        for each in asked.tasks_each:
-            shape = Shape(members * each, members, asked.standbys)
-            seen = storm(shape, joins_a_second=asked.joins_a_second, laws=asked.laws, takes_ms=None, **settings)
+    if options.warmups is not None:
+        settings["max_warmup_replicas"] = options.warmups if options.warmups.endswith("%") else int(options.warmups)
+    for members in options.members:
+        for each in options.tasks_each:
+            shape = Shape(members * each, members, options.standbys)
+            seen = storm(shape, joins_a_second=options.joins_a_second, laws=options.laws, takes_ms=None, **settings)
             sys.stdout.write("\n" + "\n".join(storm_lines(seen)) + "\n")
             sys.stdout.flush()
     return 0

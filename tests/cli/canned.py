@@ -66,8 +66,8 @@ def canned(tls: ssl.SSLContext | None = None) -> Iterator[Canned]:
             body = self.rfile.read(size)
             split = urlsplit(self.path)
             query = {name: values[0] for name, values in parse_qs(split.query).items()}
-            said = json.loads(body) if body else None
-            self.known.asked.append(Asked(self.command, split.path, query, said, dict(self.headers)))
+            sent = json.loads(body) if body else None
+            self.known.asked.append(Asked(self.command, split.path, query, sent, dict(self.headers)))
             given = self.known.answers.get((self.command, split.path), [(404, {"type": "not-found", "detail": "no"})])
             status, answer = given.pop(0) if len(given) > 1 else given[0]
             content = answer if isinstance(answer, bytes) else b"" if answer is None else json.dumps(answer).encode()

@@ -36,14 +36,16 @@ def test_a_day_is_shown_whole(server: Canned) -> None:
     found = server.run("audits", "2026-02-28", "--limit", "1")
     assert found.exit_code == 0
     assert server.asked[0].query == {"limit": "1"}
-    said = found.stdout
-    assert "An audit is running; it began" in said
-    assert "What follows is from an earlier run: 1 fatal findings, 4 notices." in said
-    assert "4 more findings" in said
-    assert "The report is /var/audits/reports/2026-02-28.html." in said
-    assert "18204, 18211" in said
-    assert "99.9380%" in said
-    assert "max_warmup_replicas 2 -> 4. Expected: downtime 1.2 s -> 600 ms, moves 6 -> 7, bytes 80 -> 90. Sure." in said
+    output = found.stdout
+    assert "An audit is running; it began" in output
+    assert "What follows is from an earlier run: 1 fatal findings, 4 notices." in output
+    assert "4 more findings" in output
+    assert "The report is /var/audits/reports/2026-02-28.html." in output
+    assert "18204, 18211" in output
+    assert "99.9380%" in output
+    assert (
+        "max_warmup_replicas 2 -> 4. Expected: downtime 1.2 s -> 600 ms, moves 6 -> 7, bytes 80 -> 90. Sure." in output
+    )
     assert json.loads(server.run("audits", "2026-02-28", "--json").stdout) == body
 
 
@@ -59,11 +61,11 @@ def test_a_run_that_broke_says_so(server: Canned) -> None:
     }
     broken = {"state": "broken", "finished_at": "2026-03-01T12:00:09.000Z", "detail": "the disk is full"}
     server.on("GET", "/v1/audits/2026-02-28", (200, SHOWN | nothing | broken))
-    said = server.run("audits", "2026-02-28").stdout
-    assert "2026-02-28: The disk is full" in said
-    assert "The last run failed" in said
-    assert "This day has no verdict." in said
-    assert "orders: keep the settings as they are. Fairly sure." in said
+    output = server.run("audits", "2026-02-28").stdout
+    assert "2026-02-28: The disk is full" in output
+    assert "The last run failed" in output
+    assert "This day has no verdict." in output
+    assert "orders: keep the settings as they are. Fairly sure." in output
 
 
 def test_a_day_that_was_not_audited_is_not_there(server: Canned) -> None:

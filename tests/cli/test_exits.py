@@ -49,8 +49,8 @@ def test_each_problem_has_its_code_and_its_remedy(server: Canned, status: int, k
     assert todo in found.stderr
     as_json = server.run("groups", "delete", "orders", "--json")
     assert (as_json.exit_code, as_json.stdout) == (code, "")
-    said = json.loads(as_json.stderr)
-    assert (said["type"], said["detail"], said["exit_code"]) == (kind, "it is so", code)
+    error = json.loads(as_json.stderr)
+    assert (error["type"], error["detail"], error["exit_code"]) == (kind, "it is so", code)
 
 
 def test_every_fault_of_a_bad_request_is_named(server: Canned) -> None:

@@ -30,10 +30,10 @@ def test_more_slots_than_there_are_is_explained(server: Canned, used: int, words
 
 def test_members_that_went_keep_their_names(server: Canned) -> None:
     gone = "0c9d4f2e-1111-4222-8333-abcdefabcdef"
-    told = {"type": "member-gone", "member": gone, "body": {"cause": "expired", "instance_id": "orders-9"}}
+    event = {"type": "member-gone", "member": gone, "body": {"cause": "expired", "instance_id": "orders-9"}}
     budgets = {slots: {"used": 0, "limit": 2} for slots in ("warmups", "drain_warmups")}
     explained = EXPLAINED | {"budgets": budgets, "sentences": [f"0_1 waits for the lease of {gone}."]}
     server.on("GET", "/v1/groups/orders/explain", (200, explained))
     server.on("GET", "/v1/groups/orders/members", (200, {"members": MEMBERS, "next": None}))
-    server.on("GET", "/v1/groups/orders/events", (200, {"events": [told]}))
+    server.on("GET", "/v1/groups/orders/events", (200, {"events": [event]}))
     assert "0_1 waits for the lease of orders-9." in server.run("explain", "orders").stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cli.test_operators import MEMBERS, told_by_the_api
+from tests.cli.test_operators import MEMBERS, member_example
 
 from batonpass.cli.members import COLUMNS
 
@@ -40,7 +40,7 @@ class Noting(dict[str, Any]):
 
 
 def test_whatever_the_api_tells_of_a_member_has_a_column_or_is_left_out_on_purpose() -> None:
-    member = Noting(told_by_the_api())
+    member = Noting(member_example())
     for cell in COLUMNS.values():
         cell(member)
     assert sorted(set(member) - member.asked - NOT_LISTED) == [], (
@@ -51,4 +51,4 @@ def test_whatever_the_api_tells_of_a_member_has_a_column_or_is_left_out_on_purpo
 
 
 def test_the_members_of_these_tests_have_nothing_that_the_api_does_not_tell() -> None:
-    assert {name for member in MEMBERS for name in member} <= set(told_by_the_api())
+    assert {name for member in MEMBERS for name in member} <= set(member_example())

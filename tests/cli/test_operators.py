@@ -17,7 +17,7 @@ NO_CONTENT = (204, None)
 M1, M2, M3 = "0a11-m1", "0a22-m2", "0b33-m3"
 
 
-def told_by_the_api() -> dict[str, Any]:
+def member_example() -> dict[str, Any]:
     """Return a member as the coordinator tells of it."""
     scene = Scene()
     scene.declare()
@@ -27,7 +27,7 @@ def told_by_the_api() -> dict[str, Any]:
 
 def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
     """Return a member as the coordinator shows it."""
-    said: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "member_id": name,
         "instance_id": instance,
         "state": "stable",
@@ -44,7 +44,7 @@ def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
             "0_1": {"role": "standby", "lag": 40, "records_per_second": 12.6, "at": "2026-05-04T12:00:00.000Z"},
         },
     }
-    return told_by_the_api() | said | more
+    return member_example() | shown | more
 
 
 MEMBERS = [member(M1, "orders-1", max_disk_bytes=50_000), member(M2, "orders-2", draining=True), member(M3, None)]
@@ -147,9 +147,9 @@ def test_a_member_that_is_not_clear_is_refused(server: Canned, name: str, code: 
     assert words in found.stderr
     assert server.calls("POST") == []
     reload(server)
-    told = json.loads(server.run("pin", "orders", "0_1", name, "--json").stderr)
-    assert (told["exit_code"], words in told["todo"] or words in told["detail"]) == (code, True)
-    assert (told["type"], told.get("status")) == (("unknown-member", 404) if code == 5 else ("failed", None))
+    error = json.loads(server.run("pin", "orders", "0_1", name, "--json").stderr)
+    assert (error["exit_code"], words in error["todo"] or words in error["detail"]) == (code, True)
+    assert (error["type"], error.get("status")) == (("unknown-member", 404) if code == 5 else ("failed", None))
 
 
 def test_members_are_listed_and_shown(server: Canned) -> None:
@@ -430,12 +430,12 @@ def test_a_generation_says_what_kafkas_assignor_did_and_calls_processes_by_their
     assert UUID not in shown
 
 
-@pytest.mark.parametrize(("heard", "code"), [("just now", 1), ("2026-05-04T12:00:00.000Z", 0)])
+@pytest.mark.parametrize(("last_heard", "code"), [("just now", 1), ("2026-05-04T12:00:00.000Z", 0)])
 def test_an_instance_id_does_not_vouch_for_the_death_of_a_run_that_was_heard(
-    server: Canned, heard: str, code: int
+    server: Canned, last_heard: str, code: int
 ) -> None:
     """An earlier run of the instance may be meant; the whole id says which."""
-    at = datetime.now(UTC).isoformat() if heard == "just now" else heard
+    at = datetime.now(UTC).isoformat() if last_heard == "just now" else last_heard
     server.on("GET", f"/v1/groups/orders/members/{M2}", (200, member(M2, "orders-2", last_heard_at=at)))
     server.on("POST", f"/v1/groups/orders/members/{M2}/evict", NO_CONTENT)
     found = server.run("evict", "orders", "orders-2", "--dead")

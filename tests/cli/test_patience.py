@@ -29,8 +29,8 @@ NOT_NOW: tuple[int, dict[str, Any]] = (
 PLACE = "/v1/groups/orders"
 
 
-def nobody() -> str:
-    """Return the URL of nobody."""
+def unused_url() -> str:
+    """Return a URL at which no server listens."""
     return f"http://127.0.0.1:{free_port()}"
 
 
@@ -64,15 +64,15 @@ def test_without_patience_it_is_said_at_once(server: Canned) -> None:
     assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize("said", ["soon", "-1s"])
+@pytest.mark.parametrize("text", ["soon", "-1s"])
 def test_what_is_no_span_is_refused_wherever_it_stands(
-    server: Canned, said: str, monkeypatch: pytest.MonkeyPatch
+    server: Canned, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BATONPASS_PATIENCE", said)
+    monkeypatch.setenv("BATONPASS_PATIENCE", text)
     found = server.run("groups")
     assert found.exit_code == Exit.BAD_INPUT
     assert "BATONPASS_PATIENCE" in found.stderr
-    assert server.run("groups", f"--patience={said}").exit_code == Exit.BAD_INPUT
+    assert server.run("groups", f"--patience={text}").exit_code == Exit.BAD_INPUT
     assert server.asked == []
 
 
@@ -95,7 +95,7 @@ def test_a_plan_and_the_wait_for_a_drain_are_asked_again_whatever_their_method(s
 
 
 def test_a_coordinator_that_is_not_there_is_waited_for_only_with_patience(server: Canned) -> None:
-    url = nobody()
+    url = unused_url()
     began = time.monotonic()
     assert CliRunner().invoke(app, ["groups", "--url", url]).exit_code == Exit.UNREACHABLE
     at_once_s, began = time.monotonic() - began, time.monotonic()
@@ -105,7 +105,7 @@ def test_a_coordinator_that_is_not_there_is_waited_for_only_with_patience(server
 
 def test_several_coordinators_are_asked_in_turn(server: Canned) -> None:
     """For orders too, as nothing of them was sent."""
-    urls = f"{nobody()}, {server.url}/ ,"
+    urls = f"{unused_url()}, {server.url}/ ,"
     server.on("GET", "/v1/groups", (200, {"groups": [], "next": None}))
     assert CliRunner().invoke(app, ["groups", "--url", urls]).exit_code == 0
     server.on("POST", f"{PLACE}/probe", (204, None))
@@ -141,9 +141,9 @@ def test_a_watch_goes_on_through_an_outage(server: Canned, words: list[str], mon
     assert found.exit_code == Exit.NOT_THERE
     if words:
         assert [json.loads(line)["position"] for line in found.stdout.splitlines()] == [9, 10, 11]
-        said = [json.loads(line) for line in found.stderr.splitlines()]
-        assert [one["type"] for one in said[:3]] == ["watching", "coordinator-lost", "coordinator-back"]
-        assert said[2]["away_ms"] >= 0
+        notices = [json.loads(line) for line in found.stderr.splitlines()]
+        assert [one["type"] for one in notices[:3]] == ["watching", "coordinator-lost", "coordinator-back"]
+        assert notices[2]["away_ms"] >= 0
     else:
         assert found.stdout.count("handover-done") == 3
         assert "ended the stream of events" in found.stderr

@@ -54,7 +54,7 @@ def test_an_event_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("report", "words"),
     [
         ({"role": "active", "state": "running"}, "0_0"),
         (
@@ -65,8 +65,8 @@ def test_an_event_is_one_line() -> None:
         ({}, "0_0 starting"),
     ],
 )
-def test_a_picture_shows_who_has_what(said: dict[str, Any], words: str) -> None:
-    one = MEMBERS[0] | {"reports": {"0_0": said}, "revoking": ["0_2"]}
+def test_a_picture_shows_who_has_what(report: dict[str, Any], words: str) -> None:
+    one = MEMBERS[0] | {"reports": {"0_0": report}, "revoking": ["0_2"]}
     console = Console(width=200)
     with console.capture() as captured:
         console.print(picture(Seen(group(), [one], more=True), [EVENT] * EVENTS_SHOWN))

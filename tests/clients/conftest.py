@@ -25,12 +25,12 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     folder.mkdir(exist_ok=True)
     with (folder / "build").open("a") as build:
         fcntl.flock(build, fcntl.LOCK_EX)
-        said = folder / "said"
-        if not said.exists():
+        failure_file = folder / "failure"
+        if not failure_file.exists():
             command = [program("mvn"), "-q", "-B", f"-DargLine={SHORT_LIVED}", "verify"]
             around = {"MAVEN_OPTS": SHORT_LIVED} | os.environ
             done = subprocess.run(command, cwd=MODULE, env=around, capture_output=True, text=True, check=False)
-            said.write_text(done.stdout + done.stderr + "\nit failed" if done.returncode else "")
-    if failure := said.read_text():
+            failure_file.write_text(done.stdout + done.stderr + "\nit failed" if done.returncode else "")
+    if failure := failure_file.read_text():
         pytest.fail(failure)
     return find_java()

@@ -95,8 +95,8 @@ async def test_an_application_goes_on_whatever_its_coordinator_does(
         job.until(dict.fromkeys(job.counts(), 4))
 
         logs = "".join(each.log.read_text() for each in job.instances.values())
-        for said in ("to nobody", "processes where there are", "is no JSON", "it answered 503"):
-            assert said in logs
+        for words in ("to nobody", "processes where there are", "is no JSON", "it answered 503"):
+            assert words in logs
         assert [each.last("failed") for each in job.instances.values()] == [None] * 4
         load.stop()
         ledger, account = await read(bootstrap, application)

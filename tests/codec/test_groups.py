@@ -89,7 +89,7 @@ def test_weights_of_tasks_come_back_and_weigh() -> None:
         (1, {"group": None}),
     ],
 )
-def test_what_is_in_doubt_is_not_read(version: int, change: dict[str, object]) -> None:
+def test_a_snapshot_that_is_in_doubt_is_not_read(version: int, change: dict[str, object]) -> None:
     """It is refused, as the records are there instead."""
     payload = json.loads(encode_group(Group(GroupId("orders")))) | change
     with pytest.raises(UnreadableGroup):

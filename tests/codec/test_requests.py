@@ -160,11 +160,11 @@ def without(struct: type[msgspec.Struct], *names: str) -> list[str]:
 # A field that is new has no example above, and fails until it has one.
 @pytest.mark.parametrize("name", without(ReportBody, "role"))
 def test_every_field_of_a_report_reaches_the_core(name: str) -> None:
-    def said(**more: object) -> Heartbeat:
+    def heartbeat(**more: object) -> Heartbeat:
         body = {"seq": 1, "member_epoch": 1, "tasks": {"0_0": {"role": "active", **more}}}
         return read_heartbeat(M1, json.dumps(body).encode(), tasks_max=5)
 
-    assert said(**{name: OF_A_REPORT[name]}) != said()
+    assert heartbeat(**{name: OF_A_REPORT[name]}) != heartbeat()
 
 
 # Why somebody joins is for the audit trail.
@@ -184,8 +184,8 @@ def test_whole_numbers_may_be_written_with_a_point() -> None:
     """JSON has one kind of number, and many clients write 812.0 (protocol 1.1)."""
     report = b'{"role": "standby", "position": 812.0, "end_offset": 9e2}'
     read = read_heartbeat(M1, b'{"seq": 118.0, "member_epoch": 12.0, "tasks": {"0_1": %b}}' % report, tasks_max=5)
-    said = TaskReport("standby", positions=(("", 812),), end_offsets=(("", 900),))
-    assert read == Heartbeat(M1, 118, 12, {TaskId("0_1"): said})
+    expected = TaskReport("standby", positions=(("", 812),), end_offsets=(("", 900),))
+    assert read == Heartbeat(M1, 118, 12, {TaskId("0_1"): expected})
     assert type(read.seq) is int
     refused = {
         b'{"seq": 118.5, "member_epoch": 1}': "Expected `int`, got `float`",

@@ -94,8 +94,8 @@ class Stack:
     def members(self, through: str = "coordinator-1") -> list[dict[str, Any]]:
         """Return the members of the demonstration's group, asked from inside a coordinator."""
         url = "http://127.0.0.1:8420/v1/groups/orders/members"
-        said = self.engine.podman("exec", f"batonpass-{through}-1", "python3", "-c", GET, url)
-        found: list[dict[str, Any]] = json.loads(said)["members"]
+        output = self.engine.podman("exec", f"batonpass-{through}-1", "python3", "-c", GET, url)
+        found: list[dict[str, Any]] = json.loads(output)["members"]
         return found
 
     def running(self, through: str = "coordinator-1") -> dict[str, str]:

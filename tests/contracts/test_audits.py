@@ -167,11 +167,11 @@ async def test_a_verdict_is_read_as_it_was_written(kept: Kept) -> None:
     assert [one.severity for one in found] == ["fatal"] * 2 + ["notice"] * 3
     assert list(await kept.audits.findings(DAY, after=1, limit=2)) == list(found[1:3])
     assert list(await kept.audits.findings(DAY, after=5, limit=2)) == []
-    told = await kept.audits.measures(DAY)
-    assert tuple(told) == measures_of(result)
-    assert [one.group for one in told] == ["clicks", "orders", "quiet"]
-    assert told[1].recommendation is not None
-    assert told[0].recommendation is None
+    measures = await kept.audits.measures(DAY)
+    assert tuple(measures) == measures_of(result)
+    assert [one.group for one in measures] == ["clicks", "orders", "quiet"]
+    assert measures[1].recommendation is not None
+    assert measures[0].recommendation is None
     assert list(await kept.audits.findings(NEXT_DAY, after=0, limit=9)) == []
 
 

@@ -18,7 +18,7 @@ from batonpass.core.room import has_limit
 def stopped_in_vain(transition: Transition) -> list[str]:
     """Return the tasks that a willing owner was told to stop although its taker, or itself, had others to see to first.
 
-    What the same decision tells several members is told at once, and counts for none of them. A member with a limit on
+    What one decision sends to several members is sent at once, and counts for none of them. A member with a limit on
     its copies may need the room of what it stops, and counts as in need of it.
     """
     before, after = transition.before, transition.after

@@ -98,7 +98,7 @@ def _and_after(records: Iterable[r.Record]) -> tuple[r.Record, ...]:
     return (*facts, r.RebalanceScheduled(NOW, "departure")) if is_departure else facts
 
 
-def heard(at_ms: int = NOW, **tasks: TaskReport) -> MemberSoft:
+def member_soft(at_ms: int = NOW, **tasks: TaskReport) -> MemberSoft:
     """Return what is known of a member that was heard then and said this of its tasks; ``_0_0`` stands for 0_0."""
     reports = {TaskId(name[1:]): MeasuredReport(report, at_ms, report.lag) for name, report in tasks.items()}
     return MemberSoft(at_ms, seq=1, echoed=1, full=True, timeouts=((1, SESSION),), reports=reports)
@@ -107,10 +107,12 @@ def heard(at_ms: int = NOW, **tasks: TaskReport) -> MemberSoft:
 def soft(**members: MemberSoft) -> Soft:
     """Return soft state in which m1 runs 0_0 and m2 is level with it, unless it says something else of them."""
     known = {
-        "m1": heard(_0_0=TaskReport("active", ActiveState.RUNNING), _1_0=TaskReport("active", ActiveState.RUNNING)),
-        "m2": heard(_0_0=TaskReport("standby", lag=0)),
-        "m3": heard(),
-        "m4": heard(),
+        "m1": member_soft(
+            _0_0=TaskReport("active", ActiveState.RUNNING), _1_0=TaskReport("active", ActiveState.RUNNING)
+        ),
+        "m2": member_soft(_0_0=TaskReport("standby", lag=0)),
+        "m3": member_soft(),
+        "m4": member_soft(),
     }
     known |= members
     ends = {("store", 0): EndOffset(100, NOW), ("store", 1): EndOffset(100, NOW)}

@@ -131,7 +131,7 @@ class Group:
         )
 
     def pending(self, placed: Placed | None = None) -> "Group":
-        """Return the group when everything was told and nothing has moved yet."""
+        """Return the group when every assignment was sent and nothing has moved yet."""
         placed = placed or self.place()
         names = {number: name for name, number in self.number().items()}
         home = self.home or (None,) * len(self.table.ids)

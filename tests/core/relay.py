@@ -136,7 +136,7 @@ class Relay:
         return restoring(lag)
 
     def beats(self) -> None:
-        """Let all members heartbeat until nobody has anything new to say or to be told."""
+        """Let all members heartbeat until no member has anything new to report or to receive."""
         for _ in range(50):
             version = self.group.version
             for member_id in sorted(self.group.members):

@@ -63,8 +63,8 @@ class Scene:
         decision = decide(before, soft, (item,), self.now_ms, self.policy)
         again = decide(before, soft, (item,), self.now_ms, self.policy)
         assert decision == again
-        told = (decision.records, decision.replies, decision.wake_at_ms, decision.reasons)
-        assert check_repeated(told, (again.records, again.replies, again.wake_at_ms, again.reasons)) == []
+        outcome = (decision.records, decision.replies, decision.wake_at_ms, decision.reasons)
+        assert check_repeated(outcome, (again.records, again.replies, again.wake_at_ms, again.reasons)) == []
         assert evolve(before, decision.records) == decision.after
         assert decision.records or decision.after is before
         transition = Transition(before, decision.after, decision.records, soft, decision.soft, self.now_ms, (item,))

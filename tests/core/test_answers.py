@@ -22,14 +22,14 @@ def settled(**config: object) -> Scene:
     return scene
 
 
-def asked(scene: Scene, after: int, member: str = "m1") -> object:
+def poll(scene: Scene, after: int, member: str = "m1") -> object:
     """Return what a long-poll of a member is answered as things stand."""
     return answer_to_poll(scene.group, scene.soft, MemberId(member), after)
 
 
 def test_a_poll_waits_while_the_assignment_is_the_one_that_is_known() -> None:
     scene = settled()
-    assert asked(scene, scene.member("m1").epoch) is None
+    assert poll(scene, scene.member("m1").epoch) is None
 
 
 def test_a_poll_is_answered_when_the_assignment_changes() -> None:
@@ -37,7 +37,7 @@ def test_a_poll_is_answered_when_the_assignment_changes() -> None:
     epoch = scene.member("m1").epoch
     scene.join("m2")
     scene.obey("m2")
-    reply = asked(scene, epoch)
+    reply = poll(scene, epoch)
     assert isinstance(reply, Answer)
     assert (reply.member_epoch, reply.assignment) == (epoch + 1, scene.member("m1").assignment)
 
@@ -45,22 +45,22 @@ def test_a_poll_is_answered_when_the_assignment_changes() -> None:
 def test_a_poll_after_an_epoch_above_ours_is_answered_at_once() -> None:
     """The member has to hear that something is wrong."""
     scene = settled()
-    reply = asked(scene, scene.member("m1").epoch + 5)
+    reply = poll(scene, scene.member("m1").epoch + 5)
     assert isinstance(reply, Answer)
     assert reply.member_epoch == scene.member("m1").epoch
 
 
 def test_a_poll_of_somebody_who_is_no_member_is_refused() -> None:
     scene = settled()
-    assert isinstance(asked(scene, 2, "m9"), UnknownMember)
+    assert isinstance(poll(scene, 2, "m9"), UnknownMember)
     scene.do(Join(M2, instance_id=InstanceId("i1"), takeover=True))
-    assert isinstance(asked(scene, 2), FencedInstanceId)
+    assert isinstance(poll(scene, 2), FencedInstanceId)
     scene.do(Leave(M2, restart=True))
-    assert isinstance(asked(scene, 2, "m2"), Gone)
+    assert isinstance(poll(scene, 2, "m2"), Gone)
     scene.join("m3")
     scene.do(Eviction(MemberId("m3")))
-    assert isinstance(asked(scene, 2, "m3"), Fenced)
-    assert isinstance(asked(Scene(), 2), UnknownGroup)
+    assert isinstance(poll(scene, 2, "m3"), Fenced)
+    assert isinstance(poll(Scene(), 2), UnknownGroup)
 
 
 def test_an_answer_is_in_the_order_of_tasks() -> None:
@@ -88,7 +88,7 @@ def test_the_answer_tells_the_settings_of_now() -> None:
 def test_a_full_report_is_asked_for_until_there_is_one() -> None:
     scene = settled()
     scene.soft = Soft()
-    assert asked(scene, 0).report == "full"  # type: ignore[attr-defined]
+    assert poll(scene, 0).report == "full"  # type: ignore[attr-defined]
     assert scene.beat("m1").report == "full"  # type: ignore[union-attr]
     assert scene.beat("m1", {"0_0": running(), "0_1": running()}).report is None  # type: ignore[union-attr]
     assert scene.beat("m1").report is None  # type: ignore[union-attr]

@@ -116,7 +116,7 @@ def test_who_is_removed_by_a_later_input_is_answered_as_a_gone_member_is() -> No
     assert set(scene.group.members) == {C}
 
 
-def test_what_a_drain_has_left_is_told_by_the_whole_decision() -> None:
+def test_the_remaining_tasks_of_a_drain_are_those_after_the_whole_decision() -> None:
     scene = at_rest("a", "b", tasks=2)
     decision = together(scene, DrainRequest(A), word(scene, "b"))
     progress = decision.replies[0]

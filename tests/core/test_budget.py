@@ -263,7 +263,7 @@ def test_who_has_to_give_something_up_in_this_very_step_is_granted_nothing_in_it
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     free, other = scene.task("0_0")._replace(owner=None), scene.task("0_2")
     takeover = TaskPlan(free, Choice(MemberId(new), Why.FAILOVER), {})
-    asked = plan_task(view, scene.task("0_1"))
+    waiting = plan_task(view, scene.task("0_1"))
     moved = TaskPlan(other, Choice(MemberId(new), Why.STAYS), {})
     if gives_up == "an active":
         moved = TaskPlan(other, Choice(MemberId(old), Why.HANDOVER), {})
@@ -271,5 +271,5 @@ def test_who_has_to_give_something_up_in_this_very_step_is_granted_nothing_in_it
         moved = TaskPlan(
             other._replace(owner=MemberId(old), standbys=(MemberId(new),)), Choice(MemberId(old), Why.STAYS), {}
         )
-    give_slots(view, [takeover, moved, asked])
-    assert len(asked.copies) == (1 if gives_up == "nothing" else 0)
+    give_slots(view, [takeover, moved, waiting])
+    assert len(waiting.copies) == (1 if gives_up == "nothing" else 0)

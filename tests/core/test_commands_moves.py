@@ -183,8 +183,8 @@ def test_a_pin_goes_with_its_member() -> None:
 
 def test_pins_and_releases_name_what_exists() -> None:
     scene = settled(2, 4)
-    for asked in (PinRequest(TaskId("9_9"), M1), ReleaseRequest(TaskId("9_9"))):
-        refused = scene.refused(asked, InvalidRequest)
+    for item in (PinRequest(TaskId("9_9"), M1), ReleaseRequest(TaskId("9_9"))):
+        refused = scene.refused(item, InvalidRequest)
         assert (refused.status, [path for path, _ in refused.errors]) == (422, ["task"])
     scene.refused(PinRequest(T0, MemberId("m9")), UnknownMember)
 
@@ -225,10 +225,10 @@ ASKED: list[Input] = [
 ]
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=lambda one: type(one).__name__)
-def test_a_group_that_is_not_declared_is_unknown(asked: Input) -> None:
+@pytest.mark.parametrize("item", ASKED, ids=lambda one: type(one).__name__)
+def test_a_group_that_is_not_declared_is_unknown(item: Input) -> None:
     scene = Scene()
-    scene.refused(asked, UnknownGroup)
+    scene.refused(item, UnknownGroup)
     assert scene.log == []
 
 

@@ -1,4 +1,4 @@
-"""Durations are told in one form everywhere, and spans of time are typed in one."""
+"""Durations are written in one form everywhere, and spans of time are typed in one."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("milliseconds", LENGTHS)
-def test_durations_are_told_in_two_units_at_most(milliseconds: float) -> None:
+def test_durations_are_written_in_two_units_at_most(milliseconds: float) -> None:
     assert duration(milliseconds) == LENGTHS[milliseconds]
 
 
-def test_what_none_means_is_told_instead() -> None:
+def test_a_duration_of_none_is_written_as_its_meaning() -> None:
     assert (duration(None), duration(None, "never"), duration(0, "never")) == (DASH, "never", "0 ms")
 
 

@@ -1,4 +1,4 @@
-"""Why a task is where it is and why a group is not at rest, as people are told."""
+"""Why a task is where it is and why a group is not at rest, as people read it."""
 
 from __future__ import annotations
 

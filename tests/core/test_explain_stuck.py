@@ -1,4 +1,4 @@
-"""What people are told of tasks and groups that do not get on: parked, held up by others, on hold, suspected."""
+"""What people read of tasks and groups that do not get on: parked, held up by others, on hold, suspected."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from tests.core.laws import (
     broken,
     details,
     group,
-    heard,
     member,
+    member_soft,
     soft,
     standby,
     step,
@@ -53,12 +53,12 @@ def test_a_caught_up_target_takes_over() -> None:
 @pytest.mark.parametrize(
     ("known", "laws"),
     [
-        (soft(m2=heard(_0_0=TaskReport("standby", lag=11))), ["L7"]),
-        (soft(m2=heard(_0_0=TaskReport("standby"))), ["L7"]),
-        (soft(m2=heard(_0_0=TaskReport("standby", lag=0, lost=True))), ["L7"]),
-        (soft(m2=heard()), ["L7"]),
-        (soft(m1=heard(_0_0=TaskReport("active", ActiveState.RESTORING, lost=True)), m2=heard()), []),
-        (soft(m1=heard(_0_0=TaskReport("active", ActiveState.FAILED)), m2=heard()), ["L7"]),
+        (soft(m2=member_soft(_0_0=TaskReport("standby", lag=11))), ["L7"]),
+        (soft(m2=member_soft(_0_0=TaskReport("standby"))), ["L7"]),
+        (soft(m2=member_soft(_0_0=TaskReport("standby", lag=0, lost=True))), ["L7"]),
+        (soft(m2=member_soft()), ["L7"]),
+        (soft(m1=member_soft(_0_0=TaskReport("active", ActiveState.RESTORING, lost=True)), m2=member_soft()), []),
+        (soft(m1=member_soft(_0_0=TaskReport("active", ActiveState.FAILED)), m2=member_soft()), ["L7"]),
     ],
 )
 def test_only_a_caught_up_copy_takes_over_from_a_willing_owner(known: Soft, laws: list[str]) -> None:
@@ -72,25 +72,27 @@ def test_an_active_is_taken_only_if_another_member_is_to_have_it() -> None:
 
 def test_a_running_task_goes_to_its_target_and_no_third_member() -> None:
     assert broken(step(taken(target=M3))) == ["L8"]
-    failed = soft(m1=heard(_0_0=TaskReport("active", ActiveState.FAILED)))
+    failed = soft(m1=member_soft(_0_0=TaskReport("active", ActiveState.FAILED)))
     assert broken(step(taken(target=M3), known=failed)) == []
 
 
 def test_the_state_on_a_disk_counts_where_nobody_runs_the_task() -> None:
-    known = soft(m3=heard(_0_0=TaskReport("none", lag=0)))
+    known = soft(m3=member_soft(_0_0=TaskReport("none", lag=0)))
     assert broken(step(taken(next_owner=M3, target=M3), known=known)) == ["L7"]
-    failed = soft(m1=heard(_0_0=TaskReport("active", ActiveState.FAILED)), m3=heard(_0_0=TaskReport("none", lag=0)))
+    failed = soft(
+        m1=member_soft(_0_0=TaskReport("active", ActiveState.FAILED)), m3=member_soft(_0_0=TaskReport("none", lag=0))
+    )
     assert broken(step(taken(next_owner=M3, target=M3), known=failed)) == []
 
 
 def test_a_lost_state_is_given_up_at_once() -> None:
     before = group(r.ActiveReported(A, M1, ActiveState.LOST, NOW))
-    silent = soft(m1=replace(heard(), reports={}), m2=heard())
+    silent = soft(m1=replace(member_soft(), reports={}), m2=member_soft())
     assert broken(step(taken(), before=before, known=silent)) == []
 
 
 def test_a_deadline_takes_what_is_not_ready() -> None:
-    unready = soft(m2=heard())
+    unready = soft(m2=member_soft())
     drained = r.DrainStarted(M1, NOW, NOW + 10, NOW + 10)
     for now_ms, laws in ((NOW + 10, []), (NOW + 9, ["L7"])):
         assert broken(step(taken(), before=group(drained), known=unready, now_ms=now_ms)) == laws
@@ -114,7 +116,8 @@ def test_a_suspect_takes_over_from_nobody() -> None:
 def test_a_handover_is_not_taken_back() -> None:
     before = group(TO_M2, DEMOTED, r.NextOwnerChosen(A, M2), r.TaskReleased(A, M1), granted_to_m2())
     known = soft(
-        m1=heard(_0_0=TaskReport("standby", lag=0)), m2=heard(_0_0=TaskReport("active", ActiveState.RESTORING))
+        m1=member_soft(_0_0=TaskReport("standby", lag=0)),
+        m2=member_soft(_0_0=TaskReport("active", ActiveState.RESTORING)),
     )
     back: list[r.Record] = [r.AssignmentChanged(M2, 4, NOW, {A: standby(4)}, demoted=(A,)), r.NextOwnerChosen(A, M1)]
     assert broken(step(back, before=before, known=known)) == ["L8"]
@@ -125,16 +128,16 @@ def test_a_handover_is_not_taken_back() -> None:
 @pytest.mark.parametrize(
     ("keeper", "laws"),
     [
-        (replace(heard(), reports={}), []),
-        (heard(_0_0=TaskReport("standby")), []),
-        (heard(_0_0=TaskReport("standby", lag=99)), ["L7"]),
-        (heard(_0_0=TaskReport("standby", lost=True)), ["L7"]),
-        (replace(heard(), reports={}, full=False), ["L7"]),
+        (replace(member_soft(), reports={}), []),
+        (member_soft(_0_0=TaskReport("standby")), []),
+        (member_soft(_0_0=TaskReport("standby", lag=99)), ["L7"]),
+        (member_soft(_0_0=TaskReport("standby", lost=True)), ["L7"]),
+        (replace(member_soft(), reports={}, full=False), ["L7"]),
     ],
 )
 def test_the_last_owner_has_everything_until_it_says_otherwise(keeper: MemberSoft, laws: list[str]) -> None:
     before = group(TO_M2, DEMOTED, r.NextOwnerChosen(A, M2), r.TaskReleased(A, M1), granted_to_m2())
-    known = soft(m1=keeper, m2=heard(_0_0=TaskReport("active", ActiveState.FAILED)))
+    known = soft(m1=keeper, m2=member_soft(_0_0=TaskReport("active", ActiveState.FAILED)))
     back: list[r.Record] = [r.AssignmentChanged(M2, 4, NOW, {A: standby(4)}, demoted=(A,)), r.NextOwnerChosen(A, M1)]
     assert broken(step(back, before=before, known=known)) == laws
     suspect = with_member(before, M1, suspected=True)
@@ -159,7 +162,7 @@ def test_a_copy_that_is_meant_stays() -> None:
     assert broken(step([r.TargetPlaced(2, 1, NOW, {A: (M1, (), "")}), dropped])) == []
     assert broken(step([r.WarmupStalled(A, M2, NOW + 1), dropped])) == []
     assert broken(step([r.WarmupStalled(A, M2, NOW), dropped])) == ["L6"]
-    lost = soft(m2=heard(_0_0=TaskReport("standby", lost=True)))
+    lost = soft(m2=member_soft(_0_0=TaskReport("standby", lost=True)))
     assert broken(step([dropped], known=lost)) == []
     unknown = soft()._replace(members=soft().members.without(M2))
     assert broken(step([dropped], known=unknown)) == ["L6"]
@@ -251,10 +254,10 @@ def test_a_member_takes_no_more_state_than_fits_on_its_disk() -> None:
         newcomer = r.MemberJoined(member(m5, max_disk_bytes=limit, revoking=leaving))
         return details(check_step(step([two], before=group(newcomer), known=soft_then)))
 
-    told = "its state would take 50 bytes; its max_disk_bytes is 49"
-    assert told in found(49, {})
+    too_small = "its state would take 50 bytes; its max_disk_bytes is 49"
+    assert too_small in found(49, {})
     assert "max_disk_bytes" not in found(50, {})
-    assert told in found(49, {A: TaskReport("none", disk_bytes=5)})
+    assert too_small in found(49, {A: TaskReport("none", disk_bytes=5)})
     assert "its state would take 57 bytes" in found(50, {TaskId("1_0"): TaskReport("none", disk_bytes=7)})
     assert "max_disk_bytes" not in found(
         1, {A: TaskReport("none", disk_bytes=30), B: TaskReport("none", disk_bytes=20)}
@@ -273,7 +276,7 @@ def test_an_heir_is_no_extra_copy() -> None:
 def of_m2(measured: MeasuredReport, known: Soft | None = None) -> Soft:
     """Return soft state in which this is the last report of m2 on 0_0."""
     base = known or soft()
-    return base._replace(members=base.members.having(M2, replace(heard(), reports={A: measured})))
+    return base._replace(members=base.members.having(M2, replace(member_soft(), reports={A: measured})))
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from tests.core.laws import (
     broken,
     details,
     group,
-    heard,
     member,
+    member_soft,
     soft,
     standby,
     step,
@@ -147,7 +147,7 @@ def test_a_claim_is_waived_only_for_fenced_suspects() -> None:
 
 def test_suspicion_needs_a_broken_poll_and_silence() -> None:
     wait = CONFIG.suspect_timeout_ms
-    silent = soft(m1=replace(heard(), poll_broken_ms=NOW - wait))
+    silent = soft(m1=replace(member_soft(), poll_broken_ms=NOW - wait))
     assert broken(step([r.MemberSuspected(M1)], known=silent)) == []
     assert broken(step([r.MemberSuspected(M1)])) == ["L1"]
     assert broken(step([r.MemberSuspected(M2)], known=silent)) == ["L1"]
@@ -203,7 +203,7 @@ def test_a_timeout_declared_since_the_start_binds_nobody_unheard() -> None:
 
 def test_a_lowered_timeout_is_not_judged_by_before_it_was_echoed() -> None:
     """The largest timeout answered since the echoed epoch counts."""
-    known = soft(m1=replace(heard(), echoed=1, timeouts=((0, 99 * SESSION), (1, SESSION), (2, SESSION // 2))))
+    known = soft(m1=replace(member_soft(), echoed=1, timeouts=((0, 99 * SESSION), (1, SESSION), (2, SESSION // 2))))
     soon = NOW + SESSION // 2
     early = step([r.MemberGone(M1, Cause.EXPIRED, soon, soon)], item=Tick(), now_ms=soon, known=known)
     assert broken(early) == ["L1", "L5"]
@@ -214,7 +214,7 @@ def test_a_lowered_timeout_is_not_judged_by_before_it_was_echoed() -> None:
 
 def test_a_revocation_left_unconfirmed_fences() -> None:
     before = group(*REVOKED)
-    fresh = soft(m1=heard(NOW + 4_000))
+    fresh = soft(m1=member_soft(NOW + 4_000))
     for wait, laws in ((CONFIG.rebalance_timeout_ms, []), (CONFIG.rebalance_timeout_ms - 1, ["L5"])):
         at_ms = NOW + wait
         fenced = r.MemberGone(M1, Cause.FENCED, at_ms, at_ms + SESSION)
@@ -284,7 +284,7 @@ def test_an_owner_is_adopted_again_under_its_own_token() -> None:
     hold, raised = r.GrantsHeld(NOW + SESSION, "recovery", adopting=True), r.EpochsRaised({M3: 5}, 40)
     held = evolve(revoked(), [hold, raised, r.TasksAdopted(M3, {A: last + 1}, (), NOW)])
     assert held.tasks[A].unreleased
-    silent = soft(m1=replace(heard(), reports={}))
+    silent = soft(m1=replace(member_soft(), reports={}))
     assert broken(step([r.TasksAdopted(M3, {A: last + 1, B: 7}, (), NOW)], before=held, known=silent)) == []
 
 
@@ -292,18 +292,20 @@ def test_an_owner_is_adopted_again_under_its_own_token() -> None:
 def test_no_word_takes_a_task_from_who_runs_it(before: Group) -> None:
     held = evolve(before, [r.GrantsHeld(NOW + SESSION, "recovery", adopting=True), r.EpochsRaised({M3: 5}, 40)])
     last = held.tasks[A].token
-    says_so = soft(m1=replace(heard(_0_0=TaskReport("active", ActiveState.RUNNING)), echoed=held.members[M1].epoch))
+    says_so = soft(
+        m1=replace(member_soft(_0_0=TaskReport("active", ActiveState.RUNNING)), echoed=held.members[M1].epoch)
+    )
     silent = soft(m1=replace(says_so.members[M1], reports={}))
     taken = r.TasksAdopted(M3, {A: last + 1}, (), NOW)
-    asked = {"before": held, "item": Heartbeat(M3, 5, 5, {})}
-    assert broken(step([taken], known=silent, **asked)) == []  # type: ignore[arg-type]
-    assert broken(step([taken], known=says_so, **asked)) == ["L3"]  # type: ignore[arg-type]
-    assert broken(step([replace(taken, tokens={A: last})], known=silent, **asked)) == ["L3"]  # type: ignore[arg-type]
+    moment = {"before": held, "item": Heartbeat(M3, 5, 5, {})}
+    assert broken(step([taken], known=silent, **moment)) == []  # type: ignore[arg-type]
+    assert broken(step([taken], known=says_so, **moment)) == ["L3"]  # type: ignore[arg-type]
+    assert broken(step([replace(taken, tokens={A: last})], known=silent, **moment)) == ["L3"]  # type: ignore[arg-type]
     # A word counts while the lease runs, and what it says in the same batch is newer.
     over = soft(m1=replace(says_so.members[M1], heard_ms=NOW - SESSION))
-    assert broken(step([taken], known=over, **asked)) == []  # type: ignore[arg-type]
-    told = step([taken], before=held, known=says_so, item=Heartbeat(M1, 5, held.members[M1].epoch, {}))
-    assert "L3" not in broken(told)
+    assert broken(step([taken], known=over, **moment)) == []  # type: ignore[arg-type]
+    released = step([taken], before=held, known=says_so, item=Heartbeat(M1, 5, held.members[M1].epoch, {}))
+    assert "L3" not in broken(released)
 
 
 def test_counts_only_grow() -> None:

@@ -33,7 +33,7 @@ def test_a_silent_member_expires_with_its_lease_and_not_before() -> None:
 def test_every_heartbeat_renews_the_lease() -> None:
     """Protocol 4.2."""
     scene = running_scene()
-    for asked in (
+    for item in (
         Heartbeat(M1, 0, scene.member("m1").epoch),
         Heartbeat(M1, 10_000, scene.member("m1").epoch, {}),
         Heartbeat(M1, 10_000, scene.member("m1").epoch),
@@ -41,9 +41,9 @@ def test_every_heartbeat_renews_the_lease() -> None:
         Join(M1),
     ):
         scene.wait(SESSION_MS - 1_000)
-        scene.do(asked)
+        scene.do(item)
         scene.beat("m2")
-        assert "m1" in scene.group.members, asked
+        assert "m1" in scene.group.members, item
     scene.wait(SESSION_MS)
     assert "m1" not in scene.group.members
 

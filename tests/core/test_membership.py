@@ -128,13 +128,13 @@ def test_an_id_that_is_gone_is_refused_everywhere(name: str, going: Input, error
     scene = alone(I1)
     scene.do(going)
     version = scene.group.version
-    for asked in (
+    for item in (
         Heartbeat(M1, 99, scene.group.members[M1].epoch if M1 in scene.group.members else 2),
         Leave(M1),
         DrainRequest(M1),
         DrainReversal(M1),
     ):
-        scene.refused(asked, error)
+        scene.refused(item, error)
     scene.refused(Join(M1, instance_id=I1), Gone)
     assert scene.group.version == version, name
 
@@ -149,9 +149,9 @@ def test_an_expired_id_is_fenced_with_the_reason() -> None:
 def test_ids_never_seen_are_unknown() -> None:
     scene = alone()
     empty = Scene()
-    for asked in (Heartbeat(M3, 1, 1), Leave(M3), DrainRequest(M3), DrainReversal(M3), Eviction(M3)):
-        scene.refused(asked, UnknownMember)
-        empty.refused(asked, UnknownGroup)
+    for item in (Heartbeat(M3, 1, 1), Leave(M3), DrainRequest(M3), DrainReversal(M3), Eviction(M3)):
+        scene.refused(item, UnknownMember)
+        empty.refused(item, UnknownGroup)
     empty.refused(Join(M3), UnknownGroup)
 
 

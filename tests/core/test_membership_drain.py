@@ -129,7 +129,7 @@ def explained(scene: Scene, task: str) -> str:
 def test_a_drain_suspends_the_pins_on_its_member_until_it_is_taken_back() -> None:
     """The task leaves once, at the deadline at the latest, and returns warm."""
     scene, task = pinned_stage(acceptable_recovery_lag=100)
-    told: list[str] = []
+    places: list[str] = []
 
     def play(seconds: int, lag: int) -> None:
         for _ in range(seconds // 3):
@@ -138,18 +138,18 @@ def test_a_drain_suspends_the_pins_on_its_member_until_it_is_taken_back() -> Non
             scene.wait(3_000)
             owner, target = scene.task(task).owner, scene.task(task).target
             word = f"{owner} has it, {target} is to have it"
-            if owner is not None and told[-1:] != [word]:
-                told.append(word)
+            if owner is not None and places[-1:] != [word]:
+                places.append(word)
 
     scene.do(DrainRequest(M2, 30_000))
     play(36, lag=99_999)
     play(600, lag=0)
-    assert told == ["m2 has it, m1 is to have it", "m1 has it, m1 is to have it"]
+    assert places == ["m2 has it, m1 is to have it", "m1 has it, m1 is to have it"]
     assert "pinned it to m2, which drains: the pin is suspended" in explained(scene, task)
     scene.do(DrainReversal(M2))
     play(30, lag=99_999)
     play(60, lag=0)
-    assert told[2:] == ["m1 has it, m2 is to have it", "m2 has it, m2 is to have it"]
+    assert places[2:] == ["m1 has it, m2 is to have it", "m2 has it, m2 is to have it"]
     assert "An operator pinned it to m2." in explained(scene, task)
 
 
@@ -237,7 +237,7 @@ def test_a_drain_that_takes_too_long_is_blocked_and_goes_on() -> None:
     assert scene.owners()[task] == "m1"
 
 
-def test_a_deadline_that_passes_with_tasks_left_is_told_once() -> None:
+def test_a_deadline_that_passes_with_tasks_left_is_reported_once() -> None:
     scene = settled(1, 1)
     scene.join("m2", max_tasks=0)
     scene.do(DrainRequest(M1, 5_000))
@@ -251,9 +251,9 @@ def test_a_deadline_that_passes_with_tasks_left_is_told_once() -> None:
     assert [(one.to, one.detail) for one in scene.last.reasons if one.code == "drain-blocked"] == [
         (M1, "drain-deadline")
     ]
-    told = scene.beat("m1", {"0_0": running()})
-    assert isinstance(told, Answer)
-    assert dict(told.status)["drain-blocked"].startswith("1 tasks are left after")
+    answer = scene.beat("m1", {"0_0": running()})
+    assert isinstance(answer, Answer)
+    assert dict(answer.status)["drain-blocked"].startswith("1 tasks are left after")
     assert scene.ok(DrainRequest(M1), DrainProgress).blocked == (("0_0", "drain-deadline"),)
     scene.wait(20_000)
     assert not scene.of(DrainStarted)
@@ -274,9 +274,9 @@ def test_at_its_deadline_a_drain_whose_placement_failed_goes_to_the_ready_copies
     with monkeypatch.context() as broken:
         broken.setattr(flow, "SimpleMinCostFlow", Unsolvable)
         assert scene.ok(DrainRequest(M1, 5_000), DrainProgress).blocked == ((task, "placement-failed"),)
-        told = scene.beat("m1", {task: running()})
-        assert isinstance(told, Answer)
-        assert "placement found no answer" in dict(told.status)["drain-blocked"]
+        answer = scene.beat("m1", {task: running()})
+        assert isinstance(answer, Answer)
+        assert "placement found no answer" in dict(answer.status)["drain-blocked"]
         scene.wait(4_999)
         assert (scene.task(task).owner, scene.task(task).target) == ("m1", "m1")
         scene.wait(1)
@@ -309,8 +309,8 @@ def test_without_a_copy_a_drain_whose_placement_failed_waits_for_the_next_placem
         assert {scene.task(task).owner for task in tasks} == {"m1"}
         progress = scene.ok(DrainRequest(M1), DrainProgress)
         assert progress.blocked == tuple((task, "placement-failed") for task in tasks)
-        told = explain_task(scene.group, scene.soft, tasks[0], scene.now_ms, scene.policy)
-        assert [wait.detail for wait in told.waits] == [MEANINGS[Held.PLACEMENT_FAILED]]
+        explanation = explain_task(scene.group, scene.soft, tasks[0], scene.now_ms, scene.policy)
+        assert [wait.detail for wait in explanation.waits] == [MEANINGS[Held.PLACEMENT_FAILED]]
     scene.do(ProbeRequest())
     scene.settle()
     assert codes(scene.beat("m1", {})) == ["drained"]

@@ -143,7 +143,7 @@ class Chaos:
         """Return something that an operator, a network or a coordinator does."""
         chance, who = self.random, self.someone()
         task = self.some_task()
-        asked: list[Input] = [
+        inputs: list[Input] = [
             Leave(who, restart=chance.random() < 0.5),
             Leave(who),
             Eviction(who, dead=chance.random() < 0.5),
@@ -161,8 +161,8 @@ class Chaos:
             EndOffsets({("log", 0): chance.randrange(99)}, self.scene.now_ms),
         ]
         if chance.random() < 0.2:
-            asked += [Started(), StoreRecovered(), GroupDeletion()]
-        return chance.choice(asked)
+            inputs += [Started(), StoreRecovered(), GroupDeletion()]
+        return chance.choice(inputs)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

@@ -111,9 +111,9 @@ def test_a_task_whose_state_is_lost_is_placed_as_one_that_nobody_has() -> None:
     lost = scene.held("a", Role.ACTIVE)[0]
     scene.beat("a", {lost: restoring(None, lost=True)})
     task = scene.task(lost)
-    asked = build_request(View(scene.group, scene.soft, scene.now_ms, scene.policy))
+    question = build_request(View(scene.group, scene.soft, scene.now_ms, scene.policy))
     assert task.state is ActiveState.LOST
-    assert asked.home[scene.group.table.index_of[TaskId(lost)]] == UNASSIGNED
+    assert question.home[scene.group.table.index_of[TaskId(lost)]] == UNASSIGNED
 
 
 class _Broken(SimpleMinCostFlow):  # type: ignore[misc] # published without types

@@ -11,7 +11,7 @@ CHANGES = st.lists(st.dictionaries(KEYS, st.none() | st.integers(), max_size=12)
 
 
 @given(st.dictionaries(KEYS, st.integers()), CHANGES)
-def test_it_agrees_with_a_dictionary_through_any_history(
+def test_a_mapping_agrees_with_a_dictionary_through_any_history(
     start: dict[int, int], changes: list[dict[int, int | None]]
 ) -> None:
     model, mapping = dict(start), PMap(start)
@@ -98,7 +98,7 @@ def test_what_changed_between_mappings_that_share_nothing() -> None:
     assert PMap({1: "a", 2: "b"}).changed_since(PMap({2: "b", 3: "c"})) == {1: "a", 3: None}
 
 
-def test_it_prints_what_it_holds() -> None:
+def test_a_mapping_prints_its_items() -> None:
     """Two decisions are compared by this printed form."""
     assert repr(PMap({1: "a", 2: "b"}).without(1)) == "PMap({2: 'b'})"
 

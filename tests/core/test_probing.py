@@ -82,7 +82,7 @@ def test_the_look_comes_sooner_where_a_copy_should_be_ready_sooner() -> None:
     assert abs(scene.group.next_probe_ms - due_ms - left_ms) <= 4_000
 
 
-def test_it_comes_sooner_in_whatever_order_a_member_lists_its_tasks() -> None:
+def test_the_next_look_comes_sooner_in_whatever_order_a_member_lists_its_tasks() -> None:
     """A copy whose lag has just become known must not hide another one whose rate is known now."""
     scene = Scene()
     scene.declare(topology(4), acceptable_recovery_lag=10, probing_rebalance_interval_ms=600_000)

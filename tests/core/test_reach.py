@@ -53,9 +53,9 @@ def is_resting(scene: Scene) -> bool:
 def test_full_members_whose_tasks_are_to_change_places_keep_them() -> None:
     scene = full_pair()
     owners = exchange(scene)
-    told = [one for one in (scene.last.reasons if scene.last else ()) if one.code == Held.NO_CAPACITY]
-    assert {(one.task, one.to) for one in told} == {(task, B if owner == A else A) for task, owner in owners.items()}
-    assert all("no room" in one.detail for one in told)
+    reasons = [one for one in (scene.last.reasons if scene.last else ()) if one.code == Held.NO_CAPACITY]
+    assert {(one.task, one.to) for one in reasons} == {(task, B if owner == A else A) for task, owner in owners.items()}
+    assert all("no room" in one.detail for one in reasons)
     scene.settle()
     assert scene.owners() == owners
     assert is_resting(scene)
@@ -162,8 +162,8 @@ def test_what_nobody_runs_and_what_a_leaving_member_runs_cannot_stay_where_it_is
     """Such tasks go on waiting for room at their targets."""
     scene = full_pair()
     view, _ = swapped(scene)
-    task, nobody = scene.group.tasks[FIRST], Choice(None, Why.STAYS, held=Held.NO_CAPACITY)
-    assert target_where_it_is(view, TaskPlan(task._replace(owner=None), nobody, {})) is None
+    task, no_owner = scene.group.tasks[FIRST], Choice(None, Why.STAYS, held=Held.NO_CAPACITY)
+    assert target_where_it_is(view, TaskPlan(task._replace(owner=None), no_owner, {})) is None
     scene.do(DrainRequest(A, 60_000))
     stuck = find_unreachable(*swapped(scene)).unreachable
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)

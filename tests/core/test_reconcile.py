@@ -1,4 +1,4 @@
-"""What each member is told next: revocations before grants to the same member, no barrier, one assignment at a time."""
+"""Each member's next assignment: revocations before grants to the same member, no barrier, one assignment at a time."""
 
 from __future__ import annotations
 
@@ -188,11 +188,11 @@ def test_of_more_than_a_member_has_room_for_it_is_granted_the_active() -> None:
         TaskPlan(first, Choice(other, Why.STAYS), {one: Role.STANDBY}),
         TaskPlan(second, Choice(one, Why.STAYS), {other: Role.STANDBY}),
     ]
-    told = reconcile(View(group, soft, 0, Policy(), as_if_released=True), task_plans)
+    changes = reconcile(View(group, soft, 0, Policy(), as_if_released=True), task_plans)
     granted = {
-        told_to.member_id: {task: grant.role for task, grant in told_to.granted.items()}
-        for told_to in told
-        if isinstance(told_to, AssignmentChanged)
+        change.member_id: {task: grant.role for task, grant in change.granted.items()}
+        for change in changes
+        if isinstance(change, AssignmentChanged)
     }
     assert granted == {one: {second.id: Role.ACTIVE}, other: {first.id: Role.ACTIVE, second.id: Role.STANDBY}}
 

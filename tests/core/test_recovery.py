@@ -54,7 +54,7 @@ def test_an_epoch_above_ours_is_proof_and_never_a_fence() -> None:
     assert alarmed(scene)
     assert scene.group.grants_from_ms == scene.now_ms + SESSION_MS
     assert scene.group.recovering_until_ms == scene.now_ms + SESSION_MS
-    # The assignment of the log is of the past: it is not told, the member's own report comes first.
+    # The assignment of the log is of the past: it is not sent, the member's own report comes first.
     assert (reply.member_epoch, reply.assignment, reply.report) == (epoch + 7, None, "full")
 
 
@@ -96,7 +96,7 @@ def test_what_members_run_is_adopted() -> None:
     scene, task = lost_handover()
     lost_epoch = scene.member("m2").epoch + 3
     reply = scene.beat("m2", {task: running(token=2)}, epoch=lost_epoch)
-    # Whether the log's owner runs it is not known yet: m2 is told nothing, and goes on.
+    # Whether the log's owner runs it is not known yet: m2 is sent nothing, and goes on.
     assert (reply.assignment, reply.report, reply.member_epoch) == (None, "full", lost_epoch)  # type: ignore[union-attr]
     scene.beat("m1", {one: running() for one in scene.group.table.ids if one != task})
     reply = scene.beat("m2", {task: running(token=2)}, epoch=lost_epoch)
@@ -378,8 +378,8 @@ def test_an_adopted_active_may_be_one_that_restores() -> None:
     assert scene.task(task).state is ActiveState.RESTORING
 
 
-@pytest.mark.parametrize("told", ["epoch", "token"])
-def test_a_number_that_no_store_can_have_lost_is_refused(told: str) -> None:
+@pytest.mark.parametrize("number", ["epoch", "token"])
+def test_a_number_that_no_store_can_have_lost_is_refused(number: str) -> None:
     """An epoch or token far beyond ours is a faulty client's."""
     scene = Scene()
     scene.declare(topology(1))
@@ -387,11 +387,11 @@ def test_a_number_that_no_store_can_have_lost_is_refused(told: str) -> None:
     scene.settle()
     before, epoch = scene.group, scene.member("m1").epoch
     huge = 2**63 - 1
-    tasks = {TaskId("0_0"): running(token=huge if told == "token" else None)}
+    tasks = {TaskId("0_0"): running(token=huge if number == "token" else None)}
     refused = scene.refused(
-        Heartbeat(MemberId("m1"), 10_000, huge if told == "epoch" else epoch, tasks), InvalidRequest
+        Heartbeat(MemberId("m1"), 10_000, huge if number == "epoch" else epoch, tasks), InvalidRequest
     )
-    assert refused.errors[0][0] == ("member_epoch" if told == "epoch" else "tasks.0_0.fencing_token")
+    assert refused.errors[0][0] == ("member_epoch" if number == "epoch" else "tasks.0_0.fencing_token")
     assert scene.group is before
     scene.ok(Heartbeat(MemberId("m1"), 10_001, epoch, {TaskId("0_0"): running()}), Answer)
 

@@ -31,7 +31,7 @@ def kept(scene: Scene) -> TaskReport:
 
 
 def status(scene: Scene, report: TaskReport) -> list[tuple[str, str]]:
-    """Let m1 report this of its first task; return what it is told beside its assignment."""
+    """Let m1 report this of its first task; return the statuses that its answer has beside the assignment."""
     reply = scene.beat("m1", {"0_0": report, "0_1": running()})
     assert isinstance(reply, Answer)
     return list(reply.status)
@@ -40,15 +40,15 @@ def status(scene: Scene, report: TaskReport) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("field", ["positions", "end_offsets", "final_position"])
 def test_invented_changelogs_are_not_kept_and_are_named(field: str) -> None:
     scene = scene_of("store")
-    said = status(scene, running(**{field: (*INVENTED, *STORE)}))
+    statuses = status(scene, running(**{field: (*INVENTED, *STORE)}))
     assert kept(scene) == running(**{field: STORE})
-    assert [code for code, _ in said] == ["unknown-field"] * (NAMED_MAX + 1)
-    assert said[0][1] == "made-up-00000 is no changelog of task 0_0; its offsets were ignored"
-    assert said[-1][1] == f"and {5_000 - NAMED_MAX} more of this kind"
+    assert [code for code, _ in statuses] == ["unknown-field"] * (NAMED_MAX + 1)
+    assert statuses[0][1] == "made-up-00000 is no changelog of task 0_0; its offsets were ignored"
+    assert statuses[-1][1] == f"and {5_000 - NAMED_MAX} more of this kind"
     assert status(scene, running(**{field: STORE})) == []
 
 
-def test_who_says_it_again_is_told_again() -> None:
+def test_a_repeated_report_gets_the_same_status_again() -> None:
     scene = scene_of("store")
     report = running(positions=(("old-store", 3), ("store", 7)))
     first = status(scene, report)

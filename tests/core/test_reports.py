@@ -32,7 +32,7 @@ def moving() -> tuple[Scene, TaskId]:
     return scene, task
 
 
-def said(scene: Scene, task: TaskId, report: TaskReport | None) -> dict[str, TaskReport]:
+def full_report(scene: Scene, task: TaskId, report: TaskReport | None) -> dict[str, TaskReport]:
     """Return m1's report: its other task runs, and of the task that it gives up this."""
     others = {one: running() for one in scene.held("m1", Role.ACTIVE)}
     return others if report is None else others | {str(task): report}
@@ -72,7 +72,7 @@ def test_late_and_doubled_heartbeats_change_nothing() -> None:
 
 def test_an_epoch_below_one_that_was_echoed_is_stale() -> None:
     scene, task = moving()
-    scene.beat("m1", said(scene, task, running()), epoch=3)
+    scene.beat("m1", full_report(scene, task, running()), epoch=3)
     group = scene.group
     refused = scene.refused(Heartbeat(M1, 60, 2, {}), StaleMemberEpoch)
     assert scene.group is group
@@ -86,17 +86,17 @@ def test_an_epoch_below_one_that_was_echoed_is_stale() -> None:
 
 def test_a_revocation_is_confirmed_only_at_its_epoch() -> None:
     scene, task = moving()
-    scene.beat("m1", said(scene, task, None), epoch=2)
+    scene.beat("m1", full_report(scene, task, None), epoch=2)
     assert task in scene.member("m1").revoking
     assert scene.task(task).owner is None
-    scene.beat("m1", said(scene, task, None), epoch=3)
+    scene.beat("m1", full_report(scene, task, None), epoch=3)
     assert task not in scene.member("m1").revoking
     assert scene.task(task).owner == "m2"
 
 
 def test_a_heartbeat_without_tasks_confirms_nothing() -> None:
     scene, task = moving()
-    scene.beat("m1", said(scene, task, running()), epoch=3)
+    scene.beat("m1", full_report(scene, task, running()), epoch=3)
     scene.beat("m1", None, epoch=3)
     assert task in scene.member("m1").revoking
     assert scene.task(task).owner is None
@@ -105,7 +105,7 @@ def test_a_heartbeat_without_tasks_confirms_nothing() -> None:
 def test_a_task_still_running_is_not_given_up() -> None:
     scene, task = moving()
     for state in (running(), restoring(5), failed(), running(lost=True)):
-        scene.beat("m1", said(scene, task, state), epoch=3)
+        scene.beat("m1", full_report(scene, task, state), epoch=3)
         assert task in scene.member("m1").revoking
         assert scene.task(task).owner is None
 
@@ -113,14 +113,14 @@ def test_a_task_still_running_is_not_given_up() -> None:
 @pytest.mark.parametrize("role", ["none", "standby", "warmup", None])
 def test_another_role_or_absence_gives_a_task_up(role: str | None) -> None:
     scene, task = moving()
-    scene.beat("m1", said(scene, task, None if role is None else copy(role)), epoch=3)
+    scene.beat("m1", full_report(scene, task, None if role is None else copy(role)), epoch=3)
     assert scene.of(TaskReleased) == [TaskReleased(task, M1, at_ms=scene.now_ms)]
     assert scene.task(task).owner == "m2"
 
 
 def test_the_final_position_is_what_the_next_owner_restores_to() -> None:
     scene, task = moving()
-    scene.beat("m1", said(scene, task, TaskReport("none", final_position=(("", 905),))), epoch=3)
+    scene.beat("m1", full_report(scene, task, TaskReport("none", final_position=(("", 905),))), epoch=3)
     grant = scene.grant("m2", task)
     assert grant is not None
     assert grant == Grant(Role.ACTIVE, grant.epoch, scene.now_ms, grant.token, (("", 905),))
@@ -131,7 +131,7 @@ def test_the_final_position_is_what_the_next_owner_restores_to() -> None:
 def test_a_final_position_repeated_is_harmless() -> None:
     """A member repeats its final position until it is answered."""
     scene, task = moving()
-    final_position = said(scene, task, TaskReport("none", final_position=(("", 905),)))
+    final_position = full_report(scene, task, TaskReport("none", final_position=(("", 905),)))
     scene.beat("m1", final_position, epoch=3)
     scene.obey("m2")
     group = scene.group

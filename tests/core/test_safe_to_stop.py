@@ -75,5 +75,5 @@ def test_a_revocation_that_is_not_confirmed_is_waited_for() -> None:
     relay.do(Join(M1))
     member = relay.group.members[M1]
     revoking = member.revoking.updated({STATE: Revocation(2, 0, active=True), FREE: Revocation(2, 0, active=False)})
-    told = replace(member, assignment=type(member.assignment)(), revoking=revoking)
-    assert [task for task, _ in reasons_to_stay(relay.group, relay.soft, told, 0, Policy())] == [STATE]
+    revoked_member = replace(member, assignment=type(member.assignment)(), revoking=revoking)
+    assert [task for task, _ in reasons_to_stay(relay.group, relay.soft, revoked_member, 0, Policy())] == [STATE]

@@ -38,8 +38,8 @@ def read(scene: Scene, ends: Offsets, begins: Offsets | None = None) -> None:
 
 def say(scene: Scene, **reports: TaskReport) -> None:
     """Let m1 report its actives: as running, or as given by ``_0_1`` and the like."""
-    said = {task.removeprefix("_"): report for task, report in reports.items()}
-    scene.beat("m1", {task: running() for task in scene.held("m1", Role.ACTIVE)} | said)
+    given = {task.removeprefix("_"): report for task, report in reports.items()}
+    scene.beat("m1", {task: running() for task in scene.held("m1", Role.ACTIVE)} | given)
 
 
 def sizes(scene: Scene) -> list[int]:
@@ -156,7 +156,7 @@ def test_of_state_on_disk_the_grant_tells_how_far_it_is_behind() -> None:
     assert changed.lags == {TaskId("0_1"): 700}
 
 
-def test_of_a_member_that_has_not_said_what_it_has_nothing_is_told() -> None:
+def test_the_lag_of_a_member_that_has_not_reported_yet_is_unknown() -> None:
     """The member may have all of it on its disk."""
     scene = stage(2)
     read(scene, {("log", 0): 50_000, ("log", 1): 50_000})

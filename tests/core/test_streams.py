@@ -276,7 +276,7 @@ def test_a_drained_process_hands_over_state_first_at_the_next_rebalance() -> Non
     assert advice.follow_up_by_everybody
 
 
-def told_by(leader: Leader) -> str:
+def explanation(leader: Leader) -> str:
     """Return what is said of a group, in one line."""
     scene = leader.scene
     found = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=10)
@@ -288,13 +288,13 @@ def test_people_are_told_that_such_a_group_waits_for_rebalances() -> None:
     a, b = {"0_0": RUNS, "0_1": RUNS}, {"0_2": RUNS, "0_3": RUNS}
     leader.ask(process("a", a), process("b", b))
     leader.scene.do(DrainRequest(MemberId("b")))
-    assert "What has changed since (drain) is answered at the application's next rebalance." in told_by(leader)
+    assert "What has changed since (drain) is answered at the application's next rebalance." in explanation(leader)
     leader.ask(process("a", a), process("b", b))
-    assert "asked to rebalance again in 0 ms; between two rebalances nothing moves." in told_by(leader)
+    assert "asked to rebalance again in 0 ms; between two rebalances nothing moves." in explanation(leader)
     leader.ask(process("a", a | {"0_2": 0, "0_3": 0}), process("b", b))
-    assert "has not confirmed it; the application's next rebalance tells" in told_by(leader)
+    assert "has not confirmed it; the application's next rebalance tells" in explanation(leader)
     # It has stopped, and what gets its tasks has not said yet that it runs them.
-    assert "nobody runs" not in told_by(leader)
+    assert "nobody runs" not in explanation(leader)
 
 
 def test_a_pause_holds_moves_until_it_is_over_and_starts_what_nobody_runs() -> None:
@@ -361,8 +361,8 @@ def test_in_shadow_kafka_decides_and_what_would_be_done_is_shown() -> None:
     assert (advice.moves, advice.lower_bound) == (1, 1)
     assert roles(advice, "a")["active"] == ["0_0", "0_1"]
     assert leader.scene.last is not None
-    (said,) = [reason for reason in leader.scene.last.reasons if reason.code == "other-assignor"]
-    assert said.detail == "HighAvailabilityTaskAssignor decides, and moves 1 task: 0_2"
+    (reason,) = [reason for reason in leader.scene.last.reasons if reason.code == "other-assignor"]
+    assert reason.detail == "HighAvailabilityTaskAssignor decides, and moves 1 task: 0_2"
     # Kafka takes 0_2 from b in one rebalance, and gives it to a in the next, which tells of it only at the one after.
     advice = leader.ask(process("a", a), process("b", {"0_3": RUNS, "0_2": 5}), process("c"), other=other)
     assert leader.scene.group.tasks[TaskId("0_2")].owner == "a"
@@ -449,7 +449,7 @@ class Application:
     running: dict[str, str] = field(default_factory=dict)
     copies: dict[str, dict[str, int]] = field(default_factory=dict)
     """Per process, what it has of tasks that it does not run, and how far that is behind."""
-    told: dict[str, set[str]] = field(default_factory=dict)
+    tailed: dict[str, set[str]] = field(default_factory=dict)
     """Per process, the copies that it keeps tailing."""
 
     def report(self) -> list[StreamsProcess]:
@@ -474,15 +474,15 @@ class Application:
                 self.copies[name].pop(task, None)
         for name, of in advice.assignment.items():
             assert not {*of["standby"], *of["warmup"]} & {*of["active"]}
-            self.told[str(name)] = {*of["standby"], *of["warmup"]}
+            self.tailed[str(name)] = {*of["standby"], *of["warmup"]}
 
     def pass_time(self) -> None:
         """Let copies that are tailed come closer, and all others fall behind."""
         for name, copies in self.copies.items():
-            for task in self.told.get(name, set()):
+            for task in self.tailed.get(name, set()):
                 if self.running.get(task) != name:
                     copies[task] = max(0, copies.get(task, 100_000) - 40_000)
-            for task in copies.keys() - self.told.get(name, set()):
+            for task in copies.keys() - self.tailed.get(name, set()):
                 copies[task] += 500
 
     def trouble(self) -> None:
@@ -496,7 +496,7 @@ class Application:
         elif kind == "kill" and len(self.copies) > 1:
             name = self.luck.choice(sorted(self.copies))
             del self.copies[name]
-            self.told.pop(name, None)
+            self.tailed.pop(name, None)
             self.running = {task: owner for task, owner in self.running.items() if owner != name}
         elif kind == "own":
             for task in self.luck.sample(range(self.tasks), k=min(2, self.tasks)):

@@ -47,29 +47,29 @@ def test_a_settled_group_is_asked_for_as_it_stands() -> None:
     for name in ("a", "b"):
         scene.join(name)
     scene.settle()
-    asked = request(scene)
-    names = [member.id for member in asked.members]
+    question = request(scene)
+    names = [member.id for member in question.members]
     assert names == ["a", "b"]
-    assert [names[seat] for seat in asked.home] == [scene.task(task).owner for task in scene.group.table.ids]
-    assert [tuple(names[one] for one in seats) for seats in asked.standbys] == [
+    assert [names[seat] for seat in question.home] == [scene.task(task).owner for task in scene.group.table.ids]
+    assert [tuple(names[one] for one in seats) for seats in question.standbys] == [
         scene.task(task).standbys for task in scene.group.table.ids
     ]
-    assert (asked.previous, asked.warming, asked.bound) == ({}, {}, {})
-    assert not asked.balance_held
+    assert (question.previous, question.warming, question.bound) == ({}, {}, {})
+    assert not question.balance_held
 
 
-def test_a_move_under_way_is_told_with_its_warmup() -> None:
+def test_a_move_under_way_is_in_the_question_with_its_warmup() -> None:
     relay = Relay(topology(2))
     relay.step = 1
     relay.join("a")
     relay.beats()
     relay.join("b")
-    asked = request(relay.scene)
+    question = request(relay.scene)
     going = [
         task_index for task_index, task in enumerate(relay.group.table.ids) if relay.group.tasks[task].target == "b"
     ]
-    assert asked.previous == asked.warming == dict.fromkeys(going, 1)
-    assert asked.bound == {}
+    assert question.previous == question.warming == dict.fromkeys(going, 1)
+    assert question.bound == {}
 
 
 def test_a_handover_under_way_is_bound_to_its_heir() -> None:
@@ -81,9 +81,9 @@ def test_a_handover_under_way_is_bound_to_its_heir() -> None:
     scene.do(PinRequest(TASK, B))
     scene.obey("b")
     scene.do(PinRequest(TASK, None))
-    asked = request(scene)
-    assert asked.bound == {0: 1}
-    assert list(asked.home) == [1]
+    question = request(scene)
+    assert question.bound == {0: 1}
+    assert list(question.home) == [1]
 
 
 def test_a_target_that_was_bound_is_placed_anew_before_the_group_rests() -> None:
@@ -130,8 +130,8 @@ def test_what_nobody_can_read_keeps_its_target() -> None:
     scene.do(Started())
     scene.do(Eviction(owner, dead=True))
     assert scene.task(TASK).target == guard
-    asked = request(scene)
-    assert asked.bound[0] == [member.id for member in asked.members].index(guard)
+    question = request(scene)
+    assert question.bound[0] == [member.id for member in question.members].index(guard)
     scene.join("c")
     assert scene.task(TASK).target == guard
 
@@ -211,9 +211,9 @@ def test_a_pause_keeps_the_moves_that_are_under_way_and_adds_none() -> None:
     relay.round()
     relay.scene.do(ProbeRequest())
     relay.count()
-    asked = request(relay.scene)
-    assert asked.balance_held
-    assert set(asked.bound.values()) == {1}
+    question = request(relay.scene)
+    assert question.balance_held
+    assert set(question.bound.values()) == {1}
     assert relay.scene.held("b", Role.WARMUP) == warming
     assert {task: target for task, target in targets(relay.scene).items() if target == "b"} == {
         task: target for task, target in before.items() if target == "b"
@@ -274,8 +274,8 @@ def test_differences_are_what_changed_and_nothing_else() -> None:
     assert list(placed.changes) == changed
     assert set(placed.changes.values()) == {(B, (), "")}
     assert (placed.moves, placed.lower_bound) == (3, 3)
-    view, asked = scene.view(), request(scene)
-    assert target_changes(view, asked, place(asked)) == {}
+    view, question = scene.view(), request(scene)
+    assert target_changes(view, question, place(question)) == {}
 
 
 def test_no_target_has_a_member_twice() -> None:
@@ -301,19 +301,19 @@ def test_a_bound_owner_is_no_standby_of_its_own() -> None:
     for name in ("a", "b"):
         scene.join(name)
     scene.settle()
-    view, asked = scene.view(), request(scene)
-    said = place(asked)
-    owner = said.owner[0]
+    view, question = scene.view(), request(scene)
+    placed = place(question)
+    owner = placed.owner[0]
     twice = Placed(
-        owner=said.owner,
-        standbys=[(owner, *said.standbys[0])],
+        owner=placed.owner,
+        standbys=[(owner, *placed.standbys[0])],
         waiting={},
         short={},
         why={},
         moves=0,
         lower_bound=0,
     )
-    assert target_changes(view, asked, twice) == {}
+    assert target_changes(view, question, twice) == {}
 
 
 def test_a_group_that_cannot_be_placed_says_why() -> None:

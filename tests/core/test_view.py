@@ -26,7 +26,7 @@ def two() -> Scene:
     return scene
 
 
-def test_who_is_away_is_not_here() -> None:
+def test_a_member_that_is_away_is_not_present() -> None:
     scene = two()
     assert scene.view().present_member(A) is scene.member("a")
     scene.do(Leave(A, restart=True))

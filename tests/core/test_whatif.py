@@ -55,7 +55,7 @@ def test_draining_and_settings_take_their_place() -> None:
     assert after.config == GroupConfig(num_standby_replicas=1)
 
 
-def test_what_cannot_be_is_refused_with_every_fault() -> None:
+def test_a_what_if_that_cannot_be_is_refused_with_every_fault() -> None:
     strangers = WhatIf(leave=(M1, MemberId("m8")), drain=(MemberId("m9"),))
     with pytest.raises(InvalidRequest) as refused:
         imagine(snapshot(), strangers, max_members=2)

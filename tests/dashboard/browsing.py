@@ -78,7 +78,8 @@ async def browsing(base: str, **window: Any) -> AsyncIterator[Browser]:
             found.page.on("request", lambda request: found.asked.append(request.url))
             found.page.on("pageerror", lambda error: found.faults.append(str(error)))
             found.page.on(
-                "console", lambda said: found.faults.append(said.text) if "Content Security" in said.text else None
+                "console",
+                lambda message: found.faults.append(message.text) if "Content Security" in message.text else None,
             )
             yield found
         finally:
@@ -112,9 +113,9 @@ def dashboard(server: str, *options: str, trusted: ssl.SSLContext | bool = True)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr, text=True, env=kept) as process:
         try:
             assert process.stdout is not None
-            said = json.loads(process.stdout.readline())
-            assert httpx.get(f"{said['url']}/livez", verify=trusted).text == "ok\n"
-            yield said["url"]
+            greeting = json.loads(process.stdout.readline())
+            assert httpx.get(f"{greeting['url']}/livez", verify=trusted).text == "ok\n"
+            yield greeting["url"]
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE_S) == 0
         finally:

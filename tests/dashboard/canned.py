@@ -30,11 +30,11 @@ class Canned:
         """Return the way to it."""
         return httpx.MockTransport(self._answer)
 
-    def tell(self, told: dict[str, Any]) -> None:
+    def tell(self, event: dict[str, Any]) -> None:
         """Send an event to all who follow, from any thread."""
-        self.fleet.events.append(told)
+        self.fleet.events.append(event)
         for stream in list(self.news):
-            stream.take(f"id: {told['position']}\ndata: {json.dumps(told)}\n\n".encode())
+            stream.take(f"id: {event['position']}\ndata: {json.dumps(event)}\n\n".encode())
 
     def calls(self, method: str) -> list[tuple[str, str]]:
         """Return path and query of the calls by one method."""

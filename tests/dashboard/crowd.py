@@ -1,7 +1,7 @@
 """Measures the dashboard on a large group that a real coordinator has: `python -m tests.dashboard.crowd [MEMBERS]`.
 
 Members that one process plays heartbeat every three seconds; the dashboard is a process of its own, and the browser a
-real one. For each page it is told how long it takes until everything is loaded and laid out, how large it is, and how
+real one. For each page it measures how long it takes until everything is loaded and laid out, how large it is, and how
 long the dashboard needed; then how long it takes until an open page shows what has just happened.
 """
 
@@ -82,11 +82,11 @@ async def load(browser: Browser, place: str) -> tuple[float, float, int]:
     # Once the browser has drawn two frames it has laid everything out.
     await browser.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     whole_ms = (time.perf_counter() - began) * 1_000
-    told: dict[str, Any] = await browser.page.evaluate(
+    timing: dict[str, Any] = await browser.page.evaluate(
         "() => { const [one] = performance.getEntriesByType('navigation');"
         " return {first: one.responseStart - one.requestStart, size: one.decodedBodySize}; }"
     )
-    return whole_ms, told["first"], told["size"]
+    return whole_ms, timing["first"], timing["size"]
 
 
 async def shown_after(browser: Browser, server: Server, place: str) -> list[float]:

@@ -17,7 +17,7 @@ NOW: Final = datetime(2026, 11, 20, 3, 4, 5, tzinfo=UTC)
 
 
 def at(seconds: float = 0.0) -> str:
-    """Return an instant so many seconds after (or before) the hour at which everything here is told."""
+    """Return an instant so many seconds after (or before) the hour at which everything here is described."""
     return (NOW + timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -59,8 +59,8 @@ def member(name: str, active: list[str], standby: list[str], **more: Any) -> dic
 def warm(one: dict[str, Any], task: str, lag: int | None, rate: float | None = 100.0) -> None:
     """Have a member warm a task up."""
     one["assignment"]["warmup"].append(task)
-    said = {"role": "warmup", "lag": lag, "at": at(-1)}
-    one["reports"][task] = said | ({"records_per_second": rate} if rate is not None else {})
+    report = {"role": "warmup", "lag": lag, "at": at(-1)}
+    one["reports"][task] = report | ({"records_per_second": rate} if rate is not None else {})
 
 
 def _wait(what: str, who: str | None, detail: str) -> dict[str, Any]:

@@ -91,8 +91,8 @@ async def test_workers_scale_crash_and_drain_before_the_eyes_of_an_operator(up: 
         # One more worker: it warms up, then it runs, and the keyboard stays on a link all the while.
         await browser.page.focus("tr[data-key=stock_3] th a")
         with one_more(up) as worker:
-            said = await browser.soon("Moving", "warming up; the old owners go on until then", "demo-4", "Held back")
-            assert "all warmup slots of the group are taken" in said
+            text = await browser.soon("Moving", "warming up; the old owners go on until then", "demo-4", "Held back")
+            assert "all warmup slots of the group are taken" in text
             assert "W" in await letters(browser, "demo-4")
             await browser.soon("At rest", "to demo-4; nobody ran it for")
             assert (await letters(browser, "demo-4")).count("A") == 3
@@ -100,9 +100,9 @@ async def test_workers_scale_crash_and_drain_before_the_eyes_of_an_operator(up: 
 
             # It is killed: its warm copies take over before its lease is over.
             worker.kill()
-            said = await browser.soon("Member demo-4 has fallen silent. All 12 tasks run.")
-            assert "when it speaks again, or its lease is over" in said
-            assert "from a warm copy; nobody ran it for" in said
+            text = await browser.soon("Member demo-4 has fallen silent. All 12 tasks run.")
+            assert "when it speaks again, or its lease is over" in text
+            assert "from a warm copy; nobody ran it for" in text
         await browser.soon("At rest", "All 12 tasks run where they belong.")
         assert "demo-4" not in await browser.text(".matrix thead")
         assert {url.split("/")[2] for url in browser.asked} == {base.split("/")[2]}

@@ -93,7 +93,7 @@ async def test_an_event_is_seen_at_once_and_once(canned: Canned, base: str) -> N
         await browser.sign_in(ADMIN)
         await browser.go("/groups/fleet/members")
         await browser.soon("Live", selector="#standing")
-        # A page that takes its time: only what is told makes it look again.
+        # A page that takes its time: only an event makes it look again.
         await browser.page.evaluate("document.getElementById('middle').dataset.everyMs = '600000'")
         await browser.page.wait_for_timeout(2_500)
         await browser.page.fill("#q", "half a na")

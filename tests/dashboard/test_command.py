@@ -55,12 +55,12 @@ def test_a_head_without_end_is_cut_at_the_limit() -> None:
 def test_a_taken_port_a_wrong_url_and_half_a_certificate_are_refused_with_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        code, said = refused("--server", "http://127.0.0.1:9", "--port", port)
-        assert (code, "Choose another port" in said) == (Exit.REFUSED, True)
-    code, said = refused("--server", "nonsense")
-    assert (code, "is not the URL of a coordinator" in said) == (Exit.BAD_INPUT, True)
-    code, said = refused("--server", "http://127.0.0.1:9", "--tls-cert", "x")
-    assert (code, "go together" in said) == (Exit.BAD_INPUT, True)
+        code, output = refused("--server", "http://127.0.0.1:9", "--port", port)
+        assert (code, "Choose another port" in output) == (Exit.REFUSED, True)
+    code, output = refused("--server", "nonsense")
+    assert (code, "is not the URL of a coordinator" in output) == (Exit.BAD_INPUT, True)
+    code, output = refused("--server", "http://127.0.0.1:9", "--tls-cert", "x")
+    assert (code, "go together" in output) == (Exit.BAD_INPUT, True)
 
 
 def test_the_usual_port_is_taken_while_it_is_free() -> None:

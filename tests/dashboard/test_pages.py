@@ -98,9 +98,9 @@ async def test_more_warmups_than_slots_are_explained(
     within = (await operator.get("/groups/fleet/warmups")).text
     assert "warmup slots taken" in within
     assert "More warm up" not in within
-    told = canned.fleet.explain()
-    told["budgets"]["warmups"] = {"used": 4, "limit": 2}
-    monkeypatch.setattr(canned.fleet, "explain", lambda: told)
+    explanation = canned.fleet.explain()
+    explanation["budgets"]["warmups"] = {"used": 4, "limit": 2}
+    monkeypatch.setattr(canned.fleet, "explain", lambda: explanation)
     other = await visitor(canned)
     for address in ("/groups/fleet/warmups", "/groups/fleet"):
         text = re.sub(r"<[^>]+>|\s+", " ", (await other.get(address)).text)
@@ -186,7 +186,7 @@ async def test_the_middle_alone_is_for_the_page_itself(operator: httpx.AsyncClie
     assert 'data-every-ms="' in answer.text
 
 
-async def test_what_is_wrong_comes_first(operator: httpx.AsyncClient) -> None:
+async def test_the_page_of_a_group_begins_with_its_problems(operator: httpx.AsyncClient) -> None:
     text = html.unescape(" ".join(re.sub(r"<[^>]+>", " ", (await operator.get("/groups/fleet")).text).split()))
     assert "Trouble" in text
     assert "2 of 40 tasks are not processed: 1 failed, 1 without an owner." in text
@@ -206,18 +206,18 @@ async def test_a_day_without_audits_says_how_to_run_one(canned: Canned) -> None:
 
 async def test_an_audit_shows_its_findings_with_their_evidence(operator: httpx.AsyncClient) -> None:
     text = (await operator.get("/groups/fleet/audits/2026-11-19")).text
-    for said in (
+    for words in (
         "at most one member runs a task",
         "two members ran &lt;orders_1&gt; at once",
         "records 7, 8",
         "99.900 %",
     ):
-        assert said in text
+        assert words in text
     assert "<code>/var/lib/reports/2026-11-19.html</code>" in text
     assert "num_standby_replicas" in text
 
 
-async def test_an_outage_is_told_with_what_goes_on(canned: Canned, operator: httpx.AsyncClient) -> None:
+async def test_an_outage_is_shown_with_what_goes_on(canned: Canned, operator: httpx.AsyncClient) -> None:
     canned.is_away = True
     answer = await operator.get("/groups/fleet")
     assert answer.status_code == 503
@@ -271,10 +271,10 @@ async def test_many_who_look_cost_what_one_costs(canned: Canned, monkeypatch: py
     client = await visitor(canned)
     canned.asked.clear()
     await client.get("/groups/fleet")
-    asked = len(canned.asked)
+    calls_before = len(canned.asked)
     for _ in range(3):
         await client.get("/groups/fleet")
-    assert len(canned.asked) == asked
+    assert len(canned.asked) == calls_before
     await client.aclose()
 
 

@@ -27,19 +27,19 @@ from batonpass.dashboard.words import DASH, Names
 NAMES = Names()
 
 
-def cell(role: str, said: dict[str, object] | None) -> Cell:
+def cell(role: str, report: dict[str, object] | None) -> Cell:
     """Return the cell of a task that a member has in a role and reported so."""
     one = member("m", [], [])
     if role == "active":
         one["assignment"]["active"] = [{"task": "t_0", "fencing_token": 1}]
     else:
         one["assignment"][role] = ["t_0"]
-    one["reports"] = {} if said is None else {"t_0": {"role": role, "at": at()} | said}
+    one["reports"] = {} if report is None else {"t_0": {"role": role, "at": at()} | report}
     return cells_of(one, 100, NAMES)["t_0"]
 
 
 @pytest.mark.parametrize(
-    ("role", "said", "letter", "tone", "note"),
+    ("role", "report", "letter", "tone", "note"),
     [
         ("active", {"state": "running"}, "A", "ok", ""),
         ("active", {"state": "restoring", "lag": 4_115}, "R", "warn", "4.1k"),
@@ -54,10 +54,10 @@ def cell(role: str, said: dict[str, object] | None) -> Cell:
     ],
 )
 def test_a_cell_shows_role_and_lag(
-    role: str, said: dict[str, object] | None, letter: str, tone: str, note: str
+    role: str, report: dict[str, object] | None, letter: str, tone: str, note: str
 ) -> None:
     """The letter is for those who cannot tell colours apart; no data is not zero."""
-    found = cell(role, said)
+    found = cell(role, report)
     assert (found.letter, found.tone, found.note) == (letter, tone, note)
 
 

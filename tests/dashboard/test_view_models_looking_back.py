@@ -74,10 +74,10 @@ def test_every_type_of_event_makes_a_sentence() -> None:
     assert len(kinds) > 30
     for kind in kinds:
         for more in ({"task": "t_0"}, {"tasks": 120, "sample": []}):
-            (told,) = event_lines([event(1, kind, **more)], NAMES)
-            assert re.fullmatch(r"[\w" + DASH + r"].*[a-z0-9)" + DASH + r"]\.", told.words), (kind, told.words)
-            assert "None" not in told.words
-            assert told.words != generic(kind, str(more.get("task") or "120 tasks"), "", ""), kind
+            (line,) = event_lines([event(1, kind, **more)], NAMES)
+            assert re.fullmatch(r"[\w" + DASH + r"].*[a-z0-9)" + DASH + r"]\.", line.words), (kind, line.words)
+            assert "None" not in line.words
+            assert line.words != generic(kind, str(more.get("task") or "120 tasks"), "", ""), kind
 
 
 def test_a_drain_that_does_not_get_on_is_marked_as_bad_and_one_that_is_done_as_good() -> None:
@@ -128,7 +128,7 @@ def test_reasons_against_stopping_are_by_task() -> None:
     assert reasons_against(problem) == [("t_0", "no other member has a caught-up copy of it")]
 
 
-def test_a_generation_is_told_by_its_flows() -> None:
+def test_a_generation_is_shown_by_its_flows() -> None:
     """Moves of actives are gathered by where from, where to and why; standbys that move alone are none."""
     rows = [("m1", "m2", "balance"), ("m1", "m2", "balance"), (None, "m1", "no-owner"), ("m1", "m1", "standby-moves")]
     diff = [
@@ -145,8 +145,8 @@ def test_a_generation_is_told_by_its_flows() -> None:
 
 
 def test_a_question_is_made_of_what_the_form_says() -> None:
-    asked = {"join": "2", "capacity": "1.5", "max_warmup_replicas": "10%", "num_standby_replicas": "1"}
-    assert plans.wanted(asked, ["m2", "m1", "m1"], []) == {
+    form = {"join": "2", "capacity": "1.5", "max_warmup_replicas": "10%", "num_standby_replicas": "1"}
+    assert plans.wanted(form, ["m2", "m1", "m1"], []) == {
         "join": [{"count": 2, "capacity": 1.5}],
         "drain": ["m1", "m2"],
         "config": {"max_warmup_replicas": "10%", "num_standby_replicas": 1},
@@ -155,12 +155,12 @@ def test_a_question_is_made_of_what_the_form_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [{"join": "two"}, {"join": "1", "capacity": "0"}, {"join": "9999"}, {"num_standby_replicas": "-1"}]
+    "form", [{"join": "two"}, {"join": "1", "capacity": "0"}, {"join": "9999"}, {"num_standby_replicas": "-1"}]
 )
-def test_a_question_that_means_nothing_is_refused_with_what_to_write(asked: dict[str, str]) -> None:
+def test_a_question_that_means_nothing_is_refused_with_what_to_write(form: dict[str, str]) -> None:
     """A typing error never becomes another question."""
     with pytest.raises(ValueError, match="write a"):
-        plans.wanted(asked, [], [])
+        plans.wanted(form, [], [])
 
 
 def test_a_plan_is_shown_before_and_after() -> None:
@@ -184,7 +184,7 @@ def test_a_plan_is_shown_before_and_after() -> None:
     assert plans.even({"least": 2.0, "most": 2.5}) == "2 to 2.5"
 
 
-def test_an_audit_is_told_in_words() -> None:
+def test_an_audit_is_summed_up_in_words() -> None:
     measures = {
         "availability": 0.99995,
         "downtime_ms": 1_200,

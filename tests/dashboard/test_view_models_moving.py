@@ -114,7 +114,7 @@ def test_a_member_has_the_same_colour_everywhere() -> None:
     assert (look_of("b", ["a", "b"]), look_of("z", ["a", "b"])) == ("own-1", "own-x")
 
 
-def test_gaps_are_told_by_kind() -> None:
+def test_gaps_are_summed_up_by_kind() -> None:
     events = [
         event(1, "handover-done", -9, member="m2", task="t_0", gap_ms=38, cause="revoked", warm=True, **{"from": "m1"}),
         event(
@@ -147,8 +147,8 @@ def test_gaps_are_told_by_kind() -> None:
         ("handover", 1, 38, "it was asked to give it up"),
     ]
     assert [gap.is_lower_bound for gap in found] == [False, False, True, False, False]
-    told = {one.kind: (one.count, one.median_ms, one.longest_ms) for one in summaries(found)}
-    assert told == {
+    found_summaries = {one.kind: (one.count, one.median_ms, one.longest_ms) for one in summaries(found)}
+    assert found_summaries == {
         "handover": (1, 38, 38),
         "failover": (1, 200, 200),
         "cold": (121, 9_000, 9_000),

@@ -136,8 +136,8 @@ async def test_a_viewer_sees_and_commands_nothing(canned: Canned) -> None:
     page = (await client.get("/groups/fleet/members/worker-1")).text
     assert "Your token may look and not command" in page
     assert "/do/drain" not in page
-    asked = (await client.get(DRAIN)).text
-    assert "<form method" not in asked.partition("<main")[2]
+    answer_text = (await client.get(DRAIN)).text
+    assert "<form method" not in answer_text.partition("<main")[2]
     form = {"stamp": re.findall(r'name="stamp" value="([^"]+)"', page)[0], "reason": "x"}
     assert (await client.post(DRAIN, data=form)).status_code == 403
     assert canned.calls("POST") == []

@@ -33,7 +33,7 @@ def test_small_cells_hold_short_numbers(value: float, text: str) -> None:
     assert words.short(value) == text
 
 
-def test_instants_are_told_from_now() -> None:
+def test_instants_are_written_relative_to_now() -> None:
     """Half a second either way is now, and what is due is never ago."""
     assert words.ago("2026-11-20T11:59:48Z", NOON) == "12 s ago"
     assert words.ago("2026-11-20T12:03:00Z", NOON) == "in 3 min"

@@ -38,13 +38,13 @@ async def test_days_are_filled_and_never_written_over(own_url: str) -> None:
     wanted = ("--into-database", own_url, "--day", "2026-11-20", "--events", "800", "--groups", "2")
     done = await asyncio.to_thread(run, *wanted, "--json")
     assert done.exit_code == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["groups"] == 2
-    assert 400 < told["events"] < 2_000
+    summary = json.loads(done.stdout)
+    assert summary["groups"] == 2
+    assert 400 < summary["events"] < 2_000
     engine = connect(own_url)
     before = await counts(engine)
-    assert before["record_log"] == told["records"]
-    assert before["assignment_events"] == told["events"]
+    assert before["record_log"] == summary["records"]
+    assert before["assignment_events"] == summary["events"]
     again = await asyncio.to_thread(run, *wanted)
     assert again.exit_code == 1
     assert "already has groups with these names: simulated-0001, simulated-0002" in again.stderr
@@ -83,7 +83,7 @@ async def test_a_scenario_can_be_written(database_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--day", "yesterday"), "is no day; write for example 2026-11-20"),
         (("--events", "100000", "--groups", "2"), "for 100,000 ask for 5 groups or more"),
@@ -92,11 +92,11 @@ async def test_a_scenario_can_be_written(database_url: str) -> None:
     ],
 )
 def test_bad_arguments_are_refused_before_anything_is_written(
-    database_url: str, arguments: tuple[str, ...], said: str
+    database_url: str, arguments: tuple[str, ...], message: str
 ) -> None:
     refused = run("--into-database", database_url, *arguments)
     assert refused.exit_code == 2
-    assert said in " ".join(refused.stderr.replace("│", " ").split())
+    assert message in " ".join(refused.stderr.replace("│", " ").split())
 
 
 def test_of_a_database_that_is_away_no_password_is_shown() -> None:

@@ -42,7 +42,7 @@ def test_a_hole_is_planted(rows: GroupRows) -> None:
     assert found.version == rows.version
 
 
-def test_what_is_odd_about_a_day_is_simulated() -> None:
+def test_the_oddities_of_a_day_are_simulated() -> None:
     """A stuck warmup is a member that restores next to nothing; a flapping one crashes again and again."""
     assert oddities_of([Fault.TWO_OWNERS]) == ORDINARY
     odd = draw_day(3, oddities=Oddities(stuck_warmup=True, flapping_member=True))

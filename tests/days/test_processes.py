@@ -25,7 +25,7 @@ from batonpass.postgres.connect import connect
 
 
 async def written(url: str, wish: Wish, *, workers: int) -> list[str]:
-    """Write days, and return the names of the groups in the order in which they were told of."""
+    """Write days, and return the names of the groups in the order in which they were reported."""
     names: list[str] = []
 
     def hear(one: Written | Drawing) -> None:
@@ -67,12 +67,12 @@ async def test_off_a_terminal_lines_say_how_far_it_is(own_url: str, monkeypatch:
     assert len(done.stdout.splitlines()) == 1
     lines = done.stderr.splitlines()
     shown = re.compile(r" *\d+ s  (\d+) of about 300 events, ([01]) of 1 groups written")
-    told = [found.groups() for line in lines if (found := shown.fullmatch(line))]
-    assert len(told) == len(lines) > 10
-    events = [int(count) for count, groups in told if groups == "0"]
+    progress = [found.groups() for line in lines if (found := shown.fullmatch(line))]
+    assert len(progress) == len(lines) > 10
+    events = [int(count) for count, groups in progress if groups == "0"]
     assert events == sorted(events)
     assert events[0] < 150 < events[-1] <= 300
-    assert told[-1] == (str(json.loads(done.stdout)["events"]), "1")
+    assert progress[-1] == (str(json.loads(done.stdout)["events"]), "1")
 
 
 async def records_in(engine: AsyncEngine) -> int:

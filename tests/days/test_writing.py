@@ -24,7 +24,7 @@ async def test_a_written_day_reads_as_a_service_left_it(rows: GroupRows, engine:
     log = unleased_log(engine)
     loaded = await log.read(GroupId("small"), after_version=0)
     assert loaded.version == rows.version == len(loaded.records)
-    group, heard, decided = Group(GroupId("small")), Soft(), 0
+    group, soft, decided = Group(GroupId("small")), Soft(), 0
     async with engine.connect() as connection:
         question = text("select version, format, payload::text from traces order by version")
         traces = (await connection.execute(question)).all()
@@ -32,7 +32,7 @@ async def test_a_written_day_reads_as_a_service_left_it(rows: GroupRows, engine:
     for (version, form, payload), end in zip(traces, ends, strict=True):
         assert group.version == version
         trace = decode_trace(form, payload.encode())
-        decision, heard = replay(group, heard, trace)
+        decision, soft = replay(group, soft, trace)
         written = loaded.records[version:end]
         assert encode_records(decision.records) == encode_records(written)
         group = evolve(group, written)

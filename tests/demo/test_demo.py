@@ -31,13 +31,13 @@ def test_the_short_form_loses_nothing_and_moves_no_more_than_it_must(open_folder
     command = [sys.executable, "-m", "batonpass", "demo", "--quick", "--json", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, env=around, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-4_000:]
-    told = json.loads(done.stdout)
-    assert [one["name"] for one in told["phases"]] == PHASES
-    assert all(one.keys() == KEYS for one in told["phases"])
-    assert {one["name"]: one["moves"] for one in told["phases"]} == {
-        one["name"]: one["moves_needed"] for one in told["phases"]
+    summary = json.loads(done.stdout)
+    assert [one["name"] for one in summary["phases"]] == PHASES
+    assert all(one.keys() == KEYS for one in summary["phases"])
+    assert {one["name"]: one["moves"] for one in summary["phases"]} == {
+        one["name"]: one["moves_needed"] for one in summary["phases"]
     }
-    records = told["records"]
+    records = summary["records"]
     assert (records["missing"], records["doubled"]) == (0, 0)
     assert records["in"] == records["out"] > 8_000
     report = json.loads((out / "report.json").read_text())

@@ -1,4 +1,4 @@
-"""Figures, tables and bars: `--json` prints these fields and no others, and a run that falls short is told so."""
+"""Figures, tables and bars: `--json` prints these fields and no others, and a run that falls short says so."""
 
 import io
 import json
@@ -70,7 +70,7 @@ def test_a_run_that_reaches_everything_misses_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "bar"),
     [
         ({"moves": 2}, "moves exactly as many as needed in every phase"),
         ({"handovers": []}, "handovers exactly as many as needed in every phase"),
@@ -81,8 +81,8 @@ def test_a_run_that_reaches_everything_misses_nothing() -> None:
         ({"moved": [100] * 50 + [500]}, "warm handover gap p50 under 150 ms, p99 under 500 ms"),
     ],
 )
-def test_a_figure_beyond_its_bar_misses_that_bar_and_no_other(change: dict[str, object], told: str) -> None:
-    assert missed(replace(phase(), **change)) == [told]  # type: ignore[arg-type]
+def test_a_figure_beyond_its_bar_misses_that_bar_and_no_other(change: dict[str, object], bar: str) -> None:
+    assert missed(replace(phase(), **change)) == [bar]  # type: ignore[arg-type]
 
 
 def test_a_slow_crash_and_a_quick_eager_move_fall_short() -> None:
@@ -93,7 +93,7 @@ def test_a_slow_crash_and_a_quick_eager_move_fall_short() -> None:
 
 
 @pytest.mark.parametrize("field", ["missing", "doubled", "wrong_totals"])
-def test_a_record_that_is_lost_or_doubled_is_told(field: str) -> None:
+def test_a_record_that_is_lost_or_doubled_misses_its_bar(field: str) -> None:
     account = CLEAN._replace(**{field: 1})
     assert missed(phase(), account=account) == ["every input record accounted for exactly once"]
     assert not RunFigures([], [account]).is_clean
@@ -129,8 +129,8 @@ def test_states_and_outputs_are_read_as_they_were_written() -> None:
     assert read_state(state(12, 3_456)) == (12, 3_456)
     assert len(state(1, 1)) == 200
     assert read_state(None) == (0, 0)
-    told = Output(7, 2, 500, "demo-1")
-    assert Output.decode(told.encode()) == told
+    output = Output(7, 2, 500, "demo-1")
+    assert Output.decode(output.encode()) == output
 
 
 def test_the_time_of_restores_is_that_of_their_union() -> None:

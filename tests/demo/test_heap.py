@@ -37,5 +37,5 @@ def test_a_buffer_that_is_smaller_than_an_earlier_one_has_memory_of_its_own(heap
     if not IS_GLIBC:
         keep_heap_small()
         return
-    said = subprocess.run([sys.executable, "-c", COUNT, heap], capture_output=True, text=True, check=True).stdout
-    assert said.split() == [of_its_own]
+    output = subprocess.run([sys.executable, "-c", COUNT, heap], capture_output=True, text=True, check=True).stdout
+    assert output.split() == [of_its_own]

@@ -43,8 +43,8 @@ def files(folder: Path) -> Iterator[Path]:
     Raises:
         FileNotFoundError: when one is named that is not there.
     """
-    said = kustomization(folder)
-    for name in [*said.get("resources", []), *said.get("components", [])]:
+    content = kustomization(folder)
+    for name in [*content.get("resources", []), *content.get("components", [])]:
         path = (folder / name).resolve()
         if path.is_dir():
             yield from files(path)

@@ -73,7 +73,7 @@ def dashboard_queries() -> list[Query]:
     return found
 
 
-def asked(text: str) -> tuple[set[Asked], set[str]]:
+def metrics_and_labels(text: str) -> tuple[set[Asked], set[str]]:
     """Return the metrics that a query names, and the labels that it groups or joins by.
 
     Raises:

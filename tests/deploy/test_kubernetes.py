@@ -24,7 +24,7 @@ from tests.deploy.manifests import (
     resolved,
     roots,
 )
-from tests.deploy.queries import RULES, asked, base, documented
+from tests.deploy.queries import RULES, base, documented, metrics_and_labels
 from tests.deploy.test_packaging import SETTINGS, stages
 
 from batonpass.cli import app
@@ -197,13 +197,13 @@ def test_workers_have_the_time_to_hand_over(example: str) -> None:
     hook = spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
     mode, group, *options = hook[2:]
     assert mode == {"statefulset": "auto", "deployment": "drain"}[example]
-    said = understood(["batonpass", "drain", group, "pod-0", "--wait", *options])
+    arguments = understood(["batonpass", "drain", group, "pod-0", "--wait", *options])
     grace_ms = spec["terminationGracePeriodSeconds"] * SECONDS
-    wait_ms = span_ms(said["longest"])
-    if said["deadline"] is None:
+    wait_ms = span_ms(arguments["longest"])
+    if arguments["deadline"] is None:
         assert grace_ms >= wait_ms + Options().exit_timeout_ms
     else:
-        assert span_ms(said["deadline"]) < wait_ms < grace_ms < 120 * SECONDS
+        assert span_ms(arguments["deadline"]) < wait_ms < grace_ms < 120 * SECONDS
     probe = spec["containers"][0]["readinessProbe"]["exec"]["command"][2]
     assert understood(shlex.split(probe.replace('"$HOSTNAME"', "pod-0")))["member"] == "pod-0"
 
@@ -223,7 +223,7 @@ def test_autoscaling_asks_for_a_metric_that_there_is() -> None:
     known = documented()
     keda = named(resolved(KUBERNETES / "examples" / "autoscaling-keda"), "ScaledObject", "clicks")["spec"]
     hpa = named(resolved(KUBERNETES / "examples" / "autoscaling-hpa"), "HorizontalPodAutoscaler", "clicks")
-    metrics, _ = asked(keda["triggers"][0]["metadata"]["query"])
+    metrics, _ = metrics_and_labels(keda["triggers"][0]["metadata"]["query"])
     assert {base(one.metric) for one in metrics} == {"batonpass_group_input_lag_records"}
     external = hpa["spec"]["metrics"][0]["external"]["metric"]
     assert set(external["selector"]["matchLabels"]) <= known[external["name"]]

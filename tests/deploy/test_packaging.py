@@ -118,9 +118,9 @@ def test_in_production_each_client_of_postgres_and_kafka_knows_which_authority_t
             ("BATONPASS_KAFKA_BOOTSTRAP", None),
         ):
             if variable in one.get("environment", {}):
-                told = safe[name]["environment"]
-                assert wanted is None or wanted in told[variable], name
-                assert wanted is not None or "BATONPASS_KAFKA_CA_FILE" in told, name
+                environment = safe[name]["environment"]
+                assert wanted is None or wanted in environment[variable], name
+                assert wanted is not None or "BATONPASS_KAFKA_CA_FILE" in environment, name
 
 
 def test_images_are_pinned_by_what_lies_here(tmp_path: Path) -> None:
@@ -170,6 +170,6 @@ def test_every_night_is_audited_without_anybody_asking() -> None:
     """What the audit writes outlives its container."""
     one = services()["audit"]
     assert ("profiles" in one, one["restart"]) == (False, "unless-stopped")
-    *asked, out = one["command"]
-    assert asked == ["audit", "--nightly", "--out"]
+    *arguments, out = one["command"]
+    assert arguments == ["audit", "--nightly", "--out"]
     assert f"audits:{out}" in one["volumes"]

@@ -28,7 +28,7 @@ def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def asked(folder: Path) -> str:
+def arguments_of_program(folder: Path) -> str:
     """Return what the program was asked, nothing where it was not."""
     file = folder / "asked"
     return file.read_text().strip() if file.exists() else ""
@@ -37,12 +37,12 @@ def asked(folder: Path) -> str:
 def test_a_restart_does_nothing(hook: ModuleType, tmp_path: Path) -> None:
     """A pod that comes back keeps its place by itself."""
     assert hook.main(["restart", "orders", "--timeout", "9m"]) == 0
-    assert asked(tmp_path) == ""
+    assert arguments_of_program(tmp_path) == ""
 
 
 def test_a_drain_waits_as_it_is_told(hook: ModuleType, tmp_path: Path) -> None:
     assert hook.main(["drain", "orders", "--timeout", "9m"]) == 0
-    assert asked(tmp_path) == "drain orders orders-3 --wait --reason preStop (drain) --timeout 9m"
+    assert arguments_of_program(tmp_path) == "drain orders orders-3 --wait --reason preStop (drain) --timeout 9m"
     assert "no coordinator" in (tmp_path / "log").read_text()
 
 
@@ -53,13 +53,13 @@ def test_auto_asks_how_many_pods_there_are_to_be(
     """The pod of number 3 is the fourth: with three it goes for good, with four it comes back."""
     monkeypatch.setattr(hook, "wanted_pods", lambda name: {"orders": pods}[name])
     assert hook.main(["auto", "orders"]) == 0
-    assert bool(asked(tmp_path)) is (way == "drain")
+    assert bool(arguments_of_program(tmp_path)) is (way == "drain")
 
 
 def test_auto_without_an_answer_is_a_restart(hook: ModuleType, tmp_path: Path) -> None:
     """A restart is the more frequent."""
     assert hook.main(["auto", "orders"]) == 0
-    assert asked(tmp_path) == ""
+    assert arguments_of_program(tmp_path) == ""
     assert "taking this for a restart" in (tmp_path / "log").read_text()
 
 

@@ -19,10 +19,10 @@ from tests.deploy.queries import (
     RULES,
     Query,
     alerts,
-    asked,
     base,
     dashboard_queries,
     documented,
+    metrics_and_labels,
     recorded,
     rule_queries,
 )
@@ -47,8 +47,8 @@ def promtool(*arguments: str | Path) -> str:
 
 @pytest.mark.needs("promtool")
 def test_the_rules_and_the_configuration_are_sound() -> None:
-    said = promtool("check", "config", DEPLOY / "prometheus" / "prometheus.yml")
-    assert said.count(" rules found") == len(RULES)
+    output = promtool("check", "config", DEPLOY / "prometheus" / "prometheus.yml")
+    assert output.count(" rules found") == len(RULES)
 
 
 @pytest.mark.needs("promtool")
@@ -85,11 +85,11 @@ def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
 @pytest.mark.parametrize("query", [*rule_queries(), *dashboard_queries()], ids=lambda query: query.where)
 def test_every_query_asks_for_what_is_there(query: Query) -> None:
     known, made = documented(), recorded()
-    metrics, grouping = asked(query.text)
+    metrics, grouping = metrics_and_labels(query.text)
     has: set[str] = set(EVERYWHERE)
     for metric, labels in metrics:
         if metric in made:
-            has |= asked(made[metric])[1]
+            has |= metrics_and_labels(made[metric])[1]
         elif metric.startswith("batonpass"):
             assert base(metric) in known
             has |= known[base(metric)]
@@ -100,14 +100,20 @@ def test_every_query_asks_for_what_is_there(query: Query) -> None:
 
 
 def test_every_recording_rule_is_used() -> None:
-    used = {one.metric for query in [*rule_queries(), *dashboard_queries()] for one in asked(query.text)[0]}
+    used = {
+        one.metric for query in [*rule_queries(), *dashboard_queries()] for one in metrics_and_labels(query.text)[0]
+    }
     assert set(recorded()) - used == set()
 
 
 def test_what_queries_ask_for_is_served(fleet: Up) -> None:
     answer = httpx.get(f"{fleet.url}/metrics")
     served = set(re.findall(r"^# TYPE (\w+) ", answer.text, re.MULTILINE))
-    asked_for = {base(one.metric) for query in [*rule_queries(), *dashboard_queries()] for one in asked(query.text)[0]}
+    asked_for = {
+        base(one.metric)
+        for query in [*rule_queries(), *dashboard_queries()]
+        for one in metrics_and_labels(query.text)[0]
+    }
     assert asked_for - set(recorded()) - {"up"} - served == set()
 
 
@@ -160,4 +166,4 @@ def test_a_real_prometheus_scrapes_and_evaluates(fleet: Up, tmp_path: Path) -> N
         groups = client.get("/rules").json()["data"]["groups"]
         evaluated = {rule["name"]: (rule["health"], rule.get("lastError")) for one in groups for rule in one["rules"]}
         assert set(evaluated) == {*alerts(), *recorded()}
-        assert {name: said for name, said in evaluated.items() if said != ("ok", None)} == {}
+        assert {name: health for name, health in evaluated.items() if health != ("ok", None)} == {}

@@ -26,7 +26,7 @@ def named(demo: Up) -> dict[str, Any]:
 def runs(member: dict[str, Any]) -> set[str]:
     """Return the tasks that a member is running, by its own word."""
     held = {grant["task"] for grant in member["assignment"]["active"]}
-    return {task for task, said in member["reports"].items() if said.get("state") == "running"} & held
+    return {task for task, report in member["reports"].items() if report.get("state") == "running"} & held
 
 
 def all_run(demo: Up) -> bool:
@@ -70,8 +70,8 @@ def test_a_worker_is_added_and_drained(demo: Up) -> None:
         name = worker.stdout.readline().split()[1]
         assert name == "demo-4"
         wait_until(lambda: runs(named(demo).get(name, {"assignment": {"active": []}, "reports": {}})))
-        asked = demo.run("safe-to-stop", "demo", name, "--json")
-        assert asked.exit_code == (0 if json.loads(asked.stdout)["safe_to_stop"] else REFUSED)
+        check = demo.run("safe-to-stop", "demo", name, "--json")
+        assert check.exit_code == (0 if json.loads(check.stdout)["safe_to_stop"] else REFUSED)
         done = demo.run("drain", "demo", name, "--wait", "--timeout", "80s", "--reason", "a test")
         assert done.exit_code == 0, done.stdout
         assert "it can be stopped" in done.stdout
@@ -85,10 +85,10 @@ def test_a_group_and_its_tasks_are_explained(demo: Up) -> None:
     wait_until(lambda: all_run(demo))
     assert demo.run("explain", "demo").stdout.strip()
     owner = next(name for name, one in named(demo).items() if "orders_1" in runs(one))
-    said = demo.run("explain", "demo", "orders_1").stdout
-    assert f"{owner} runs orders_1" in said
-    assert "Copies" in said
-    assert "Runs" in said
+    output = demo.run("explain", "demo", "orders_1").stdout
+    assert f"{owner} runs orders_1" in output
+    assert "Copies" in output
+    assert "Runs" in output
     assert demo.ask("explain", "demo", "orders_1")["task"] == "orders_1"
     assert demo.ask("explain", "demo")["group"] == "demo"
     assert demo.run("explain", "demo", "orders_99").exit_code == NOT_THERE

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.api.test_streams import ALL, process, said
+from tests.api.test_streams import ALL, advice_body, process
 from tests.e2e.serving import Served, serving
 from tests.e2e.test_fleet import QUICK, owned
 from tests.waiting import wait_until
@@ -19,7 +19,7 @@ LEFT = {task: has for task, has in ALL.items() if task != "t0_0"}
 
 def ask(served: Served, group: str, *members: dict[str, Any]) -> dict[str, Any] | None:
     """Ask for advice as a leader does; None where no answer comes."""
-    answer = served.call("POST", f"/v1/groups/{group}/advice", json=said(*members))
+    answer = served.call("POST", f"/v1/groups/{group}/advice", json=advice_body(*members))
     return answer.json() if answer.status_code == 200 else None
 
 

@@ -65,33 +65,33 @@ def program(bare_url: str, tmp_path: Path) -> Program:
 def test_each_step_from_an_empty_database_to_lost_commits_says_what_to_run_next(
     program: Program, bare_url: str
 ) -> None:
-    code, said = program.run("serve", "--port", "0")
-    assert (code, "Run `batonpass db upgrade`" in said) == (1, True)
-    code, said = program.run("db", "status")
-    assert (code, "has no schema yet" in said) == (1, True)
-    code, said = program.run("db", "upgrade")
-    assert (code, "Upgraded from nothing to" in said) == (0, True)
-    code, said = program.run("db", "upgrade", "--json")
-    assert (code, json.loads(said)["fit"]) == (0, "current")
+    code, output = program.run("serve", "--port", "0")
+    assert (code, "Run `batonpass db upgrade`" in output) == (1, True)
+    code, output = program.run("db", "status")
+    assert (code, "has no schema yet" in output) == (1, True)
+    code, output = program.run("db", "upgrade")
+    assert (code, "Upgraded from nothing to" in output) == (0, True)
+    code, output = program.run("db", "upgrade", "--json")
+    assert (code, json.loads(output)["fit"]) == (0, "current")
     with program.serving() as (url, _), httpx.Client(headers={"authorization": f"Bearer {TOKEN}"}) as client:
         assert client.put(f"{url}/v1/groups/orders", json={"topology": TOPOLOGY}).status_code == 201
-        code, said = program.run("db", "status", "--json")
-        assert [one["url"] for one in json.loads(said)["coordinators"]] == [url]
-        assert json.loads(said)["owners"] == {"orders": json.loads(said)["coordinators"][0]["id"]}
+        code, output = program.run("db", "status", "--json")
+        assert [one["url"] for one in json.loads(output)["coordinators"]] == [url]
+        assert json.loads(output)["owners"] == {"orders": json.loads(output)["coordinators"][0]["id"]}
         assert re.search(rf"orders +{url}", program.run("db", "status")[1])
-        code, said = program.run("db", "recovered")
+        code, output = program.run("db", "recovered")
         assert code == 0
-        assert re.search(r"1 groups are marked: commits were lost; 1 coordinators lost their leases", said)
+        assert re.search(r"1 groups are marked: commits were lost; 1 coordinators lost their leases", output)
         wait_until(lambda: client.get(f"{url}/v1/groups/orders").is_success)
         wait_until(lambda: url in program.run("db", "status")[1])
     asyncio.run(run_sql(bare_url, "update alembic_version set version_num = '9999'"))
     assert program.run("serve", "--port", "0", "--host", "192.0.2.1")[0] == 1
-    code, said = program.run("db", "status", "--json")
-    assert (code, json.loads(said)["fit"]) == (0, "newer")
+    code, output = program.run("db", "status", "--json")
+    assert (code, json.loads(output)["fit"]) == (0, "newer")
     asyncio.run(run_sql(bare_url, "comment on table alembic_version is '9998'"))
     for words in (["serve", "--port", "0"], ["db", "upgrade"], ["db", "status"], ["db", "recovered"]):
-        code, said = program.run(*words)
-        assert (code, "or a later one" in said) == (1, True), words
+        code, output = program.run(*words)
+        assert (code, "or a later one" in output) == (1, True), words
 
 
 @pytest.mark.parametrize(
@@ -107,33 +107,33 @@ def test_a_database_that_cannot_be_had_is_said_plainly(tmp_path: Path, url: str,
     program = Program(tmp_path, "postgresql://u:verysecret@127.0.0.1/db")
     program.around["BATONPASS_DATABASE_URL"] = url
     for command in (["serve", "--port", "0"], ["db", "status"]):
-        found, said = program.run(*command)
-        assert (found, words in said) == (code, True), said
+        found, output = program.run(*command)
+        assert (found, words in output) == (code, True), output
 
 
 def test_a_wrong_password_is_said_plainly(program: Program, bare_url: str) -> None:
     wrong = make_url(bare_url).set(password="other").render_as_string(hide_password=False)  # noqa: S106
     program.around["BATONPASS_DATABASE_URL"] = wrong
-    code, said = program.run("db", "status")
-    assert (code, "password authentication failed" in said) == (3, True)
+    code, output = program.run("db", "status")
+    assert (code, "password authentication failed" in output) == (3, True)
 
 
 def test_bad_settings_are_named_by_their_variables(tmp_path: Path) -> None:
     """All of them at once."""
     program = Program(tmp_path, "postgresql://u:verysecret@127.0.0.1/db")
     program.around |= {"BATONPASS_GROUPS_MAX": "0", "BATONPASS_LEASE_MS": "soon"}
-    code, said = program.run("serve")
+    code, output = program.run("serve")
     assert code == 2
-    assert "BATONPASS_GROUPS_MAX: " in said
-    assert "BATONPASS_LEASE_MS: " in said
+    assert "BATONPASS_GROUPS_MAX: " in output
+    assert "BATONPASS_LEASE_MS: " in output
     program.around |= {"BATONPASS_GROUPS_MAX": "5", "BATONPASS_LEASE_MS": "5000", "BATONPASS_LEASE_RENEWAL_MS": "9000"}
-    code, said = program.run("serve")
+    code, output = program.run("serve")
     assert code == 2
-    assert "BATONPASS_LEASE_MS, BATONPASS_LEASE_RENEWAL_MS: lease_renewal_ms must leave room" in said
+    assert "BATONPASS_LEASE_MS, BATONPASS_LEASE_RENEWAL_MS: lease_renewal_ms must leave room" in output
     del program.around["BATONPASS_LEASE_RENEWAL_MS"]
     program.around |= {"BATONPASS_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "BATONPASS_KAFKA_OAUTH_CLIENT_ID": "orders"}
     program.around |= {"BATONPASS_KAFKA_OAUTH_CLIENT_SECRET": "alsosecret"}
-    code, said = program.run("serve")
+    code, output = program.run("serve")
     assert code == 2
-    assert "BATONPASS_KAFKA_SASL_MECHANISM, BATONPASS_KAFKA_OAUTH_TOKEN_URL: " in said
-    assert "secret" not in said
+    assert "BATONPASS_KAFKA_SASL_MECHANISM, BATONPASS_KAFKA_OAUTH_TOKEN_URL: " in output
+    assert "secret" not in output

@@ -119,7 +119,7 @@ def test_the_real_job_runs_and_is_found_again(open_folder: Path, tmp_path: Path,
 
 def _running_tasks(up: Up) -> dict[str, int]:
     members = up.ask("members", "totals")["members"]
-    states = {one["instance_id"]: [said.get("state") for said in one["reports"].values()] for one in members}
+    states = {one["instance_id"]: [report.get("state") for report in one["reports"].values()] for one in members}
     return {name: found.count("running") for name, found in states.items() if found.count("running")}
 
 
@@ -148,8 +148,8 @@ def test_without_java_there_is_no_audit_and_it_says_what_to_install(open_folder:
     nowhere = {"JAVA_HOME": str(tmp_path)}
     with running(open_folder / "no Java", "--no-demo", "--audit", home=tmp_path, broker=nowhere) as up:
         assert "Audits" not in up.greeting
-        _, told = up.stop()
-    assert told.count("no nightly audit: it needs Java 17: openjdk-17-jre-headless on Debian, or set JAVA_HOME") == 1
+        _, errors = up.stop()
+    assert errors.count("no nightly audit: it needs Java 17: openjdk-17-jre-headless on Debian, or set JAVA_HOME") == 1
 
 
 def test_without_a_broker_it_says_what_is_missing(open_folder: Path, tmp_path: Path) -> None:
@@ -157,8 +157,10 @@ def test_without_a_broker_it_says_what_is_missing(open_folder: Path, tmp_path: P
     with running(open_folder / "no broker", "--workers", "1", home=tmp_path, broker=nowhere) as up:
         assert "demo: simulated workers, which only pretend to have state" in up.greeting
         wait_until(lambda: up.ask("members", "demo")["members"])
-        _, told = up.stop()
-    assert f"no real workers: BATONPASS_KAFKA_JARS names {tmp_path}, which does not hold the jars of a broker." in told
+        _, errors = up.stop()
+    assert (
+        f"no real workers: BATONPASS_KAFKA_JARS names {tmp_path}, which does not hold the jars of a broker." in errors
+    )
 
 
 def test_without_the_token_that_up_prints_nothing_but_health_and_metrics_is_to_be_had(up: Up) -> None:
@@ -271,11 +273,11 @@ def test_a_database_that_died_is_started_again(open_folder: Path, tmp_path: Path
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment(tmp_path)) as process:
         assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
-        assert said["token"] == (folder / "token").read_text().strip()
-        assert (said["group"], set(said["workers"]), said["pid"]) == ("demo", {"demo-1"}, process.pid)
-        headers = {"authorization": f"Bearer {said['token']}"}
-        with httpx.Client(base_url=f"{said['url']}/v1", headers=headers, timeout=30) as client:
+        greeting = json.loads(process.stdout.readline())
+        assert greeting["token"] == (folder / "token").read_text().strip()
+        assert (greeting["group"], set(greeting["workers"]), greeting["pid"]) == ("demo", {"demo-1"}, process.pid)
+        headers = {"authorization": f"Bearer {greeting['token']}"}
+        with httpx.Client(base_url=f"{greeting['url']}/v1", headers=headers, timeout=30) as client:
             server = folder / "postgres" / "cluster" / "postmaster.pid"
             before = int(server.read_text().split()[0])
             os.kill(before, signal.SIGKILL)
@@ -284,7 +286,7 @@ def test_a_database_that_died_is_started_again(open_folder: Path, tmp_path: Path
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)
         process.send_signal(signal.SIGINT)  # Somebody is in a hurry, and still sees no traceback.
-        _, told = process.communicate(timeout=90)
-    assert "The database has died; it is started again." in told
-    assert "Traceback" not in told
+        _, errors = process.communicate(timeout=90)
+    assert "The database has died; it is started again." in errors
+    assert "Traceback" not in errors
     assert process.returncode == 0

@@ -1,4 +1,4 @@
-"""Every way to log in reaches every client, on a broker that lets nobody in without; who is refused is told why."""
+"""Every way to log in reaches every client, on a broker that lets no client in without; a refused client learns why."""
 
 import asyncio
 import logging
@@ -224,20 +224,20 @@ REFUSED: list[tuple[str, Callable[[Place], dict[str, str | None]], str]] = [
 
 
 @pytest.mark.needs("kafka")
-@pytest.mark.parametrize(("login", "other", "said"), REFUSED, ids=[said for _, _, said in REFUSED])
+@pytest.mark.parametrize(("login", "other", "words"), REFUSED, ids=[words for _, _, words in REFUSED])
 async def test_who_is_refused_is_told_why(
-    login: str, other: Callable[[Place], dict[str, str | None]], said: str, place: Place
+    login: str, other: Callable[[Place], dict[str, str | None]], words: str, place: Place
 ) -> None:
     """Once, though no group asks for anything yet."""
-    told: list[str | None] = []
+    reasons: list[str | None] = []
     async with LocalCoordinator() as local:
         reader = TopicReader(place.connection(login, **other(place)))
-        watch = ClusterWatch(local.coordinator, reader, away=told.append)
+        watch = ClusterWatch(local.coordinator, reader, away=reasons.append)
         await watch.look()
         await watch.look()
         await reader.close()
-    assert len(told) == 1
-    assert said in str(told[0])
+    assert len(reasons) == 1
+    assert words in str(reasons[0])
     assert watch.reachable() == 0
 
 
@@ -252,9 +252,9 @@ async def test_who_was_refused_gets_in_with_the_next_token(
 
     connection = place.own_tokens(token)
     job = await place.job(connection)
-    owner, told = Owner(job.runtime(tmp_path / "state", "a")), list[str | None]()
+    owner, reasons = Owner(job.runtime(tmp_path / "state", "a")), list[str | None]()
     async with LocalCoordinator() as local:
-        watch = ClusterWatch(local.coordinator, TopicReader(connection), away=told.append)
+        watch = ClusterWatch(local.coordinator, TopicReader(connection), away=reasons.append)
         with caplog.at_level(logging.WARNING, logger="batonpass.worker.kafka"):
             owner.hold("0_0", Role.ACTIVE)
             await watch.look()
@@ -265,8 +265,8 @@ async def test_who_was_refused_gets_in_with_the_next_token(
         is_good = True
         await until(lambda: "running" in owner.states)
         await watch.look()
-        assert len(told) == 2
-        assert told[1] is None
+        assert len(reasons) == 2
+        assert reasons[1] is None
         await watch._reader.close()
     await owner.give_up("0_0")
     is_good = False

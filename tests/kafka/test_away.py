@@ -56,9 +56,9 @@ async def test_owners_and_generation_stay_while_the_broker_is_away_for_seconds(
         async with LocalCoordinator() as coordinator, Load(job, every_s=0.05) as load:
             await declare(coordinator, job, num_standby_replicas=1)
             reader = TopicReader(job.connection)
-            told: list[str | None] = []
+            reasons: list[str | None] = []
             watching = asyncio.create_task(
-                ClusterWatch(coordinator.coordinator, reader, interval_ms=200, away=told.append).run()
+                ClusterWatch(coordinator.coordinator, reader, interval_ms=200, away=reasons.append).run()
             )
             async with (
                 worker(coordinator, job, tmp_path, "a") as (_, a),
@@ -69,18 +69,18 @@ async def test_owners_and_generation_stay_while_the_broker_is_away_for_seconds(
                 assert sorted(before[0] + before[1]) == ALL_TASKS
                 generation = (await coordinator.describe(job.group))["generation"]
                 await asyncio.to_thread(broker.stop)
-                await until(lambda: told)
+                await until(lambda: reasons)
                 group, _ = await coordinator.coordinator.look(GroupId(job.group))
                 assert {task: group.tasks[task].owner for task in group.tasks} == {
                     task: owner for owner, tasks in zip("ab", before, strict=True) for task in tasks
                 }
                 await asyncio.to_thread(broker.start)
-                await until(lambda: told[-1] is None)
+                await until(lambda: reasons[-1] is None)
                 await load.stop()
                 await processed(job, load, [a, b])
                 assert (actives_of(a), actives_of(b)) == before
                 assert (await coordinator.describe(job.group))["generation"] == generation
             watching.cancel()
             await asyncio.wait([watching])
-            assert [reason is None for reason in told] == [False, True]
+            assert [reason is None for reason in reasons] == [False, True]
         await accounted(job, load, lost=lost_by_the_broker(caplog.text, job))

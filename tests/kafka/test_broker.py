@@ -74,7 +74,7 @@ def test_data_outlive_a_restart_and_a_killed_parent(tmp_path: Path) -> None:
     with LocalBroker(tmp_path, heap_mb=256) as broker:
         assert gone(int(pid), within_s=0.1)
         assert gone(int(watchdog), within_s=5)
-        # Whoever was told of the first one finds this one.
+        # A client that knows the address of the first one finds this one.
         assert broker.bootstrap_servers == bootstrap
         assert asyncio.run(read_one(broker.bootstrap_servers, "records")) == b"kept"
         # Without its watchdog the broker is told to end by the system.
@@ -84,7 +84,7 @@ def test_data_outlive_a_restart_and_a_killed_parent(tmp_path: Path) -> None:
         assert not broker.is_running
 
 
-def test_what_the_broker_says_is_told_when_it_does_not_start(tmp_path: Path) -> None:
+def test_the_output_of_a_broker_that_does_not_start_is_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(BrokerUnavailable, match=r"num\.network\.threads"):
         LocalBroker(tmp_path, settings={"num.network.threads": "none"}).start()
 
@@ -99,8 +99,8 @@ def test_run_by_hand_it_says_where_it_listens_and_stops_when_told(tmp_path: Path
     )
     with process:
         assert process.stdout is not None
-        said = process.stdout.readline().strip()
-        name, _, bootstrap = said.partition("=")
+        line = process.stdout.readline().strip()
+        name, _, bootstrap = line.partition("=")
         assert name == "BATONPASS_KAFKA_BOOTSTRAP"
         asyncio.run(write_one(bootstrap, "records"))
         process.send_signal(signal.SIGTERM)

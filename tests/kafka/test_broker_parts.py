@@ -88,13 +88,13 @@ def test_jars_are_fetched_once_and_with_a_word(bare: Path, tmp_path: Path, monke
     monkeypatch.setattr(broker_parts, "HASHES", hashes)
     write = f'for n in $(/usr/bin/seq {JARS_MIN}); do echo > "$folder/$n.jar"; echo "Downloaded from x: $n"; done'
     program(bare / "mvn", f'for word; do folder="${{word#-DoutputDirectory=}}"; done; {write}')
-    heard: list[str] = []
-    jars = find_jars(("java",), heard.append, tmp_path / "cache")
+    messages: list[str] = []
+    jars = find_jars(("java",), messages.append, tmp_path / "cache")
     assert jars == tmp_path / "cache" / f"kafka-{broker_version()}"
     assert len(list(jars.glob("*.jar"))) == JARS_MIN
-    assert heard == [f"fetching Apache Kafka {broker_version()} with Maven, once (about 45 MB)", "20 files so far"]
+    assert messages == [f"fetching Apache Kafka {broker_version()} with Maven, once (about 45 MB)", "20 files so far"]
     (bare / "mvn").unlink()
-    assert find_jars(("java",), heard.append, tmp_path / "cache") == jars
+    assert find_jars(("java",), messages.append, tmp_path / "cache") == jars
 
 
 @pytest.mark.parametrize("damage", ["other bytes", "one too many", "one too few"])
@@ -133,11 +133,11 @@ def test_ivy_is_asked_by_way_of_java_where_there_is_no_maven(
     program(tmp_path / "java", f'echo "$@" >> {tmp_path}/asked')
     with pytest.raises(BrokerUnavailable, match="jars are missing"):
         find_jars((str(tmp_path / "java"),), lambda _: None, tmp_path / "cache")
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert len(asked) == 2
-    assert f"-jar {ivy}" in asked[0]
-    assert f"-dependency org.apache.kafka kafka_2.13 {broker_version()} -retrieve" in asked[0]
-    assert "-dependency org.slf4j slf4j-simple" in asked[1]
+    commands = (tmp_path / "asked").read_text().splitlines()
+    assert len(commands) == 2
+    assert f"-jar {ivy}" in commands[0]
+    assert f"-dependency org.apache.kafka kafka_2.13 {broker_version()} -retrieve" in commands[0]
+    assert "-dependency org.slf4j slf4j-simple" in commands[1]
 
 
 def test_an_installation_of_ones_own_is_used_where_it_holds_the_jars(

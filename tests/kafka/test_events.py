@@ -63,12 +63,12 @@ async def test_events_of_a_killed_coordinator_reach_the_topic(bootstrap: str, ow
     by_position = {each["position"]: each for each in events}
     for group in ("first", "second"):
         mine = [one for one in records if one.key == group.encode()]
-        told = [position_of(one) for one in mine]
-        first_time = list(dict.fromkeys(told))
+        published = [position_of(one) for one in mine]
+        first_time = list(dict.fromkeys(published))
         assert first_time == [each["position"] for each in events if each["group"] == group]
         # What comes twice comes in order again, from a place before which everything had come.
-        assert sum(after <= before for before, after in pairwise(told)) <= 2
-        assert [msgspec.json.decode(one.value) for one in mine] == [by_position[position] for position in told]
+        assert sum(after <= before for before, after in pairwise(published)) <= 2
+        assert [msgspec.json.decode(one.value) for one in mine] == [by_position[position] for position in published]
 
 
 async def happen(coordinator: CoordinatorProcess, turn: int) -> None:

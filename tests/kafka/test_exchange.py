@@ -172,8 +172,8 @@ async def test_acknowledgements_have_the_highest_seq_once_an_interval(
         await declare(local, heartbeat_interval_ms=1_000)
         async with AIOKafkaProducer(**connection.client_options()) as producer:
 
-            async def say(**said: object) -> None:
-                await producer.send_and_wait(topics.heartbeats, to_json({"member": "m"} | said), key=GROUP.encode())
+            async def say(**fields: object) -> None:
+                await producer.send_and_wait(topics.heartbeats, to_json({"member": "m"} | fields), key=GROUP.encode())
 
             await say(kind="join")
             for seq in range(1, 21):
@@ -305,13 +305,13 @@ async def test_events_come_in_order_and_at_least_once(connection: KafkaConnectio
         async with reading(connection, topics.events) as events:
             await until(lambda: outbox.at == 3)
             await until(lambda: len(of(events(), GROUP)) >= 6)
-            told = of(events(), GROUP)
+            published = of(events(), GROUP)
     finally:
         publishing.cancel()
         await asyncio.wait([publishing])
-    assert [each["position"] for each in told] == [1, 2, 3, 1, 2, 3]
-    assert told[0]["group"] == GROUP
-    assert told[0]["body"] == {"moves": 2}
+    assert [each["position"] for each in published] == [1, 2, 3, 1, 2, 3]
+    assert published[0]["group"] == GROUP
+    assert published[0]["body"] == {"moves": 2}
 
 
 async def test_a_coordinator_serves_kafka_when_told_where(connection: KafkaConnection, topics: TopicNames) -> None:
@@ -368,8 +368,8 @@ async def test_a_group_that_did_not_ask_is_left_alone(connection: KafkaConnectio
         AIOKafkaProducer(**connection.client_options()) as producer,
     ):
 
-        async def say(**said: object) -> None:
-            await producer.send_and_wait(topics.heartbeats, to_json(said), key=GROUP.encode())
+        async def say(**fields: object) -> None:
+            await producer.send_and_wait(topics.heartbeats, to_json(fields), key=GROUP.encode())
 
         await declare(local, kafka_heartbeats=False)
         async with Member(local.url, GROUP, holder, transport=local.transport(), new_member_id=lambda: "h"):
@@ -377,9 +377,9 @@ async def test_a_group_that_did_not_ask_is_left_alone(connection: KafkaConnectio
             await say(kind="drain", member="h")
             await say(kind="join", member="k")
             await until(lambda: bool(of(assignments(), f"{GROUP}/k")))
-            told = of(assignments(), f"{GROUP}/k") + of(assignments(), f"{GROUP}/h")
-            assert {(one["type"], one["status"]) for one in told} == {("forbidden", 403)}
-            assert "kafka_heartbeats" in told[0]["detail"]
+            answers = of(assignments(), f"{GROUP}/k") + of(assignments(), f"{GROUP}/h")
+            assert {(one["type"], one["status"]) for one in answers} == {("forbidden", 403)}
+            assert "kafka_heartbeats" in answers[0]["detail"]
             assert refused == ["forbidden", "forbidden"]
             group, _ = await local.coordinator.look(GroupId(GROUP))
             assert list(group.members) == ["h"]
@@ -418,14 +418,14 @@ async def test_a_command_over_kafka_leaves_the_row_of_one_over_http(
         await process.coordinator.ask(group, declaration(kafka_heartbeats=True))
         await until(lambda: exchange.is_connected)
         places = []
-        for said in (
+        for sent_fields in (
             {"kind": "drain", "member": "nobody"},
             {"kind": "join", "member": "m"},
             {"kind": "drain", "member": "m", "deadline_ms": 60_000, "reason": "new disks"},
             {"kind": "undrain", "member": "m", "reason": "not today"},
             {"kind": "leave", "member": "m"},
         ):
-            sent = await producer.send_and_wait(topics.heartbeats, to_json(said), key=GROUP.encode())
+            sent = await producer.send_and_wait(topics.heartbeats, to_json(sent_fields), key=GROUP.encode())
             places.append(f"{sent.topic}-{sent.partition}@{sent.offset}")
 
         async def rows() -> list[StoredCommand]:

@@ -214,23 +214,23 @@ async def watch_ends(watch: ClusterWatch, coordinator: Coordinator) -> dict[tupl
     return dict((await coordinator.look(GROUP))[1].end_offsets.items())
 
 
-async def test_a_cluster_that_is_away_is_told_once_and_found_again(bootstrap: str, new_topic: NewTopics) -> None:
+async def test_a_cluster_that_is_away_is_reported_once_and_found_again(bootstrap: str, new_topic: NewTopics) -> None:
     source, changelog = await new_topic("orders", partitions=2), await new_topic("store", partitions=2)
-    told: list[str | None] = []
+    reasons: list[str | None] = []
     async with LocalCoordinator() as local:
         coordinator = await declare(local, source, changelog, 2)
         watch = ClusterWatch(
-            coordinator, TopicReader(KafkaConnection(bootstrap_servers="127.0.0.1:1")), away=told.append
+            coordinator, TopicReader(KafkaConnection(bootstrap_servers="127.0.0.1:1")), away=reasons.append
         )
         before, _ = await coordinator.look(GROUP)
         await watch.look()
         await watch.look()
-        assert len(told) == 1
-        assert str(told[0]).startswith("127.0.0.1:1: ")
+        assert len(reasons) == 1
+        assert str(reasons[0]).startswith("127.0.0.1:1: ")
         assert (await coordinator.look(GROUP))[0] == before
         watch._reader = TopicReader(KafkaConnection(bootstrap_servers=bootstrap))
         await watch.look()
-        assert told[1:] == [None]
+        assert reasons[1:] == [None]
         assert len((await coordinator.look(GROUP))[1].end_offsets) == 2
         await watch._reader.close()
 

@@ -49,9 +49,9 @@ async def hand_over(api: Api) -> None:
     (task,) = shown["assignment"]["warmup"]
     await api.beat("m2", 1, shown["member_epoch"], {task: {"role": "warmup", "lag": 500}})
     await api.beat("m2", 2, shown["member_epoch"], {task: {"role": "warmup", "lag": 0}})
-    told = (await api.assignment("m1", epoch)).json()["member_epoch"]
+    revoked = (await api.assignment("m1", epoch)).json()["member_epoch"]
     left = {name: running for name in ("0_0", "0_1") if name != task}
-    await api.beat("m1", 2, told, left)
+    await api.beat("m1", 2, revoked, left)
     api.clock.at_ms += 30
     granted = (await api.assignment("m2", shown["member_epoch"])).json()["member_epoch"]
     await api.beat("m2", 3, granted, {task: running})

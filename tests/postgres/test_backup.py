@@ -38,7 +38,7 @@ def plain(url: str) -> str:
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
-def told(number: int) -> History:
+def history(number: int) -> History:
     """Return a history with a bit of everything."""
     change = Change(TASK, MemberId("m1"), "granted", "none", "active", AT_MS + number, number)
     event = Event("x", AT_MS + number, 1, None, None, {"n": number, "nul": "a\0b"})
@@ -50,13 +50,13 @@ async def test_a_dump_is_restored_and_gone_on_with(server: EmbeddedPostgres, own
     engine = connect(own_url)
     log = unleased_log(engine)
     await log.take_over(ORDERS)
-    await log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(0)], told(0)))
+    await log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(0)], history(0)))
     await Upkeep(engine).turn(datetime.now(UTC))
-    await log.append(Commit(ORDERS, 1, 1, [ProbeScheduled(1)], told(1)))
+    await log.append(Commit(ORDERS, 1, 1, [ProbeScheduled(1)], history(1)))
     await log.keep_snapshot(evolve(Group(ORDERS), [ProbeScheduled(0), ProbeScheduled(1)]))
     dump = tmp_path / "dump"
     subprocess.run([BINARIES / "pg_dump", "-Fc", "-f", dump, plain(own_url)], check=True)
-    await log.append(Commit(ORDERS, 1, 2, [ProbeScheduled(2)], told(2)))
+    await log.append(Commit(ORDERS, 1, 2, [ProbeScheduled(2)], history(2)))
     lost = await PostgresArchive(engine).last_position()
     await engine.dispose()
 
@@ -78,7 +78,7 @@ async def test_a_dump_is_restored_and_gone_on_with(server: EmbeddedPostgres, own
         {"n": 0, "nul": "a\0b"},
         {"n": 1, "nul": "a\0b"},
     ]
-    await again.append(Commit(ORDERS, epoch, 2, [ProbeScheduled(3)], told(3)))
+    await again.append(Commit(ORDERS, epoch, 2, [ProbeScheduled(3)], history(3)))
     newest = (await archive.events(None, after=2, limit=9))[0]
     assert newest.position > lost
     assert len(await archive.commands(ORDERS, before=None, limit=9)) == 3

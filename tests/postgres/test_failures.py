@@ -164,7 +164,7 @@ async def test_a_large_commit_holds_up_no_small_one(engine: AsyncEngine) -> None
     await large
 
 
-async def test_one_that_the_database_cannot_take_fails_alone(engine: AsyncEngine) -> None:
+async def test_a_commit_that_the_database_cannot_take_fails_alone(engine: AsyncEngine) -> None:
     log = unleased_log(engine)
     bad = History(events=(Event("x", 1, 1, None, TaskId("0_\0"), {}),))
     commits = [commit(0, GroupId(f"group-{number}"), bad if number == 7 else None) for number in range(20)]
@@ -229,16 +229,17 @@ async def test_a_lease_is_renewed_however_busy_the_rest_is(database_url: str) ->
 
 async def test_positions_have_no_gaps_after_failures(proxy: Proxy, far: AsyncEngine, engine: AsyncEngine) -> None:
     log = unleased_log(far)
-    told = History(events=(Event("x", 1, 1, None, None, {}),))
-    await log.append(commit(0, history=told))
-    large = replace(told, changes=(CHANGE,) * 500)
+    history = History(events=(Event("x", 1, 1, None, None, {}),))
+    await log.append(commit(0, history=history))
+    large = replace(history, changes=(CHANGE,) * 500)
     cut = await held(proxy, log, commit(0, GroupId("cut"), large))
     proxy.cut()
     with pytest.raises(StoreUnavailable):
         await cut
     proxy.hangs = False
     await asyncio.gather(
-        *(log.append(commit(number % 2, GroupId(f"g{number}"), told)) for number in range(10)), return_exceptions=True
+        *(log.append(commit(number % 2, GroupId(f"g{number}"), history)) for number in range(10)),
+        return_exceptions=True,
     )
     async with engine.connect() as connection:
         found = (await connection.execute(text("select position from events order by position"))).scalars().all()

@@ -72,14 +72,14 @@ async def both(start: Start) -> tuple[CoordinatorInFleet, CoordinatorInFleet]:
 
 def away(monkeypatch: pytest.MonkeyPatch, one: CoordinatorInFleet) -> list[str]:
     """Have the database not answer when the coordinator renews; return under which names it has asked."""
-    asked: list[str] = []
+    names: list[str] = []
 
     async def fail(identity: str) -> bool:
-        asked.append(identity)
+        names.append(identity)
         raise StoreUnavailable("away")
 
     monkeypatch.setattr(one.leases, "renew", fail)
-    return asked
+    return names
 
 
 def of(one: CoordinatorInFleet) -> GroupId:
@@ -96,23 +96,23 @@ async def test_a_coordinator_alone_holds_everything(start: Start) -> None:
 
 
 async def test_what_becomes_of_leases_and_groups_is_noted(start: Start) -> None:
-    told: list[tuple[str, dict[str, object]]] = []
+    events: list[tuple[str, dict[str, object]]] = []
     first, second = start("first"), start("second")
-    first.fleet.noted = lambda event, more: told.append((event, dict(more)))
+    first.fleet.noted = lambda event, more: events.append((event, dict(more)))
     await first.fleet.start()
     name = first.fleet.id
-    assert told == [("coordinators", {"living": ["http://first"], "coordinator": name})]
+    assert events == [("coordinators", {"living": ["http://first"], "coordinator": name})]
     await first.log.take_over(ORDERS)
-    assert told[1:] == [("group-taken-over", {"group": ORDERS, "coordinator": name})]
+    assert events[1:] == [("group-taken-over", {"group": ORDERS, "coordinator": name})]
     await second.steady()
-    told.clear()
+    events.clear()
     await first.run_out()
     await second.fleet.renew_and_look()
     await first.fleet.renew_and_look()
-    assert told[0] == ("lease-lost", {"coordinator": name, "groups": 1})
+    assert events[0] == ("lease-lost", {"coordinator": name, "groups": 1})
     first.fleet.forgotten(ORDERS)
     await first.fleet.renew_and_look()
-    assert told[-1] == ("group-released", {"group": ORDERS, "coordinator": first.fleet.id})
+    assert events[-1] == ("group-released", {"group": ORDERS, "coordinator": first.fleet.id})
 
 
 async def test_each_group_falls_to_one_of_them(start: Start) -> None:
@@ -122,9 +122,9 @@ async def test_each_group_falls_to_one_of_them(start: Start) -> None:
     assert 15 < sum(one for one, _ in held) < 45
     for group in GROUPS:
         other = second if first.fleet.holds(group) else first
-        asked = first if other is second else second
-        assert other.fleet.owner_url(group) == asked.url
-        assert asked.fleet.owner_url(group) is None
+        owner = first if other is second else second
+        assert other.fleet.owner_url(group) == owner.url
+        assert owner.fleet.owner_url(group) is None
 
 
 async def test_a_third_coordinator_takes_its_share_from_both_and_moves_no_other_group(start: Start) -> None:
@@ -203,7 +203,7 @@ async def test_a_group_is_taken_over_only_when_its_owners_lease_is_gone(start: S
     await second.log.append(Commit(group, 2, 1, [ProbeScheduled(3)]))
 
 
-async def test_one_whose_row_was_taken_away_begins_anew(start: Start) -> None:
+async def test_a_coordinator_whose_row_was_deleted_gets_a_new_id(start: Start) -> None:
     """A coordinator that was paused too long comes back under another name."""
     first, second = await both(start)
     group = of(first)
@@ -220,7 +220,7 @@ async def test_one_whose_row_was_taken_away_begins_anew(start: Start) -> None:
     assert {one.id for one in second.fleet.living} == {first.fleet.id, second.fleet.id}
 
 
-async def test_one_that_was_late_and_that_nobody_missed_goes_on(start: Start) -> None:
+async def test_a_coordinator_that_renewed_late_keeps_groups_that_no_other_has_taken(start: Start) -> None:
     """Nothing was another's meanwhile."""
     alone = start("alone")
     await alone.fleet.start()
@@ -253,9 +253,9 @@ async def test_after_an_outage_for_all_each_gets_the_time_to_renew_its_own_lease
     await first.steady()
     await second.steady()
     with monkeypatch.context() as outage:
-        asked = away(outage, first)
+        names = away(outage, first)
         running = asyncio.create_task(first.fleet.run())
-        await until(lambda: asked)
+        await until(lambda: names)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     await first.run_out()
@@ -305,11 +305,11 @@ async def test_a_database_that_is_away_is_not_asked_without_pause(
     await second.fleet.renew_and_look()
     await first.fleet.renew_and_look()
     assert group in first.fleet.to_forget()
-    asked = away(monkeypatch, first)
+    names = away(monkeypatch, first)
     first.fleet.forgotten(group)
     running = asyncio.create_task(first.fleet.run())
     await asyncio.sleep(0.3)
-    assert len(asked) == 1
+    assert len(names) == 1
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

@@ -19,14 +19,14 @@ from batonpass.runtime.ports import Commit
 EVENT = Event("x", 1, 1, None, None, {})
 
 
-async def tell(log: PostgresRecordLog, group: str, count: int = 1) -> None:
+async def commit_events(log: PostgresRecordLog, group: str, count: int = 1) -> None:
     """Commit some events of a new group."""
     await log.append(Commit(GroupId(group), 1, 0, [ProbeScheduled(1)], History(events=(EVENT,) * count)))
 
 
-async def test_what_was_not_passed_on_comes_again(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    await tell(postgres_log, "a", 3)
-    await tell(postgres_log, "b", 2)
+async def test_events_that_were_not_passed_on_come_again(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
+    await commit_events(postgres_log, "a", 3)
+    await commit_events(postgres_log, "b", 2)
     outbox = PostgresOutbox(engine, "kafka")
     for _ in range(2):
         assert [one.position for one in await outbox.next(4)] == [1, 2, 3, 4]
@@ -39,13 +39,13 @@ async def test_what_was_not_passed_on_comes_again(engine: AsyncEngine, postgres_
 
 
 async def test_a_new_reader_begins_with_what_is_kept(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    await tell(postgres_log, "a", 3)
+    await commit_events(postgres_log, "a", 3)
     async with engine.connect() as connection:
         await connection.execute(text("delete from events where position < 3"))
         assert [one.position for one in await PostgresOutbox(engine, "late").next(9)] == [3]
         await connection.execute(text("delete from events"))
     assert list(await PostgresOutbox(engine, "later").next(9)) == []
-    await tell(postgres_log, "b")
+    await commit_events(postgres_log, "b")
     assert [one.position for one in await PostgresOutbox(engine, "later").next(9)] == [4]
 
 

@@ -43,7 +43,9 @@ async def test_numbers_leap_and_writers_are_refused(engine: AsyncEngine, postgre
     assert [one.position for one in await archive.events(None, after=0, limit=9)] == [1, POSITION_LEAP + 2]
 
 
-async def test_a_group_is_marked_until_it_was_told(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
+async def test_a_group_is_marked_until_its_epochs_are_raised(
+    engine: AsyncEngine, postgres_log: PostgresRecordLog
+) -> None:
     for group in (ORDERS, CLICKS):
         await postgres_log.take_over(group)
         await postgres_log.append(Commit(group, 1, 0, [ProbeScheduled(1)]))

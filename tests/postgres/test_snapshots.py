@@ -68,7 +68,7 @@ async def test_a_caller_that_knows_where_it_is_gets_records_alone(grown: Postgre
         "update snapshots set payload = substr(payload, 1, 40) where version = 35",
     ],
 )
-async def test_one_that_cannot_be_read_is_passed_over(
+async def test_a_snapshot_that_cannot_be_read_is_passed_over(
     grown: PostgresRecordLog, engine: AsyncEngine, damage: str
 ) -> None:
     await sql(engine, damage)

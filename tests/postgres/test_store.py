@@ -51,10 +51,12 @@ async def test_a_frozen_coordinator_is_taken_over_and_writes_no_more(database_ur
         version = (await second.log.read(ORDERS)).version
         await second.log.append(Commit(ORDERS, 2, version, [ProbeScheduled(-1)]))
         process.send_signal(signal.SIGCONT)
-        said = {line.split()[0] for line in (next(lines) for _ in range(version + 60)) if not line.startswith("wrote")}
+        outcomes = {
+            line.split()[0] for line in (next(lines) for _ in range(version + 60)) if not line.startswith("wrote")
+        }
         after = [next(lines) for _ in range(20)]
         process.kill()
-    assert "refused" in said
+    assert "refused" in outcomes
     assert set(after) <= {"refused Superseded\n", "not held\n"}
     found = (await second.log.read(ORDERS)).records
     assert found == (*(ProbeScheduled(number) for number in range(version)), ProbeScheduled(-1))
@@ -74,12 +76,12 @@ async def test_groups_follow_coordinators_that_come_and_go(database_url: str, en
         assert await first.log.take_over(group) == 1
         await first.log.append(Commit(group, 1, 0, [ProbeScheduled(1)]))
     second = PostgresStore(place(database_url, "second"))
-    told = asyncio.Event()
+    notified = asyncio.Event()
 
-    async def tell() -> None:
-        told.set()
+    async def notify() -> None:
+        notified.set()
 
-    await second.start(tell)
+    await second.start(notify)
     theirs = [group for group in groups if second.ownership.holds(group)]
     assert theirs
     left = set(theirs)
@@ -93,7 +95,7 @@ async def test_groups_follow_coordinators_that_come_and_go(database_url: str, en
             else:
                 left.discard(group)
     assert not left
-    assert told.is_set()
+    assert notified.is_set()
     assert not any(first.ownership.holds(group) for group in theirs)
     assert {first.ownership.owner_url(group) for group in theirs} == {"http://second"}
     await second.stop()

@@ -41,7 +41,7 @@ async def front(server: EmbeddedPostgres, tmp_path: Path) -> AsyncIterator[str]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            # Whoever wants TLS asks for it first, and is told that it may begin.
+            # A client that wants TLS asks for it first, and gets the answer that it may begin.
             await reader.readexactly(REQUEST_BYTES)
             writer.write(b"S")
             await writer.start_tls(context)

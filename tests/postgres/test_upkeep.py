@@ -98,7 +98,7 @@ async def test_days_are_made_ahead_with_what_the_rest_holds_of_them(own_engine: 
         assert await sql(own_engine, parts, name=table.name) == [DAYS_AHEAD + 2]
 
 
-async def test_work_that_fails_is_told_once(
+async def test_work_that_fails_is_logged_once(
     own_engine: AsyncEngine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that fills because nothing is deleted should not be the first sign of it."""
@@ -115,8 +115,8 @@ async def test_work_that_fails_is_told_once(
     while turns < 5:
         await asyncio.sleep(0.01)
     running.cancel()
-    told = [record.getMessage() for record in caplog.records if record.name == "batonpass.postgres"]
-    assert told == [
+    messages = [record.getMessage() for record in caplog.records if record.name == "batonpass.postgres"]
+    assert messages == [
         "no days are made, and no old rows deleted; tried again every 0.01 s: must be owner of table traces"
     ]
 

@@ -76,10 +76,10 @@ class Inquest:
         self.faults += [f"{found.law}: {found.detail}" for found in check_group(whole)]
 
     def _generations(self, rows: Sequence[Any]) -> None:
-        told = [row[0] for row in rows]
+        numbers = [row[0] for row in rows]
         placed = [record.generation for record in self.records if isinstance(record, TargetPlaced) and record.changes]
-        if told != placed or told != list(range(1, len(told) + 1)):
-            self.faults.append(f"generations {told} do not match those of the log, {placed}")
+        if numbers != placed or numbers != list(range(1, len(numbers) + 1)):
+            self.faults.append(f"generations {numbers} do not match those of the log, {placed}")
 
     def _events(self, rows: Sequence[Any]) -> None:
         positions = [row[0] for row in rows]

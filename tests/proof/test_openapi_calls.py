@@ -50,31 +50,31 @@ def coordinator_url(server: EmbeddedPostgres, tmp_path_factory: pytest.TempPathF
         "BATONPASS_OPERATOR_REQUESTS_PER_S": "100000",
         "BATONPASS_OPERATOR_REQUESTS_BURST": "1000000",
     }
-    said = tmp_path_factory.mktemp("calls") / "coordinator.log"
-    with said.open("wb") as lines:
+    log = tmp_path_factory.mktemp("calls") / "coordinator.log"
+    with log.open("wb") as lines:
         process = subprocess.Popen(
             [sys.executable, "-m", "batonpass", "serve"], env=os.environ | environment, stdout=lines, stderr=lines
         )
     try:
         wait_until(
-            lambda: _is_ready(url, process, said),
+            lambda: _is_ready(url, process, log),
             despite=(httpx.HTTPError,),
-            seen=lambda: said.read_text()[-3_000:],
+            seen=lambda: log.read_text()[-3_000:],
         )
         body = {"topology": {"subtopologies": [SUBTOPOLOGY]}, "config": {"initial_rebalance_delay_ms": 0}}
         httpx.put(f"{url}/v1/groups/0", json=body).raise_for_status()
         for member in ("0", "1"):
             httpx.put(f"{url}/v1/groups/0/members/{member}", json={}).raise_for_status()
         yield url
-        assert process.poll() is None, said.read_text()[-3_000:]
-        assert b'"defect"' not in said.read_bytes()
+        assert process.poll() is None, log.read_text()[-3_000:]
+        assert b'"defect"' not in log.read_bytes()
     finally:
         process.terminate()
         process.wait(30)
 
 
-def _is_ready(url: str, process: subprocess.Popen[bytes], said: Path) -> bool:
-    assert process.poll() is None, said.read_text()[-3_000:]
+def _is_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> bool:
+    assert process.poll() is None, log.read_text()[-3_000:]
     return httpx.get(f"{url}/readyz").status_code == 200
 
 

@@ -79,8 +79,8 @@ async def test_workers_keep_working_while_the_store_is_away(scene: Scene, how: s
         scene.proxy.cut()
     else:
         scene.proxy.hangs = True
-    said = await until_ready(scene, wanted=503)
-    assert "store" in said or "lease" in said
+    reason = await until_ready(scene, wanted=503)
+    assert "store" in reason or "lease" in reason
     await asyncio.sleep(6)
     assert len(scene.witness.running) == TASKS
     assert scene.witness.runs == runs

@@ -70,8 +70,8 @@ async def command(*words: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(*program, stdout=pipe, stderr=pipe)
 
 
-async def told(watch: asyncio.subprocess.Process, kind: str, within_s: float = 30) -> None:
-    """Wait until a watch has told of an event of a kind."""
+async def wait_for_event(watch: asyncio.subprocess.Process, kind: str, within_s: float = 30) -> None:
+    """Wait until a watch has printed an event of a kind."""
     assert watch.stdout is not None
     async with asyncio.timeout(within_s):
         while json.loads(await watch.stdout.readline())["type"] != kind:
@@ -88,19 +88,20 @@ async def test_who_looks_on_goes_on_when_a_coordinator_dies(pair: list[Coordinat
             while "batonpass_streams_open 1.0" not in (await pair[0].call("GET", "/metrics")).text:
                 await asyncio.sleep(0.1)
         assert (await pair[1].call("POST", f"/v1/groups/{GROUP}/pause?reason=one")).is_success
-        await told(watch, "paused")
+        await wait_for_event(watch, "paused")
         await pair[0].kill()
         looks = [await command("explain", GROUP, "--json", "--url", one) for one in (urls, pair[1].url)]
-        said = [await look.communicate() for look in looks]
-        assert [look.returncode for look in looks] == [0, 0], said
-        assert [json.loads(out)["group"] for out, _ in said] == [GROUP] * 2
+        outputs = [await look.communicate() for look in looks]
+        assert [look.returncode for look in looks] == [0, 0], outputs
+        assert [json.loads(out)["group"] for out, _ in outputs] == [GROUP] * 2
         assert (await pair[1].call("POST", f"/v1/groups/{GROUP}/resume")).is_success
-        await told(watch, "resumed")
+        await wait_for_event(watch, "resumed")
         await pair[0].start()
         assert (await pair[0].call("POST", f"/v1/groups/{GROUP}/pause?reason=two")).is_success
-        await told(watch, "paused")
+        await wait_for_event(watch, "paused")
     finally:
         watch.send_signal(signal.SIGINT)
-        _, aside = await watch.communicate()
+        _, notes = await watch.communicate()
     assert watch.returncode == 0
-    assert [json.loads(line)["type"] for line in aside.splitlines()] == ["coordinator-lost", "coordinator-back"]
+    types = [json.loads(line)["type"] for line in notes.splitlines()]
+    assert types == ["watching", "coordinator-lost", "coordinator-back"]

@@ -1,4 +1,4 @@
-"""An onlooker who believes nobody: it is told by the tasks themselves when they begin to process and when they end."""
+"""A witness beside the coordinators: the tasks themselves report to it when they begin to process and when they end."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class SetOwnership:
         return group_id not in self.lost
 
     def others(self) -> Sequence[str]:
-        """Return nobody: no test of the runtime asks others."""
+        """Return none: no test of the runtime asks other coordinators."""
         return ()
 
     def owner_url(self, group_id: GroupId) -> str | None:
@@ -109,7 +109,7 @@ class BreakableLog(MemoryRecordLog):
 
 @dataclass
 class Seen(Observer):
-    """What an observer was told, and what the core was asked, in order."""
+    """What an observer was called with, and what the core was asked, in order."""
 
     asked: list[Input] = field(default_factory=list)
     batches: list[tuple[Input, ...]] = field(default_factory=list)

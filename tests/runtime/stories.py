@@ -1,4 +1,4 @@
-"""Stories of a group, told input by input, with the events of each: what tests of events and explanations share."""
+"""Stories of a group, played input by input, with the events of each: what tests of events and explanations share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 TASK = TaskId("0_0")
 
 
-class Told(Scene):
+class StoryScene(Scene):
     """A scene that notes the events of everything that happens in it."""
 
     def __init__(self) -> None:
@@ -41,22 +41,22 @@ class Told(Scene):
         self.events: list[Event] = []
 
     def do(self, item: Input) -> Reply:
-        """Let ``item`` happen, and note what is told of it."""
+        """Let ``item`` happen, and note its events."""
         before = self.group
         reply = super().do(item)
         assert self.last is not None
-        told = events_of(before, (item,), self.last, self.now_ms)
-        assert told == events_of(before, (item,), self.last, self.now_ms)
-        assert not told or self.last.records
-        self.events.extend(told)
+        events = events_of(before, (item,), self.last, self.now_ms)
+        assert events == events_of(before, (item,), self.last, self.now_ms)
+        assert not events or self.last.records
+        self.events.extend(events)
         return reply
 
     def forget(self) -> None:
-        """Forget what was told so far."""
+        """Forget the events so far."""
         self.events.clear()
 
     def types(self) -> list[str]:
-        """Return the types of what was told, in order."""
+        """Return the types of the events, in order."""
         return [event.type for event in self.events]
 
     def only(self, kind: EventType) -> Event:
@@ -66,18 +66,18 @@ class Told(Scene):
         return found
 
 
-def alone(tasks: int = 1, **config: object) -> Told:
+def alone(tasks: int = 1, **config: object) -> StoryScene:
     """Return a group at rest where a runs every task."""
-    scene = Told()
+    scene = StoryScene()
     scene.declare(topology(tasks), **({"acceptable_recovery_lag": 100} | config))
     scene.join("a")
     scene.settle()
     return scene
 
 
-def guarded(*, on_lease_lost: OnLeaseLost = OnLeaseLost.STOP, members: str = "ab", **config: object) -> Told:
+def guarded(*, on_lease_lost: OnLeaseLost = OnLeaseLost.STOP, members: str = "ab", **config: object) -> StoryScene:
     """Return a group at rest where a runs the one task and b stands by."""
-    scene = Told()
+    scene = StoryScene()
     scene.declare(topology(1), **({"acceptable_recovery_lag": 100, "num_standby_replicas": 1} | config))
     for name in members:
         scene.join(name, on_lease_lost=on_lease_lost, instance_id=InstanceId(f"i-{name}"))
@@ -87,12 +87,12 @@ def guarded(*, on_lease_lost: OnLeaseLost = OnLeaseLost.STOP, members: str = "ab
     return scene
 
 
-def begins() -> Told:
+def begins() -> StoryScene:
     """A group begins."""
     return alone(3)
 
 
-def hands_over() -> Told:
+def hands_over() -> StoryScene:
     """A newcomer warms one of two tasks up, catches up, and gets it; it takes 400 ms to begin."""
     scene = alone(2)
     scene.forget()
@@ -109,7 +109,7 @@ def hands_over() -> Told:
     return scene
 
 
-def leaves() -> Told:
+def leaves() -> StoryScene:
     """The owner leaves, and its standby takes over, 250 ms later."""
     scene = guarded()
     scene.do(Leave(A))
@@ -118,7 +118,7 @@ def leaves() -> Told:
     return scene
 
 
-def expires() -> Told:
+def expires() -> StoryScene:
     """The owner falls silent, and there is no copy of its task."""
     scene = alone()
     scene.join("b", tasks={})
@@ -136,7 +136,7 @@ def expires() -> Told:
     return scene
 
 
-def restarts() -> Told:
+def restarts() -> StoryScene:
     """The owner restarts and comes back with its state before anybody else has the task."""
     scene = alone()
     scene.do(Leave(A))  # It has no instance id: it goes for good, and the next one starts.
@@ -151,7 +151,7 @@ def restarts() -> Told:
     return scene
 
 
-def is_suspected() -> Told:
+def is_suspected() -> StoryScene:
     """The long-poll of the owner, whose outputs are fenced, breaks; its standby takes over; it speaks after all."""
     scene = guarded(on_lease_lost=OnLeaseLost.CONTINUE)
     scene.do(PollBroken(A))
@@ -162,7 +162,7 @@ def is_suspected() -> Told:
     return scene
 
 
-def fails() -> Told:
+def fails() -> StoryScene:
     """A task fails, recovers on its owner, loses its state, is restored; then fails on one member after another."""
     scene = alone()
     scene.forget()
@@ -182,7 +182,7 @@ def fails() -> Told:
     return scene
 
 
-def drains() -> Told:
+def drains() -> StoryScene:
     """A drain is taken back, then asked for again and carried through."""
     scene = guarded()
     scene.do(DrainRequest(A, 60_000))
@@ -193,7 +193,7 @@ def drains() -> Told:
     return scene
 
 
-def is_blocked() -> Told:
+def is_blocked() -> StoryScene:
     """One member drains, then the other one too: neither has anybody to hand its tasks to, until one stays."""
     scene = guarded()
     scene.do(DrainRequest(B))
@@ -204,7 +204,7 @@ def is_blocked() -> Told:
     return scene
 
 
-def is_paused() -> Told:
+def is_paused() -> StoryScene:
     """Moves are held twice: until an operator lets them go on, and until an instant."""
     scene = guarded()
     scene.do(PauseRequest(reason="deploy"))
@@ -215,7 +215,7 @@ def is_paused() -> Told:
     return scene
 
 
-def storms() -> Told:
+def storms() -> StoryScene:
     """All but one of four members vanish, and an operator says that it is over."""
     scene = alone(4)
     for name in ("b", "c", "d"):
@@ -229,7 +229,7 @@ def storms() -> Told:
     return scene
 
 
-def fails_to_be_placed() -> Told:
+def fails_to_be_placed() -> StoryScene:
     """The solver of placement finds no answer when a member joins."""
     scene = alone(2)
     scene.forget()
@@ -244,7 +244,7 @@ class _Unsolvable(SimpleMinCostFlow):  # type: ignore[misc] # published without 
         return self.INFEASIBLE
 
 
-def loses_commits() -> Told:
+def loses_commits() -> StoryScene:
     """An operator says that the store lost commits; a member says that it runs what the log gives to another."""
     scene = alone(2)
     scene.join("b")
@@ -255,7 +255,7 @@ def loses_commits() -> Told:
     return scene
 
 
-def warms_up_in_vain() -> Told:
+def warms_up_in_vain() -> StoryScene:
     """One warmup comes no closer, another is not needed any more."""
     scene = alone(2, warmup_stall_timeout_ms=10_000)
     scene.join("b")
@@ -271,7 +271,7 @@ def warms_up_in_vain() -> Told:
     return scene
 
 
-def is_told_where() -> Told:
+def is_reconfigured() -> StoryScene:
     """A task is pinned to a standby and unpinned; settings and topology change; the group is deleted."""
     scene = guarded(members="abc")
     scene.do(PinRequest(TASK, B))
@@ -284,7 +284,7 @@ def is_told_where() -> Told:
     return scene
 
 
-def is_probed() -> Told:
+def is_probed() -> StoryScene:
     """A warmup is behind when the timer rings, so that there is nothing to do but to look again later."""
     scene = alone(2)
     scene.join("b")
@@ -298,7 +298,7 @@ def is_probed() -> Told:
     return scene
 
 
-def changes_its_mind() -> Told:
+def changes_its_mind() -> StoryScene:
     """The member that was to get a task dies before the last owner has confirmed: another gets it."""
     scene = guarded(members="abc", num_standby_replicas=2)
     scene.do(PinRequest(TASK, B))
@@ -309,7 +309,7 @@ def changes_its_mind() -> Told:
     return scene
 
 
-def dies_before_it_confirms() -> Told:
+def dies_before_it_confirms() -> StoryScene:
     """The owner has to give its task up to a pinned standby, and is evicted. Its lease ends, and the standby runs."""
     scene = guarded()
     scene.do(PinRequest(TASK, B))
@@ -320,7 +320,7 @@ def dies_before_it_confirms() -> Told:
     return scene
 
 
-STORIES: tuple[Callable[[], Told], ...] = (
+STORIES: tuple[Callable[[], StoryScene], ...] = (
     begins,
     fails_to_be_placed,
     hands_over,
@@ -335,7 +335,7 @@ STORIES: tuple[Callable[[], Told], ...] = (
     storms,
     loses_commits,
     warms_up_in_vain,
-    is_told_where,
+    is_reconfigured,
     is_probed,
     changes_its_mind,
     dies_before_it_confirms,

@@ -19,7 +19,7 @@ BEAT = Heartbeat(M1, 1, 1)
 
 
 class Bench:
-    """An engine with what it told its room."""
+    """An engine, and the changes and wake-ups that it announced."""
 
     def __init__(self, world: World) -> None:
         self.changes: list[Sequence[Record] | None] = []

@@ -12,7 +12,7 @@ from tests.runtime.stories import (
     TASK,
     A,
     B,
-    Told,
+    StoryScene,
     begins,
     drains,
     expires,
@@ -34,23 +34,23 @@ from batonpass.runtime.event_derivation import MANY, events_of, merged
 from batonpass.runtime.events import MEANINGS, Event, EventType
 
 
-def test_every_type_is_told_by_some_story_with_the_body_that_is_described() -> None:
+def test_every_type_of_event_occurs_in_some_story_with_the_body_that_is_described() -> None:
     """No word of the vocabulary is idle."""
-    told: set[str] = set()
+    types: set[str] = set()
     for story in STORIES:
         for event in story().events:
-            told.add(event.type)
+            types.add(event.type)
             assert tuple(sorted(event.body)) == tuple(sorted(MEANINGS[EventType(event.type)][1])), event
-    assert told == set(EventType)
+    assert types == set(EventType)
     assert set(MEANINGS) == set(EventType)
 
 
-def test_the_beginning_of_a_group_is_told_by_its_generation() -> None:
+def test_the_beginning_of_a_group_has_the_event_of_its_generation() -> None:
     """First grants and first runs have no events of their own."""
     assert begins().types() == ["group-declared", "member-joined", "generation", "at-rest"]
 
 
-def test_a_handover_is_told_from_its_warmup_to_its_gap() -> None:
+def test_a_handover_has_events_from_its_warmup_to_its_gap() -> None:
     """The gap counts from the confirmation."""
     scene = hands_over()
     assert scene.types() == [
@@ -105,9 +105,9 @@ def test_a_suspected_owner_loses_its_task_by_a_takeover() -> None:
     assert "suspicion-cleared" in scene.types()
 
 
-def test_a_task_that_begins_to_run_and_is_handed_over_in_one_decision_is_told_of() -> None:
+def test_a_task_that_begins_to_run_and_is_handed_over_in_one_decision_has_both_events() -> None:
     """Its owner's word and that of its next owner have arrived together."""
-    scene = Told()
+    scene = StoryScene()
     scene.declare(topology(2), acceptable_recovery_lag=100)
     scene.join("a")
     scene.join("b")
@@ -117,8 +117,8 @@ def test_a_task_that_begins_to_run_and_is_handed_over_in_one_decision_is_told_of
         Heartbeat(B, 1, scene.member("b").epoch, {TaskId(task): copy("warmup", 0)}),
     )
     decision = decide(scene.group, scene.soft, inputs, scene.now_ms, scene.policy)
-    told = [event.type for event in events_of(scene.group, inputs, decision, scene.now_ms) if event.task == task]
-    assert told == ["warmup-caught-up", "handover-begun"]
+    types = [event.type for event in events_of(scene.group, inputs, decision, scene.now_ms) if event.task == task]
+    assert types == ["warmup-caught-up", "handover-begun"]
 
 
 def test_a_task_that_fell_back_recovers() -> None:
@@ -129,7 +129,7 @@ def test_a_task_that_fell_back_recovers() -> None:
     assert scene.types().index("task-parked") < scene.types().index("task-unparked")
 
 
-def test_a_drain_is_told_from_its_start_to_its_end() -> None:
+def test_a_drain_has_events_from_its_start_to_its_end() -> None:
     scene = drains()
     assert scene.types()[:2] == ["drain-started", "generation"]
     assert scene.only(EventType.DRAIN_CANCELLED).member == A
@@ -137,7 +137,7 @@ def test_a_drain_is_told_from_its_start_to_its_end() -> None:
     assert scene.types().index("task-stopped") < scene.types().index("drain-done")
 
 
-def test_a_drain_with_nowhere_to_go_is_told_when_it_comes_to_that() -> None:
+def test_a_drain_with_nowhere_to_go_has_an_event_when_it_comes_to_that() -> None:
     """When the second drain begins, the member that has something to hand over has nowhere to go."""
     scene = is_blocked()
     blocked = [event for event in scene.events if event.type == "drain-blocked"]
@@ -145,8 +145,8 @@ def test_a_drain_with_nowhere_to_go_is_told_when_it_comes_to_that() -> None:
     assert scene.types().index("drain-blocked") > scene.types().index("drain-started")
 
 
-def test_a_deadline_that_leaves_tasks_behind_is_told_once() -> None:
-    scene = Told()
+def test_a_deadline_that_leaves_tasks_behind_is_one_event() -> None:
+    scene = StoryScene()
     scene.declare(topology(1))
     scene.join("a")
     scene.settle()
@@ -161,7 +161,7 @@ def test_a_deadline_that_leaves_tasks_behind_is_told_once() -> None:
     assert scene.types().count("drain-started") == 1
 
 
-def test_a_drain_whose_placement_fails_is_told_of_when_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drain_whose_placement_fails_has_an_event_when_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """The placement comes some time after the drain; its failure is why the member keeps what it has."""
     scene = guarded()
     scene.change(rebalance_batch_ms=1_000)
@@ -176,9 +176,9 @@ def test_a_drain_whose_placement_fails_is_told_of_when_it_does(monkeypatch: pyte
     assert (blocked.member, blocked.body) == (A, {"why": "placement-failed", "running": 1})
 
 
-def test_what_is_done_to_many_tasks_is_told_once() -> None:
+def test_the_same_change_of_many_tasks_is_one_event() -> None:
     """More than a hundred events of a type and member become one, with their number and the largest gap."""
-    scene = Told()
+    scene = StoryScene()
     scene.whole = False
     scene.declare(topology(2 * MANY + 40), num_standby_replicas=1)
     scene.join("a")
@@ -213,6 +213,6 @@ def test_what_is_done_to_many_tasks_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_the_same_inputs_at_the_same_instants_make_the_same_events(story: Callable[[], Told]) -> None:
+def test_the_same_inputs_at_the_same_instants_make_the_same_events(story: Callable[[], StoryScene]) -> None:
     """L10 asks for it."""
     assert story().events == story().events

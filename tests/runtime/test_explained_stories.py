@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.runtime.stories import STORIES, Told
+from tests.runtime.stories import STORIES, StoryScene
 
 from batonpass.core.explain.group import explain_group
 from batonpass.core.explain.task import TaskState, explain_task
@@ -13,7 +13,7 @@ from batonpass.core.inputs import Input
 from batonpass.core.replies import Reply
 
 
-def explained(scene: Told) -> int:
+def explained(scene: StoryScene) -> int:
     """Explain the group and each of its tasks; return how many tasks wait for something."""
     group, soft, now_ms, policy = scene.group, scene.soft, scene.now_ms, scene.policy
     if not group.declared:
@@ -35,14 +35,16 @@ def explained(scene: Told) -> int:
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_what_is_not_settled_says_what_it_waits_for(story: Callable[[], Told], monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, waits = Told.do, []
+def test_what_is_not_settled_says_what_it_waits_for(
+    story: Callable[[], StoryScene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, waits = StoryScene.do, []
 
-    def do(scene: Told, item: Input) -> Reply:
+    def do(scene: StoryScene, item: Input) -> Reply:
         reply = plain(scene, item)
         waits.append(explained(scene))
         return reply
 
-    monkeypatch.setattr(Told, "do", do)
+    monkeypatch.setattr(StoryScene, "do", do)
     story()
     assert any(waits)

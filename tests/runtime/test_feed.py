@@ -75,7 +75,7 @@ async def running() -> AsyncIterator[Running]:
 
 
 async def take(follower: Follower, count: int) -> list[StoredEvent | Missed]:
-    """Return at least ``count`` things that a follower is told."""
+    """Return at least ``count`` things that a follower gets."""
     found: list[StoredEvent | Missed] = []
     async with asyncio.timeout(5):
         while len(found) < count:

@@ -109,9 +109,9 @@ async def test_a_heartbeat_that_found_no_room_counts_before_any_deadline(world: 
     world.seen.asked.clear()
     assert mailbox.post(Tick())
     await mailbox.close()
-    heard, tick = world.seen.asked
-    assert isinstance(heard, Heartbeat)
-    assert (heard.member_id, heard.seq < 0, heard.tasks, tick) == (M2, True, None, Tick())
+    heartbeat, tick = world.seen.asked
+    assert isinstance(heartbeat, Heartbeat)
+    assert (heartbeat.member_id, heartbeat.seq < 0, heartbeat.tasks, tick) == (M2, True, None, Tick())
 
 
 async def test_a_look_that_waits_is_not_posted_again(world: World) -> None:

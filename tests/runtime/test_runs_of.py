@@ -10,7 +10,7 @@ from tests.runtime.stories import (
     TASK,
     A,
     B,
-    Told,
+    StoryScene,
     dies_before_it_confirms,
     expires,
     fails,
@@ -29,18 +29,18 @@ DONE = frozenset({"handover-done", "takeover-done", "task-recovered"})
 
 @pytest.fixture
 def changes(monkeypatch: pytest.MonkeyPatch) -> list[Change]:
-    """Collect the changes of every story that is told."""
+    """Collect the changes of every story that is played."""
     found: list[Change] = []
-    plain = Told.do
+    plain = StoryScene.do
 
-    def do(scene: Told, item: Input) -> Reply:
+    def do(scene: StoryScene, item: Input) -> Reply:
         before = scene.group
         reply = plain(scene, item)
         assert scene.last is not None
         found.extend(changes_of(before, scene.last.records, scene.group, {}, scene.now_ms))
         return reply
 
-    monkeypatch.setattr(Told, "do", do)
+    monkeypatch.setattr(StoryScene, "do", do)
     return found
 
 
@@ -50,13 +50,13 @@ def runs(changes: list[Change], task: str = TASK) -> list[Run]:
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_gaps_are_those_that_the_events_tell(story: Callable[[], Told], changes: list[Change]) -> None:
+def test_gaps_are_those_that_the_events_tell(story: Callable[[], StoryScene], changes: list[Change]) -> None:
     """Each event that closes a gap has a run that began then, on that member, after a gap of that length."""
     for event in story().events:
         if event.type in DONE and event.task is not None:
             begun = [run for run in runs(changes, event.task) if run.running_ms == event.at_ms]
-            told = (event.member, event.body["gap_ms"], event.body.get("gap_is_lower_bound", False))
-            assert [(run.member, run.gap_ms, run.gap_is_lower_bound) for run in begun] == [told]
+            of_event = (event.member, event.body["gap_ms"], event.body.get("gap_is_lower_bound", False))
+            assert [(run.member, run.gap_ms, run.gap_is_lower_bound) for run in begun] == [of_event]
 
 
 def test_a_handover_is_the_end_of_one_run_and_the_beginning_of_the_next(changes: list[Change]) -> None:
@@ -80,7 +80,7 @@ def test_a_handover_is_the_end_of_one_run_and_the_beginning_of_the_next(changes:
     ],
 )
 def test_a_gap_after_an_owner_that_did_not_say_that_it_stopped_is_a_lower_bound(
-    story: Callable[[], Told], ended: str, *, is_lower_bound: bool, changes: list[Change]
+    story: Callable[[], StoryScene], ended: str, *, is_lower_bound: bool, changes: list[Change]
 ) -> None:
     story()
     *_, before, last = runs(changes)
@@ -93,7 +93,7 @@ def test_an_owner_that_falls_back_ends_its_run_and_begins_another(changes: list[
     assert ends == [(1, "failed"), (1, "lost"), (1, "restoring"), (1, "evicted")]
 
 
-def test_a_timeline_without_its_beginning_knows_no_more_than_it_was_told(changes: list[Change]) -> None:
+def test_a_timeline_without_its_beginning_leaves_the_first_grant_unknown(changes: list[Change]) -> None:
     expires()
     rows = [change for change in changes if change.task == TASK]
     whole = runs_of(rows)

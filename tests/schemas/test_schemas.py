@@ -127,7 +127,7 @@ def test_a_field_that_is_not_known_is_refused_in_operators_calls(name: str) -> N
         ("member_answer", MEMBER_ANSWER | {"assignment": None, "report": "full", "acceptable_catchup_ms": 0}),
     ],
 )
-def test_what_may_be_left_out_may_be_left_out(name: str, body: dict[str, object]) -> None:
+def test_optional_fields_may_be_left_out(name: str, body: dict[str, object]) -> None:
     assert faults(name, body) == []
 
 
@@ -276,7 +276,7 @@ def test_what_the_prose_allows_is_accepted(name: str, path: str, value: object) 
         ("command", "reason", 7),
     ],
 )
-def test_what_is_wrong_is_refused(name: str, path: str, value: object) -> None:
+def test_an_example_with_a_wrong_value_is_refused(name: str, path: str, value: object) -> None:
     assert faults(name, EXAMPLES[name]) == []
     assert faults(name, changed(name, path, value))
 

@@ -55,7 +55,7 @@ def test_nothing_happens_in_a_quiet_hour() -> None:
     assert not found.missed
 
 
-def test_what_is_skipped_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipping_idle_time_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     skipped, counted = played(CRASH)
     monkeypatch.setattr(BatonpassGroup, "skip_rest", lambda _self, _to_ms: None)
     whole, in_full = played(CRASH)
@@ -115,7 +115,7 @@ def test_a_drained_member_goes() -> None:
     assert counted.downtime_ms < 9 * 1_500
 
 
-def test_what_cannot_be_is_told() -> None:
+def test_a_step_that_cannot_happen_is_listed_as_missed() -> None:
     found, _ = played(replace(QUIET, steps=(Step(MINUTE, Act.CRASH, "a"), Step(2 * MINUTE, Act.LEAVE, "a"))))
     assert [step.act for step in found.missed] == [Act.LEAVE]
     assert result_of(found, _).missed == ("leave a at 120s",)
@@ -187,8 +187,8 @@ def test_a_file_that_is_wrong_exits_with_2(tmp_path: Path) -> None:
     assert shown.exit_code == 2
     assert "wrong.yaml is not a scenario" in shown.stderr
     assert "timeline[0].crash: there is no member 'x'" in shown.stderr
-    told = json.loads(run("--scenario", str(path), "--json").stderr)
-    assert told["errors"][0]["path"] == "timeline[0].crash"
+    error = json.loads(run("--scenario", str(path), "--json").stderr)
+    assert error["errors"][0]["path"] == "timeline[0].crash"
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Scenario files: what they may say, and how what they may not say is told."""
+"""Scenario files: what they may say, and the errors for what they may not say."""
 
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def test_a_zone_is_lost_with_everybody_in_it() -> None:
     ]
 
 
-def test_all_are_those_who_are_there_then() -> None:
+def test_all_in_a_step_means_the_members_present_then() -> None:
     """A member that comes back later is not meant."""
     steps = steps_of("{at: 5s, crash: w-2, back: 1h}\n  - {at: 10s, crash: all}")
     assert steps[1:3] == [(10, Act.CRASH, "w-1"), (10, Act.CRASH, "w-3")]
@@ -124,13 +124,13 @@ def test_joins_leaves_drains_and_coordinator_restarts_are_steps() -> None:
         ("until: later", "until", "no span of time"),
     ],
 )
-def test_a_fault_is_told_with_its_place(change: str, path: str, reason: str) -> None:
+def test_a_fault_is_shown_with_its_place(change: str, path: str, reason: str) -> None:
     found = faults_of(f"{HEAD}\n{change}")
     assert [place for place, _ in found] == [path]
     assert reason in found[0][1]
 
 
-def test_what_is_no_yaml_is_told_with_its_line() -> None:
+def test_a_file_that_is_no_yaml_is_refused_with_its_line() -> None:
     ((place, reason),) = faults_of("scenario: 1\ntasks: [\n")
     assert place.startswith("line 3")
     assert reason.startswith("no YAML")

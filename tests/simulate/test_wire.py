@@ -38,9 +38,9 @@ def request(kind: RequestKind, body: dict[str, object] | None = None, **query: s
 
 def test_every_request_is_read_by_the_codec() -> None:
     assert to_input(request(RequestKind.JOIN, {"capacity": 2.0})) == Join(M1, capacity=2.0)
-    said = {"seq": 4, "member_epoch": 2, "tasks": {"0_0": {"role": "standby", "position": 5}}}
+    body = {"seq": 4, "member_epoch": 2, "tasks": {"0_0": {"role": "standby", "position": 5}}}
     report = TaskReport("standby", positions=(("", 5),))
-    assert to_input(request(RequestKind.HEARTBEAT, said)) == Heartbeat(M1, 4, 2, {TASK: report})
+    assert to_input(request(RequestKind.HEARTBEAT, body)) == Heartbeat(M1, 4, 2, {TASK: report})
     assert to_input(request(RequestKind.LEAVE, mode="restart")) == Leave(M1, restart=True)
     assert to_input(request(RequestKind.DRAIN, deadline_ms=9)) == DrainRequest(M1, 9)
     assert to_input(request(RequestKind.DRAIN)) == DrainRequest(M1, None)

@@ -53,22 +53,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--picture", type=Path, default=Path("soak.svg"), metavar="FILE", help="where it is drawn")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     parser.add_argument("--keep", type=Path, metavar="DIR", help="an empty folder that stays, with logs and data")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     # Of members that are put off while a coordinator is frozen there is nothing to say.
     logging.basicConfig(level="ERROR")
-    folder = asked.keep or Path(tempfile.mkdtemp(prefix="batonpass-soak-"))
+    folder = options.keep or Path(tempfile.mkdtemp(prefix="batonpass-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
     # The database's own user has to pass through.
     folder.chmod(0o711)
-    say(f"{asked.minutes:g} minutes, seed {asked.seed}, in {folder}")
+    say(f"{options.minutes:g} minutes, seed {options.seed}, in {folder}")
     try:
-        series, faults = asyncio.run(soak(folder, asked.minutes * 60, asked.seed))
+        series, faults = asyncio.run(soak(folder, options.minutes * 60, options.seed))
     finally:
-        if asked.keep is None:
+        if options.keep is None:
             shutil.rmtree(folder)
-    asked.picture.write_text(picture(f"A soak of {asked.minutes:g} minutes, seed {asked.seed}", series))
+    options.picture.write_text(picture(f"A soak of {options.minutes:g} minutes, seed {options.seed}", series))
     grown = growing(series)
-    say(f"{len(series)} measures, {len(grown)} of them grow; drawn in {asked.picture}", RULE)
+    say(f"{len(series)} measures, {len(grown)} of them grow; drawn in {options.picture}", RULE)
     say(*(f"grows: {one}" for one in grown), *(f"wrong: {one}" for one in faults))
     return int(bool(grown or faults))
 
@@ -133,7 +133,7 @@ async def watch(samples: Samples, visitors: Visitors, at_work: list[asyncio.Task
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
     begun = time.monotonic()
-    every, said, forgot = max(2.0, seconds / SAMPLES), -SAY_EVERY_S, 0.0
+    every, reported_s, forgot = max(2.0, seconds / SAMPLES), -SAY_EVERY_S, 0.0
     while (now := time.monotonic() - begun) < seconds and not interrupted.is_set():
         for task in at_work:
             # What plays somebody has failed: the soak would go on without it and prove less than it says.
@@ -143,8 +143,8 @@ async def watch(samples: Samples, visitors: Visitors, at_work: list[asyncio.Task
             forgot = now
             await forget(samples.engine, keep_s=seconds / 10)
         await samples.take()
-        if now - said >= SAY_EVERY_S:
-            said = now
+        if now - reported_s >= SAY_EVERY_S:
+            reported_s = now
             say(f"{now / 60:.0f} of {seconds / 60:g} minutes; calls: {visitors.calls.total()}; {samples.in_short()}")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(interrupted.wait(), every)

@@ -79,9 +79,9 @@ class Place:
         """Start a coordinator or a dashboard; return where it listens."""
         listens: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-        def hear(told: Mapping[str, Any]) -> None:
-            if "url" in told and not listens.done():
-                listens.set_result(str(told["url"]))
+        def hear(event: Mapping[str, Any]) -> None:
+            if "url" in event and not listens.done():
+                listens.set_result(str(event["url"]))
 
         log = self.folder / "logs" / f"{name}.log"
         self.running[name] = await Child.start(name, "batonpass", arguments, log=log, hear=hear, **environment)

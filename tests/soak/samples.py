@@ -21,7 +21,7 @@ from batonpass.postgres.tables import metadata
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BLOCK = 512
-TOLD = {"batonpass_polls_parked": "long-polls", "batonpass_streams_open": "event streams"}
+COUNTED = {"batonpass_polls_parked": "long-polls", "batonpass_streams_open": "event streams"}
 """What coordinators say of themselves that is drawn."""
 
 QUERIES = {
@@ -51,13 +51,13 @@ class Samples:
     async def take(self) -> None:
         """Take one sample of everything; what cannot be had at this moment is left out."""
         at = time.monotonic() - self._begun
-        taken = [*self._processes(), *await self._told(), *await self._database()]
+        taken = [*self._processes(), *await self._metrics(), *await self._database()]
         taken += await asyncio.to_thread(lambda: [*self._folders()])
         for name, kind, seen in taken:
             self.series.setdefault(name, Series(kind)).add(at, seen)
 
     def in_short(self) -> str:
-        """Return the newest memory of the processes, for whoever waits."""
+        """Return the newest memory of the processes, for people who wait."""
         shown = [name for name, one in self.series.items() if one.kind is Kind.MEMORY]
         return ", ".join(f"{name} {self.series[name].in_words(self.series[name].seen[-1])}" for name in shown)
 
@@ -77,18 +77,18 @@ class Samples:
                     yield from ((f"{name}: {what}", Kind.COUNT, count) for what, count in counts.items())
         yield from ((f"coordinators: {what}", Kind.COUNT, count) for what, count in of_coordinators.items())
 
-    async def _told(self) -> list[tuple[str, Kind, float]]:
+    async def _metrics(self) -> list[tuple[str, Kind, float]]:
         """Ask all coordinators; while one of them is frozen nothing is known of their sum."""
-        told: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         try:
             for url in self._place.coordinators:
                 lines = (await self._client.get(f"{url}/metrics", timeout=5)).text.splitlines()
-                told["lines of metrics"] += len(lines)
-                for name, what in TOLD.items():
-                    told[what] += sum(round(float(line.split()[1])) for line in lines if line.startswith(f"{name} "))
+                counts["lines of metrics"] += len(lines)
+                for name, what in COUNTED.items():
+                    counts[what] += sum(round(float(line.split()[1])) for line in lines if line.startswith(f"{name} "))
         except httpx.HTTPError:
             return []
-        return [(f"coordinators: {what}", Kind.COUNT, count) for what, count in told.items()]
+        return [(f"coordinators: {what}", Kind.COUNT, count) for what, count in counts.items()]
 
     async def _database(self) -> list[tuple[str, Kind, float]]:
         taken: list[tuple[str, Kind, float]] = []

@@ -46,7 +46,7 @@ STEADY = {
 }
 
 
-def test_what_grows_is_told_from_what_comes_and_goes() -> None:
+def test_a_series_that_grows_is_distinguished_from_one_that_comes_and_goes() -> None:
     """What fills in the beginning, goes up and down, or is little is no leak."""
     assert [line.partition(":")[0] for line in growing(LEAKS | STEADY)] == list(LEAKS)
 

@@ -1,4 +1,4 @@
-"""Whoever comes and goes during a soak: operators, followers, strangers, groups for a while, broken connections."""
+"""Callers that come and go during a soak: operators, followers, strangers, groups for a while, broken connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that write down what they are told, and object when two of them run one task."""
+"""Workers that write down their instructions, and object when two of them run one task."""
 
 from __future__ import annotations
 

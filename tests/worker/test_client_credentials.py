@@ -118,7 +118,7 @@ async def test_an_endpoint_that_is_away_is_not_felt_while_the_token_is_good(
 
 
 @pytest.mark.parametrize(
-    ("says", "said"),
+    ("says", "message"),
     [
         ({"error": "none"}, "no access_token; check that it is a token endpoint"),
         ({"access_token": ""}, "no access_token"),
@@ -128,10 +128,10 @@ async def test_an_endpoint_that_is_away_is_not_felt_while_the_token_is_good(
     ],
 )
 async def test_an_answer_without_a_good_token_is_an_error_that_says_why(
-    says: dict[str, Any], said: str, server: TokenServer, credentials: ClientCredentials
+    says: dict[str, Any], message: str, server: TokenServer, credentials: ClientCredentials
 ) -> None:
     server.says = says
-    with pytest.raises(NoToken, match=said):
+    with pytest.raises(NoToken, match=message):
         await credentials()
 
 
@@ -152,8 +152,8 @@ async def test_a_refused_secret_is_read_again_for_the_next_try(
     file = tmp_path / "secret"
     file.write_text("old")
     credentials = ClientCredentials(server.url, CLIENT, file.read_text, clock=clock)
-    told = "it answered 401 .invalid_client no client of that name and secret.; check the client's id and secret"
-    with pytest.raises(NoToken, match=told):
+    message = "it answered 401 .invalid_client no client of that name and secret.; check the client's id and secret"
+    with pytest.raises(NoToken, match=message):
         await credentials()
     file.write_text(SECRET)
     clock.pass_s(1)

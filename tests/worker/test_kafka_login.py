@@ -49,7 +49,7 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("named", "said"),
+    ("named", "message"),
     [
         ({"sasl_mechanism": "GSSAPI"}, "SASL_MECHANISM is GSSAPI, which is none of PLAIN, SCRAM-SHA-256"),
         ({"sasl_mechanism": "PLAIN"}, "SASL_MECHANISM=PLAIN needs BATONPASS_KAFKA_USERNAME and BATONPASS_KAFKA_PASSWORD"),
@@ -78,10 +78,10 @@ def files(tmp_path: Path) -> dict[str, str]:
     ],
 )  # fmt: skip
 def test_variables_that_make_no_login_are_refused_by_name_and_without_their_secrets(
-    named: dict[str, str], said: str, files: dict[str, str]
+    named: dict[str, str], message: str, files: dict[str, str]
 ) -> None:
     found = {name: files.get(text, text) if name.endswith("_file") else text for name, text in named.items() if text}
-    with pytest.raises(ValueError, match=said) as refused:
+    with pytest.raises(ValueError, match=message) as refused:
         login_of(found)
     assert "s3cret" not in str(refused.value)
 
@@ -121,7 +121,7 @@ def test_a_token_function_takes_the_place_of_an_endpoint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("a\nb", "what the function returned is none"),
         (None, "what the function returned is none"),
@@ -130,14 +130,16 @@ def test_a_token_function_takes_the_place_of_an_endpoint() -> None:
         (TimeoutError(), "it took too long"),
     ],
 )
-async def test_a_function_that_gives_no_token_is_a_connection_that_could_not_be_made(given: object, said: str) -> None:
+async def test_a_function_that_gives_no_token_is_a_connection_that_could_not_be_made(
+    given: object, message: str
+) -> None:
     async def token() -> Any:
         if isinstance(given, Exception):
             raise given
         return given
 
     connection = KafkaConnection(bootstrap_servers="k:1", sasl_mechanism="OAUTHBEARER", token=token)
-    with pytest.raises(KafkaConnectionError, match=said):
+    with pytest.raises(KafkaConnectionError, match=message):
         await connection.client_options()["sasl_oauth_token_provider"].token()
 
 

@@ -325,7 +325,7 @@ async def test_a_callback_may_call_the_member_and_may_fail(caplog: pytest.LogCap
 
 
 @on_virtual_time
-async def test_lost_state_is_told_and_restored_anew() -> None:
+async def test_lost_state_is_reported_and_restored_anew() -> None:
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=1, num_standby_replicas=1)

@@ -58,7 +58,7 @@ class Tap(httpx.AsyncHTTPTransport):
 
 
 def member(pair: Pair, worker: Recorder, tap: Tap) -> Member:
-    """Return a member that is told of both coordinators as a setting tells it."""
+    """Return a member that knows both coordinators, from one setting."""
     return Member(", ".join(pair.urls), "b", worker, token=SECRET, transport=tap)
 
 
@@ -93,10 +93,10 @@ async def test_a_heartbeat_answered_503_goes_to_the_other_coordinator_at_once_wi
     async with member(pair, worker, tap) as one:
         await until(lambda: one.may_process("0_0") and tap.answered(pair.urls[0]) > 1)
         seen = one.member_id, one.tasks["0_0"].fencing_token or 0
-        with bind("127.0.0.1", 0) as nobody:
+        with bind("127.0.0.1", 0) as silent:
             divided = pair.processes[0].store.ownership
             assert isinstance(divided, Divided)
-            divided.owners = {"b": url_of(nobody, is_tls=False)}
+            divided.owners = {"b": url_of(silent, is_tls=False)}
             await until(lambda: tap.answered(pair.urls[1]) > 2, within_s=5)
         lived_through(one, worker, tap, seen)
     refused = [(seq, status) for _, seq, status in tap.beats if status == 503]

@@ -17,7 +17,7 @@ from batonpass.worker.testing import HttpServer, LocalCoordinator
 
 @pytest.fixture
 def authority() -> trustme.CA:
-    """Return an authority that nobody knows."""
+    """Return an authority that no client trusts."""
     return trustme.CA()
 
 

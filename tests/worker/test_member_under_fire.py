@@ -234,22 +234,22 @@ async def lived(seed: int, *, stop_early_ms: int = 0) -> Story:
 
 
 @functools.cache
-def told(seed: int) -> Story:
+def story_of(seed: int) -> Story:
     """Return a story that was lived through once, on virtual time."""
     return run(lived(seed))
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_nobody_writes_out_of_turn_and_all_is_well_in_the_end(seed: int) -> None:
-    story = told(seed)
+    story = story_of(seed)
     assert story.sink.out_of_turn == []
     assert story.sink.writes > 1_000
 
 
-def test_a_story_is_the_same_each_time_it_is_told() -> None:
+def test_a_story_is_the_same_each_time_it_is_played() -> None:
     again = run(lived(2))
-    assert again.calls == told(2).calls
-    assert again.sink == told(2).sink
+    assert again.calls == story_of(2).calls
+    assert again.sink == story_of(2).sink
 
 
 @on_virtual_time

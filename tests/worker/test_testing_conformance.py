@@ -73,8 +73,8 @@ def test_the_command_lists_its_cases_and_knows_no_others(capsys: pytest.CaptureF
 
 
 def test_a_client_brings_no_coordinator_along() -> None:
-    asked = "import sys, batonpass.worker.testing.conformance.sample; print('batonpass.core.decide' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True).stdout == b"False\n"
+    program = "import sys, batonpass.worker.testing.conformance.sample; print('batonpass.core.decide' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"False\n"
 
 
 def test_it_runs_as_a_module() -> None:

@@ -78,11 +78,11 @@ class MemberUnderFire(RuleBasedStateMachine):
 
     # --- the member ----------------------------------------------------------------------------------------------
 
-    def do(self, say: Callable[[], list[Instruction]]) -> None:
+    def do(self, give: Callable[[], list[Instruction]]) -> None:
         """Give the member an input, carry out what it says, and hold what it sends against its promises."""
         before = set(self.truth.works)
         started: set[str] = set()
-        for each in say():
+        for each in give():
             if isinstance(each, Send):
                 self.check_request(each.request)
                 self.up.append(each.request)
@@ -277,10 +277,10 @@ class MemberUnderFire(RuleBasedStateMachine):
     @rule(pick=PICKS, position=st.none() | st.integers(0, 99))
     def acknowledge(self, pick: int, position: int | None) -> None:
         """Let the worker finish what it was asked for."""
-        asked = sorted(task for task, work in self.truth.works.items() if work.asked)
-        if not asked:
+        waiting = sorted(task for task, work in self.truth.works.items() if work.asked)
+        if not waiting:
             return
-        task = asked[pick % len(asked)]
+        task = waiting[pick % len(waiting)]
         work = self.truth.works[task]
         holding = self.member.holdings[task]
         self.owed.pop((self.member.member_id or "", task), None)

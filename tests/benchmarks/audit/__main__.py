@@ -52,18 +52,18 @@ def _measure(server: str, size: int, *, spark_sql: bool) -> None:
     say(f"{records:,} records (load average {load} before)")
     audit = cost_of("tests.benchmarks.audit.spark", url)
     _tell("audit", audit, records)
-    work_s = audit.seconds - audit.said["start_s"]
+    work_s = audit.seconds - audit.result["start_s"]
     say(f"  of which {work_s:.1f} s without the start of Spark")
     if spark_sql:
         other = cost_of("tests.benchmarks.audit.spark_sql", url)
         _tell("Spark's SQL, for L1 and downtime alone", other, records)
         say(f"  the audit takes {audit.cpu_seconds / other.cpu_seconds:.2f} times its seconds of processors")
-        say(f"  {agreement(audit.said, other.said)}")
+        say(f"  {agreement(audit.result, other.result)}")
     asyncio.run(run_sql(server, f"drop database day{size} with (force)"))
 
 
 def agreement(audit: dict[str, Any], other: dict[str, Any]) -> str:
-    """Say whether both came to the same downtime and as many overlapping owners; ``digest.told`` is what each says."""
+    """Say whether both came to the same downtime and as many overlapping owners; both print what ``digest`` returns."""
     is_same = all(audit["measures"][name] == value for name, value in other["measures"].items())
     owners = (audit["found"].get("L1", 0), other["found"].get("L1", 0))
     downtime = "the downtime of every group is the same" if is_same else "THE DOWNTIME DIFFERS"

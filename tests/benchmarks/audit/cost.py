@@ -25,8 +25,8 @@ class Cost(NamedTuple):
     driver_mb: int
     jvm_mb: int
     others_mb: int
-    said: dict[str, Any]
-    told: str
+    result: dict[str, Any]
+    stderr: str
 
 
 PROGRESS = "> "
@@ -81,8 +81,8 @@ def _kept_bytecode() -> dict[str, str]:
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(Path(".cache/bytecode").absolute())}
 
 
-def _relay(said: IO[str] | None, kept: list[str]) -> None:
-    for line in said or ():
+def _relay(stderr: IO[str] | None, kept: list[str]) -> None:
+    for line in stderr or ():
         kept.append(line)
         if line.startswith(PROGRESS):
             sys.stdout.write(f"    {line.removeprefix(PROGRESS)}")

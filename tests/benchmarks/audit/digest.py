@@ -10,7 +10,7 @@ from typing import Any
 from batonpass.audit.findings import Finding, GroupDay
 
 
-def told(groups: Iterable[GroupDay], findings: Iterable[Finding]) -> dict[str, Any]:
+def digest(groups: Iterable[GroupDay], findings: Iterable[Finding]) -> dict[str, Any]:
     """Return the digest of each measure over all groups, and of the findings; how many were found of each law."""
     values: defaultdict[str, list[str]] = defaultdict(list)
     for day in groups:

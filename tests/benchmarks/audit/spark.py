@@ -7,7 +7,7 @@ import sys
 import time
 
 from tests.benchmarks.audit import DAY
-from tests.benchmarks.audit.digest import told
+from tests.benchmarks.audit.digest import digest
 
 from batonpass.audit.job import Audit, run
 
@@ -30,7 +30,7 @@ def main(url: str) -> None:
         "left_out": result.findings_left_out,
         "start_s": next(at for at, line in steps if line.endswith("cores")),
     }
-    sys.stdout.write(json.dumps(told(result.groups, result.findings) | came_to) + "\n")
+    sys.stdout.write(json.dumps(digest(result.groups, result.findings) | came_to) + "\n")
 
 
 if __name__ == "__main__":

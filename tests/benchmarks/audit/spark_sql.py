@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 from tests.audit import in_spark_sql
 from tests.benchmarks.audit import DAY
-from tests.benchmarks.audit.digest import told
+from tests.benchmarks.audit.digest import digest
 
 from batonpass.audit.database import rows
 from batonpass.audit.findings import GroupDay
@@ -49,7 +49,7 @@ def main(url: str) -> None:
         down = {row[0]: row[1] for row in gaps.groupBy("group_id").agg(f.sum("gap_ms")).collect()}
         doubtful = in_spark_sql.doubtful(changes).count()
     days = [GroupDay(one.group, {"downtime_ms": down.get(one.group, 0)}) for one in plan.groups]
-    sys.stdout.write(json.dumps(told(days, ()) | {"found": {"L1": doubtful} if doubtful else {}}) + "\n")
+    sys.stdout.write(json.dumps(digest(days, ()) | {"found": {"L1": doubtful} if doubtful else {}}) + "\n")
 
 
 if __name__ == "__main__":

@@ -54,11 +54,11 @@ def main() -> int:
     parser.add_argument("--doubles", type=int, default=200, help="members of 100 tasks, as many of which join again")
     parser.add_argument("--shapes", type=int, default=len(SHAPES), help="how many of the sizes of a generation")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar does not hold")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     pin(LOAD_CORE)
-    bars = uvloop.run(_measure(asked))
+    bars = uvloop.run(_measure(options))
     say(*bar_lines(bars))
-    return int(asked.strict and not all(bar.holds for bar in bars))
+    return int(options.strict and not all(bar.holds for bar in bars))
 
 
 def say(*lines: str) -> None:
@@ -67,25 +67,25 @@ def say(*lines: str) -> None:
     sys.stdout.flush()
 
 
-async def _measure(asked: argparse.Namespace) -> list[Bar]:
+async def _measure(options: argparse.Namespace) -> list[Bar]:
     bars: list[Bar] = []
     with postgres() as database:
         url = await migrated(database)
         pin(SERVER_CORE)  # What appends stands for the server here.
         persisted = []
-        for shape in SHAPES[: asked.shapes]:
+        for shape in SHAPES[: options.shapes]:
             persisted.append(await persist(url, shape))
             show_persisted(persisted[-1])
         bars += committed(persisted)
         pin(LOAD_CORE)
-        for members in asked.members:
-            bars += await heartbeats(url, members, asked)
-        if asked.handovers:
-            bars.append(await handovers(url, asked.handovers))
-        if asked.polls:
-            bars += await polls(url, asked.polls)
-        if asked.doubles:
-            bars.append(await doubling(url, asked.doubles))
+        for members in options.members:
+            bars += await heartbeats(url, members, options)
+        if options.handovers:
+            bars.append(await handovers(url, options.handovers))
+        if options.polls:
+            bars += await polls(url, options.polls)
+        if options.doubles:
+            bars.append(await doubling(url, options.doubles))
     return bars
 
 
@@ -113,7 +113,7 @@ def committed(persisted: list[Persisted]) -> list[Bar]:
     return bars
 
 
-async def heartbeats(url: str, members: int, asked: argparse.Namespace) -> list[Bar]:
+async def heartbeats(url: str, members: int, options: argparse.Namespace) -> list[Bar]:
     """Let bare and ours answer the same heartbeats in turns, and then ours at a steady rate."""
     say(f"heartbeats of {members:,} members, 20 tasks each: joining and coming to rest ...")
     async with bare() as yardstick, coordinator(url) as server:
@@ -127,17 +127,17 @@ async def heartbeats(url: str, members: int, asked: argparse.Namespace) -> list[
         each = (server.resident_bytes() - before) / members
         theirs: list[Rate] = []
         ours: dict[str, list[Rate]] = {STANDING: [], READING: []}
-        for _ in range(asked.rounds):
-            theirs.append(await saturated(yardstick, group, seconds=asked.seconds))
+        for _ in range(options.rounds):
+            theirs.append(await saturated(yardstick, group, seconds=options.seconds))
             for copies, rates in ours.items():
                 group.read_on(copies == READING)
-                rates.append(await saturated(server, group, seconds=asked.seconds))
+                rates.append(await saturated(server, group, seconds=options.seconds))
         _show_rates("bare", theirs)
         for copies, rates in ours.items():
             _show_rates(f"ours, {copies}", rates)
         for copies in ours:
             group.read_on(copies == READING)
-            kept = await steady(server, group, interval_s=INTERVAL_S, seconds=STEADY_TURNS * asked.seconds)
+            kept = await steady(server, group, interval_s=INTERVAL_S, seconds=STEADY_TURNS * options.seconds)
             say(
                 f"  one every {INTERVAL_S:g} s, {copies}: {kept.per_s:,.0f}/s, p50 {kept.p50_ms:.1f} ms, "
                 f"p99 {kept.p99_ms:.1f} ms, {kept.core:.0%} of a core"
@@ -173,7 +173,7 @@ def _show_rates(name: str, rates: list[Rate]) -> None:
 
 
 async def handovers(url: str, times: int) -> Bar:
-    """Time caught-up heartbeats until the new owner is told, beside as many hops of bare ASGI with a row each."""
+    """Time caught-up heartbeats until the new owner gets the task, beside as many hops of bare ASGI with a row each."""
     engine = connect(url)
     async with bare() as yardstick, coordinator(url) as server:
         hops = BareHops(yardstick, await Wire.open(yardstick.port), engine)
@@ -181,10 +181,10 @@ async def handovers(url: str, times: int) -> Bar:
     await engine.dispose()
     ours, theirs = (sorted(series) for series in taken)
     ratios = {percent: nearest_rank(ours, percent) / nearest_rank(theirs, percent) for percent in (50, 99)}
-    for name, series in ((f"caught up to told, {times} handovers", ours), ("two bare hops with a row each", theirs)):
+    for name, series in ((f"caught up to granted, {times} handovers", ours), ("two bare hops with a row each", theirs)):
         say(f"{name}: p50 {nearest_rank(series, 50):.1f} ms, p99 {nearest_rank(series, 99):.1f} ms")
     say(f"  {ratios[50]:.1f} times the bare hops at p50, {ratios[99]:.1f} times at p99")
-    what = f"a caught-up copy is told in at most {TIMES_BARE_HOPS:g} times what two bare hops take, p50"
+    what = f"a caught-up copy gets its task in at most {TIMES_BARE_HOPS:g} times what two bare hops take, p50"
     return Bar(what, f"{ratios[50]:.1f} times", ratios[50] <= TIMES_BARE_HOPS)
 
 

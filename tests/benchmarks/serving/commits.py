@@ -84,7 +84,7 @@ def written(group_id: GroupId, at: Moment, item: Input, *, version: int, epoch: 
     """Return a decision as an engine commits it."""
     decision = at.decide(item)
     historian = Historian(POLICY, code_version())
-    historian.committed(at.soft)  # What the trace before said of every member is not told again.
+    historian.committed(at.soft)  # What the trace before said of every member is not repeated.
     history = historian.history(NOBODY_ASKED, (item,), (at.group, at.soft), decision, at=(at.now_ms, 1.0))
     return Commit(group_id, epoch, version, decision.records, history)
 

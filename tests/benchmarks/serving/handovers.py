@@ -45,21 +45,21 @@ class Player:
         """Follow an answer; say whether the assignment changed."""
         if answer.status not in (200, 201):
             return False
-        said = decode(answer.body)
-        if said["assignment"] is None or said["member_epoch"] < self.epoch:
+        body = decode(answer.body)
+        if body["assignment"] is None or body["member_epoch"] < self.epoch:
             return False
         now = time.perf_counter()
-        picture = said["assignment"]
+        picture = body["assignment"]
         active = {one["task"] for one in picture["active"]}
         for task in active - self.active:
             self.granted_at[task] = now
-        self.epoch, self.active = said["member_epoch"], active
+        self.epoch, self.active = body["member_epoch"], active
         self.copies = {task: role for role in ("standby", "warmup") for task in picture[role]}
         self.news.set()
         return True
 
     async def beat(self) -> None:
-        """Say what this member has; its copies are level once it was told so. Again, as long as that brings news."""
+        """Say what this member has; its copies are level once `level` is set. Again, while answers bring news."""
         async with self.turn:
             while await self._beat():
                 pass
@@ -100,7 +100,7 @@ class BareHops:
 
 
 async def hand_over(server: Server, hops: BareHops, *, times: int) -> tuple[list[float], list[float]]:
-    """Move one task to and fro by pins; return the milliseconds from caught up to told, and those of ``hops``."""
+    """Move one task to and fro by pins; return the milliseconds from caught up to granted, and those of ``hops``."""
     path = "/v1/groups/handovers"
     wire = await Wire.open(server.port)
     declaration = {

@@ -54,13 +54,13 @@ class Played:
 
     def take(self, answer: Answer) -> None:
         """Follow an answer: do what the assignment says, at once and without fail."""
-        said = decode(answer.body)
+        body = decode(answer.body)
         if answer.status not in (200, 201):
             raise RuntimeError(f"{self.path}: {answer.status} {answer.body!r}")
-        if said["assignment"] is None:
+        if body["assignment"] is None:
             return
-        self.epoch = said["member_epoch"]
-        picture = said["assignment"]
+        self.epoch = body["member_epoch"]
+        picture = body["assignment"]
         self.tasks = {one["task"]: {"role": "active", "state": "running", "input_lag": 40} for one in picture["active"]}
         for role in ("standby", "warmup"):
             self.tasks |= {task: {"role": role, "position": POSITION, "end_offset": POSITION} for task in picture[role]}

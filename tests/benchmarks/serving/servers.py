@@ -55,19 +55,19 @@ def pin(core: int) -> None:
 
 @contextmanager
 def _process(command: list[str], port: int, environment: dict[str, str], **headers: str) -> Iterator[Server]:
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         started = subprocess.Popen(
             [sys.executable, *command],
             env=os.environ | environment,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             preexec_fn=lambda: pin(SERVER_CORE),  # noqa: PLW1509 - it runs no thread that holds a lock
         )
         try:
             yield Server(port, started.pid, dict(headers))
         except BaseException:
-            said.seek(0)
-            sys.stderr.write(said.read().decode(errors="replace")[-4_000:])
+            output.seek(0)
+            sys.stderr.write(output.read().decode(errors="replace")[-4_000:])
             raise
         finally:
             started.terminate()

@@ -15,8 +15,8 @@ async def test_every_part_runs(own_url: str, capsys: pytest.CaptureFixture[str])
     persisted = await persist(own_url, Shape(100, 4, 1), rounds=1, changes=2)
     show_persisted(persisted)
     bars = committed([persisted])
-    asked = argparse.Namespace(rounds=1, seconds=0.3)
-    bars += await heartbeats(own_url, 4, asked)
+    options = argparse.Namespace(rounds=1, seconds=0.3)
+    bars += await heartbeats(own_url, 4, options)
     bars.append(await handovers(own_url, 3))
     bars += await polls(own_url, 20, rounds=1)
     bars.append(await doubling(own_url, 2))
@@ -29,7 +29,7 @@ async def test_every_part_runs(own_url: str, capsys: pytest.CaptureFixture[str])
         "ours, copies reading on:",
         "one every 3 s, copies reading on",
         "times the processor time of bare",
-        "caught up to told",
+        "caught up to granted",
         "two bare hops with a row each",
         "20 parked",
         "20 parked long-polls, bare",

@@ -62,7 +62,7 @@ class Wire(asyncio.Protocol):
                 waiting.set_result(Answer((status, body)))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as asyncio calls it
-        """Tell whoever waits."""
+        """Wake the tasks that wait."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(ConnectionResetError("the server closed the connection"))
 

@@ -41,29 +41,29 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="two scenarios with little state, in under eight minutes")
     parser.add_argument("--out", type=Path, help="the file of results, where runs replace older ones of the same name")
-    asked = parser.parse_args()
-    out = asked.out or (Path(".cache") / "compare-streams-quick.json" if asked.quick else RESULTS)
+    options = parser.parse_args()
+    out = options.out or (Path(".cache") / "compare-streams-quick.json" if options.quick else RESULTS)
     say = begin()
-    size = QUICK if asked.quick else LONG
+    size = QUICK if options.quick else LONG
     found = _read(out)
     found |= _head(size)
     pairs = [
         (scenario, arm)
         for scenario in SCENARIOS
         for arm in ARMS
-        if (not asked.quick or asked.scenario or asked.arm or (scenario.name, arm.name) in QUICK_PAIRS)
-        and (not asked.scenario or scenario.name in asked.scenario)
-        and (not asked.arm or arm.name in asked.arm)
+        if (not options.quick or options.scenario or options.arm or (scenario.name, arm.name) in QUICK_PAIRS)
+        and (not options.scenario or scenario.name in options.scenario)
+        and (not options.arm or arm.name in options.arm)
     ]
     with stage() as here:
         say(f"broker, database and coordinator run; {len(pairs)} runs")
         for scenario, arm in pairs:
             _put(found, _run(here, scenario, arm, size, say))
             _write(out, found)
-        if not asked.quick and not asked.arm and (not asked.scenario or ALONE in asked.scenario):
+        if not options.quick and not options.arm and (not options.scenario or ALONE in options.scenario):
             found["alone"] = _alone(here, say)
             _write(out, found)
-    if not asked.quick and (DEMO in asked.arm if asked.arm else not asked.scenario):
+    if not options.quick and (DEMO in options.arm if options.arm else not options.scenario):
         found["demo"] = _demo(say)
         _write(out, found)
     sys.stdout.write("\n" + "\n".join(lines_of(found)) + "\n")

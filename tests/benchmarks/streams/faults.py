@@ -191,7 +191,7 @@ class Scene:
             lambda: again.state == "RUNNING", seen=lambda: f"{name} is {again.state}: {again.log.read_text()[-1_000:]}"
         )
 
-    def said(self, until_ms: int | None = None) -> list[str]:
+    def log_lines(self, until_ms: int | None = None) -> list[str]:
         """Return what the plug-in has logged since the fault began."""
         found = []
         for log in {each.log for each in self.application.job.instances.values()}:
@@ -205,7 +205,7 @@ class Scene:
 
     def no_answers(self) -> int:
         """Return how often a leader had no answer since the fault began."""
-        return sum(NO_ANSWER in line for line in self.said())
+        return sum(NO_ANSWER in line for line in self.log_lines())
 
     def until_no_answers(self, times: int) -> None:
         """Wait until leaders have had no answer so often."""
@@ -213,7 +213,7 @@ class Scene:
 
     def until_advised(self, words: str = " decided for ") -> None:
         """Wait until a leader has an answer."""
-        wait_until(lambda: any(words in line for line in self.said()), seen=lambda: "nobody has an answer")
+        wait_until(lambda: any(words in line for line in self.log_lines()), seen=lambda: "nobody has an answer")
 
 
 def _nothing(scene: Scene) -> str:
@@ -359,11 +359,11 @@ def _roll_to(assignor: str) -> Act:
 
 def _other_version(scene: Scene) -> str:
     """Restart leaders with a version of the plug-in that says more, until such a one leads, and have one join."""
-    asked = scene.relays[0].versions
-    asked.clear()
+    versions = scene.relays[0].versions
+    versions.clear()
     classes = _compiled(scene.folder)
     old = set(FIRST)
-    while old and len(asked) < 2:
+    while old and len(versions) < 2:
         leader = scene.application.job.leader.log.stem
         name = leader if leader in old else min(old)
         old.discard(name)
@@ -371,9 +371,10 @@ def _other_version(scene: Scene) -> str:
     # If a newcomer with the old version leads, it leaves now.
     scene.change()
     wait_until(
-        lambda: len(asked) >= 2, seen=lambda: f"no leader of another version than {' and '.join(sorted(asked))} asked"
+        lambda: len(versions) >= 2,
+        seen=lambda: f"no leader of another version than {' and '.join(sorted(versions))} asked",
     )
-    return f"versions that asked: {' and '.join(sorted(asked))}"
+    return f"versions that asked: {' and '.join(sorted(versions))}"
 
 
 def _compiled(folder: Path) -> Path:
@@ -526,12 +527,17 @@ def perform(here: Stage, setup: Setup, trials: Sequence[Trial], say: Say) -> lis
         load.stop()
         say("counting")
         ledger, account = asyncio.run(read(application.bootstrap, application.name))
-        errors = [each["error"] for said in application.said for each in said if each["event"] == "failed"]
+        errors = [
+            each["error"]
+            for instance_events in application.events
+            for each in instance_events
+            if each["event"] == "failed"
+        ]
         rows = []
         for trial, figures, window, gone, alive in found:
             counted = {"missing": account.missing, "doubled": account.doubled, "wrong_totals": account.wrong_totals}
-            told = figures_of(ledger, window, lost=gone, alive=alive, events=()) | figures | counted
-            rows.append(told | {"wrong": [*wrong(trial, told), *errors]})
+            measured = figures_of(ledger, window, lost=gone, alive=alive, events=()) | figures | counted
+            rows.append(measured | {"wrong": [*wrong(trial, measured), *errors]})
         return rows
 
 
@@ -543,22 +549,22 @@ def _tried(scene: Scene, trial: Trial) -> tuple[Figures, Window, bool]:
     try:
         note = trial.act(scene)
         rest_ms = wait(scene.run, PATIENCE_S, settled_s=SETTLED_S, since_ms=begun)
-    except Exception as error:  # noqa: BLE001 - whatever goes wrong, what the other faults came to is told
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong, the figures of the other faults are still shown
         failure = str(error) or type(error).__name__
         scene.run.say(f"{trial.name}: FAILED: {failure}")
     ended = now_ms()
-    said = scene.said(ended)
-    refused = [line for line in said if NO_ANSWER in line]
+    lines = scene.log_lines(ended)
+    refused = [line for line in lines if NO_ANSWER in line]
     figures = {
         "fault": trial.name,
         "what": trial.what,
         "note": note,
         "failure": failure,
         "rebalances": sum(begun < at <= ended for at, _ in scene.application.decisions()),
-        "advised": sum(" decided for " in line for line in said),
+        "advised": sum(" decided for " in line for line in lines),
         "no_answers": len(refused),
         "reasons": list(dict.fromkeys(_reason(line) for line in refused)),
-        "happened": any(trial.says in line for line in said) or not trial.says,
+        "happened": any(trial.says in line for line in lines) or not trial.says,
     }
     return figures, Window((begun - QUIET_MS, begun), begun, rest_ms, ended), not failure and rest_ms is not None
 
@@ -569,15 +575,15 @@ def _reason(line: str) -> str:
     return why if len(why) <= 80 else why[:79] + "…"
 
 
-def wrong(trial: Trial, told: Figures) -> list[str]:
+def wrong(trial: Trial, figures: Figures) -> list[str]:
     """Return what makes a fault one that the job does not bear: orders miscounted, no rest, tasks that stood still."""
-    found = [told["failure"]] if told["failure"] else []
-    found += [f"{told[each]} {each}" for each in ("missing", "doubled", "wrong_totals") if told[each]]
-    if not told["happened"]:
+    found = [figures["failure"]] if figures["failure"] else []
+    found += [f"{figures[each]} {each}" for each in ("missing", "doubled", "wrong_totals") if figures[each]]
+    if not figures["happened"]:
         found.append(f"no leader's log has '{trial.says}'")
-    if told["rest_s"] is None and not told["failure"]:
-        found.append(f"not at rest after {told['watched_s']:.0f} s")
-    unmoved = told["silence_ms"]["unmoved"]["max"] or 0
+    if figures["rest_s"] is None and not figures["failure"]:
+        found.append(f"not at rest after {figures['watched_s']:.0f} s")
+    unmoved = figures["silence_ms"]["unmoved"]["max"] or 0
     if unmoved > trial.unmoved_at_most_ms:
         found.append(f"a task that nobody moved stood still for {unmoved / 1_000:.1f} s")
     return found
@@ -632,19 +638,19 @@ def main() -> int:
     """Do the faults that are named, or all of them; return 1 where the job did not bear one."""
     parser = argparse.ArgumentParser(prog="make streams-faults", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these: {', '.join(names())}")
-    asked = parser.parse_args().names or names()
-    if unknown := sorted(set(asked) - set(names())):
+    chosen = parser.parse_args().names or names()
+    if unknown := sorted(set(chosen) - set(names())):
         parser.error(f"there is no fault {', '.join(unknown)}; there are {', '.join(names())}")
     say = begin()
     rows: list[Figures] = []
     try:
         with stage() as here:
             for setup in SETUPS:
-                trials = [trial for trial in setup.trials if trial.name in asked]
+                trials = [trial for trial in setup.trials if trial.name in chosen]
                 if trials:
                     say(f"{setup.name}: {setup.what}")
                     rows += perform(here, setup, trials, say)
-            if BROKER_ASSIGNS in asked:
+            if BROKER_ASSIGNS in chosen:
                 rows.append(_broker_assigns(here))
     finally:
         sys.stdout.write("\n".join(["", *table(rows), ""]))

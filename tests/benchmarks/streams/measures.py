@@ -62,9 +62,9 @@ def _silence(ledger: Ledger, tasks: Iterable[int], window: tuple[int, int]) -> d
 def _restored(events: Iterable[Sequence[Event]], window: Window) -> dict[str, int]:
     """Return how many records of changelogs were read: while a task waited for them, and beside its owner."""
     waited_for = beside = 0
-    for said in events:
+    for instance_events in events:
         read = 0
-        for each in said:
+        for each in instance_events:
             is_within = window.begun_ms < each["at"] <= window.ended_ms
             if each["event"] == "restored" and is_within:
                 waited_for += each["records"]
@@ -83,12 +83,17 @@ def parts_of(
     ``restored``: the new owner reads what its copy lacks, so many ``records``. ``opened``: it may process. ``output``:
     the first one. None: nobody said so, as when the old owner has died.
     """
-    told = sorted((each for said in events for each in said if "partition" in each), key=lambda each: int(each["at"]))
+    task_events = sorted(
+        (each for instance_events in events for each in instance_events if "partition" in each),
+        key=lambda each: int(each["at"]),
+    )
     parts: list[dict[str, Any]] = []
     for handover in ledger.handovers((window.begun_ms, window.ended_ms)):
         last_ms = handover.at_ms - handover.gap_ms
         within = [
-            each for each in told if each["partition"] == handover.task and last_ms <= each["at"] <= handover.at_ms
+            each
+            for each in task_events
+            if each["partition"] == handover.task and last_ms <= each["at"] <= handover.at_ms
         ]
         # The last of each kind: what came before was another attempt.
         at = {each["event"]: each["at"] - last_ms for each in within}

@@ -193,10 +193,10 @@ def _answer(body: bytes, status: str = "200 OK") -> bytes:
 
 def _question(leader: socket.socket) -> bytes:
     """Return a question as it came: the head, and as much as this announces."""
-    said = b""
-    while b"\r\n\r\n" not in said:
-        said += _part(leader)
-    head, _, body = said.partition(b"\r\n\r\n")
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += _part(leader)
+    head, _, body = received.partition(b"\r\n\r\n")
     length = next(
         int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
     )
@@ -215,9 +215,9 @@ def _part(leader: socket.socket) -> bytes:
 def _asked(url: str, question: bytes) -> bytes:
     """Ask a coordinator, which ends the connection after its answer, as the question says."""
     address = urlsplit(url)
-    said = b""
+    answer = b""
     with socket.create_connection((str(address.hostname), address.port or 80), timeout=HOLDS_S) as coordinator:
         coordinator.sendall(question)
         while part := coordinator.recv(1 << 16):
-            said += part
-    return said
+            answer += part
+    return answer

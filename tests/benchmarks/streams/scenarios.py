@@ -224,16 +224,21 @@ def perform(stage: Stage, scenario: Scenario, arm: Arm, size: Size, say: Say) ->
             window,
             lost=frozenset(run.lost),
             alive=application.alive,
-            events=application.said,
+            events=application.events,
         )
         decided = [at for at, _ in application.decisions() if begun < at <= ended]
-        parts = parts_of(ledger, window, application.said, decided)
+        parts = parts_of(ledger, window, application.events, decided)
         for part in parts:
             say(part_words(part))
         return figures | {
             "parts": parts,
             "rebalances": None if arm.by_broker else len(decided),
-            "errors": [each["error"] for said in application.said for each in said if each["event"] == "failed"],
+            "errors": [
+                each["error"]
+                for instance_events in application.events
+                for each in instance_events
+                if each["event"] == "failed"
+            ],
             "orders": account.taken_in,
             "missing": account.missing,
             "doubled": account.doubled,

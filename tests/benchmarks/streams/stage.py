@@ -138,10 +138,10 @@ class Application:
         """Return what each instance has said of its progress since it got what it has; None where one has not yet."""
         found = []
         for instance in self.alive.values():
-            said, has = instance.last("progress"), instance.last("has")
-            if said is None or has is None or said["at"] < has["at"]:
+            progress, has = instance.last("progress"), instance.last("has")
+            if progress is None or has is None or progress["at"] < has["at"]:
                 return None
-            found.append(said)
+            found.append(progress)
         return found
 
     def decisions(self) -> list[tuple[int, bool]]:
@@ -176,7 +176,7 @@ class Application:
         return bool(decisions) and decisions[-1][1]
 
     @property
-    def said(self) -> list[list[Event]]:
+    def events(self) -> list[list[Event]]:
         """What every process that was ever started has said."""
         return [list(each.events) for each in self.job.programs]
 

@@ -1,4 +1,4 @@
-"""The faults can be told apart, the relay fails as it says, and what a job does not bear is told."""
+"""The faults can be told apart, the relay fails as it says, and every fault that a job does not bear is named."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def row(**figures: object) -> Figures:
 
 
 @pytest.mark.parametrize(
-    ("figures", "told"),
+    ("figures", "expected"),
     [
         ({}, []),
         ({"missing": 2}, ["2 missing"]),
@@ -105,9 +105,9 @@ def row(**figures: object) -> Figures:
         ),
     ],
 )
-def test_what_a_job_does_not_bear_is_told(figures: Figures, told: list[str]) -> None:
+def test_a_fault_that_a_job_does_not_bear_is_named(figures: Figures, expected: list[str]) -> None:
     trial = next(trial for setup in SETUPS for trial in setup.trials if trial.name == "away")
-    assert wrong(trial, row(**figures)) == told
+    assert wrong(trial, row(**figures)) == expected
 
 
 def test_the_table_has_a_line_for_each_fault() -> None:

@@ -49,14 +49,14 @@ def test_lost_moved_and_unmoved_tasks_are_told_apart() -> None:
             # Whoever takes a task over needs a while, and the longer where somebody has died.
             at_ms += 3_000 if task >= 8 else 400
     window = Window((0, 1_900), 1_950, 7_950, 9_900)
-    said = [
+    events = [
         [
             {"at": 1_000, "event": "progress", "behind": 0, "read": 40},
             {"at": 3_000, "event": "progress", "behind": 9, "read": 100},
             {"at": 4_000, "event": "restored", "partition": 1, "records": 7},
         ]
     ]
-    figures = figures_of(ledger, window, lost=frozenset("C"), alive="AB", events=said)
+    figures = figures_of(ledger, window, lost=frozenset("C"), alive="AB", events=events)
     assert (figures["needed"], figures["moved"], figures["handovers"]) == (4, 5, 7)
     assert (figures["rest_s"], figures["restored"]) == (6.0, {"waited_for": 7, "beside": 60})
     silence = figures["silence_ms"]
@@ -66,13 +66,13 @@ def test_lost_moved_and_unmoved_tasks_are_told_apart() -> None:
     assert silence["quiet"] == {"tasks": 12, "p50": 100, "max": 100}
 
 
-def test_a_silence_is_told_in_its_parts() -> None:
+def test_a_silence_is_divided_into_its_parts() -> None:
     """A gives task 0 up and B restores 7 records of it; the old owner of task 1 is not heard of again."""
     ledger = Ledger(2, stateful=False)
     for task in (0, 1):
         for offset, (writer, at_ms) in enumerate([("A", 1_000), ("B", 1_900)]):
             ledger.note(task, b"k", Output(offset, 0, 1, writer), at_ms)
-    said = [
+    events = [
         [{"at": 1_010, "event": "closed", "partition": 0}, {"at": 1_500, "event": "progress", "read": 0}],
         [
             {"at": 300, "event": "opened", "partition": 0},
@@ -82,7 +82,7 @@ def test_a_silence_is_told_in_its_parts() -> None:
             {"at": 1_800, "event": "opened", "partition": 1},
         ],
     ]
-    first, second = parts_of(ledger, Window((0, 500), 500, None, 2_000), said, [1_005, 1_200])
+    first, second = parts_of(ledger, Window((0, 500), 500, None, 2_000), events, [1_005, 1_200])
     assert part_words(first) == (
         "task 0, A to B, ms: closed 10, decided 200, restoring 300, restored 700, opened 710, output 900;"
         " 7 records restored"
@@ -99,7 +99,7 @@ def run(**figures: object) -> Figures:
 
 
 @pytest.mark.parametrize(
-    ("figures", "told"),
+    ("figures", "shortfall"),
     [
         ({"missing": 2}, "3-to-4, batonpass: 2 missing"),
         ({"arm": "kafka", "doubled": 1}, "3-to-4, kafka: 1 doubled"),
@@ -110,9 +110,9 @@ def run(**figures: object) -> Figures:
         ({"failed": "no rest"}, "3-to-4, batonpass: no rest"),
     ],
 )
-def test_whatever_falls_short_is_told(figures: Figures, told: str) -> None:
+def test_a_run_that_falls_short_is_named_with_its_figure(figures: Figures, shortfall: str) -> None:
     """It makes the exit code 1."""
-    assert shortfalls({"runs": [run(**figures)]}) == [f"MISSED: {told}"]
+    assert shortfalls({"runs": [run(**figures)]}) == [f"MISSED: {shortfall}"]
 
 
 def test_others_may_move_more_than_is_needed() -> None:
@@ -122,5 +122,5 @@ def test_others_may_move_more_than_is_needed() -> None:
 
 def test_a_figure_at_its_bar_has_missed_it() -> None:
     silence = {"moved": {"p50": 799, "max": 1_100}, "unmoved": {"p50": 80, "max": 199}}
-    told = bars({"runs": [run(silence_ms=silence), run(arm="kafka", silence_ms=silence)]})
-    assert [line.split(":")[0] for line in told] == ["reached", "reached", "MISSED", "reached"]
+    lines = bars({"runs": [run(silence_ms=silence), run(arm="kafka", silence_ms=silence)]})
+    assert [line.split(":")[0] for line in lines] == ["reached", "reached", "MISSED", "reached"]

@@ -138,7 +138,7 @@ def test_new_partitions_become_new_tasks_and_the_old_ones_stay() -> None:
     assert not relay.interrupted()
 
 
-def test_a_missing_source_topic_is_told_and_nothing_is_granted() -> None:
+def test_a_missing_source_topic_is_reported_and_nothing_is_granted() -> None:
     """Kafka sends every member an error code and shuts threads down."""
     scene = Scene()
     scene.declare(Topology(1, (Subtopology("0", None, source_topics=("in",)),)))

@@ -93,16 +93,16 @@ def play(text: str) -> str:
     written: list[str] = []
     for line in text.splitlines():
         if line.startswith(">"):
-            said = line[1:].strip()
+            step = line[1:].strip()
             scene.happened.clear()
-            shown = _let_happen(scene, said)
-            if said.startswith("given"):
+            shown = _let_happen(scene, step)
+            if step.startswith("given"):
                 begun_ms = scene.now_ms
             written.append(line)
             written += (
                 shown
                 if shown is not None
-                else _lines(scene, begun_ms, passes=" later" in said, brief="as told" in said)
+                else _lines(scene, begun_ms, passes=" later" in step, brief="as told" in step)
             )
         elif line.startswith("#") or not line:
             written.append(line)
@@ -131,13 +131,13 @@ def _lines(scene: Listening, begun_ms: int, *, passes: bool, brief: bool) -> Ite
         yield f"next look: in {exact_time((wake_ms or 0) - scene.now_ms)} at the latest"
 
 
-def _let_happen(scene: Listening, said: str) -> list[str] | None:
+def _let_happen(scene: Listening, step: str) -> list[str] | None:
     """Let happen what one line says; return what is to be shown instead of what came of it, where that is else."""
     for pattern, happen in _LINES:
-        found = re.fullmatch(pattern, said)
+        found = re.fullmatch(pattern, step)
         if found is not None:
             return happen(scene, **{name: text or "" for name, text in found.groupdict().items()})
-    raise UnclearLine(f"> {said}: the notation has no such line; see {Path(__file__).name}")
+    raise UnclearLine(f"> {step}: the notation has no such line; see {Path(__file__).name}")
 
 
 def _given(scene: Listening, count: str, members: str, fields: str, config: str) -> list[str]:
@@ -161,23 +161,23 @@ def _declare(scene: Listening, count: str, config: str) -> None:
 
 def _join(scene: Listening, name: str, fields: str) -> None:
     """Let a member join."""
-    told: dict[str, object] = {}
+    arguments: dict[str, object] = {}
     disk: dict[str, TaskReport] = {}
     for field in filter(None, fields.split(", ")):
         word, _, value = field.partition(" ")
         if word == "capacity":
-            told["capacity"] = float(value)
+            arguments["capacity"] = float(value)
         elif word == "instance":
-            told["instance_id"] = InstanceId(value)
+            arguments["instance_id"] = InstanceId(value)
         elif word == "replaces":
-            told["replaces"] = MemberId(value)
+            arguments["replaces"] = MemberId(value)
         elif field == "outputs fenced":
-            told["on_lease_lost"] = OnLeaseLost.CONTINUE
+            arguments["on_lease_lost"] = OnLeaseLost.CONTINUE
         elif found := re.fullmatch(r"the disk of (\S+) (\d+) behind", field):
             disk |= {task: copy("none", int(found[2])) for task in scene.disks[found[1]]}
         else:
             disk |= _reports(field)
-    scene.join(name, disk, **told)
+    scene.join(name, disk, **arguments)
 
 
 def _say(scene: Listening, name: str, epoch: str, words: str) -> None:

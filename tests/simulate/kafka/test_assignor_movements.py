@@ -155,7 +155,7 @@ def test_a_missing_lag_is_an_illegal_state() -> None:
         assign([ClientState("c1", {})], TaskSet(((0, 0),)), Kip441Config())
 
 
-def test_nobody_to_assign_to() -> None:
+def test_without_clients_nothing_is_assigned() -> None:
     assert assign([], TaskSet(((0, 0),), ((0, 1),)), Kip441Config()) == Assignment({}, probing_needed=False)
 
 

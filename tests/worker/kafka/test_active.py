@@ -1,4 +1,4 @@
-"""What an active does that nobody told it: ends transactions in time, heeds a stop, keeps its offsets, and gives up."""
+"""What an active does by itself: it ends transactions in time, heeds a stop, keeps its offsets, and gives up."""
 
 import asyncio
 import dataclasses

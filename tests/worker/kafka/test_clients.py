@@ -135,26 +135,26 @@ async def test_what_does_not_close_keeps_nothing_else_open(caplog: pytest.LogCap
 
 async def test_members_over_kafka_count_as_heard_until_they_are_gone() -> None:
     """A member that is unknown by now is forgotten; one whose store is away is not."""
-    members, asked = KafkaMembers(), list[MemberId]()
+    members, members_asked = KafkaMembers(), list[MemberId]()
     replies: dict[str, Reply] = {"gone": UnknownMember("x"), "stays": Done(), "later": StoreUnavailable("away")}
 
     async def ask(_group: GroupId, item: Input) -> Reply:
         assert isinstance(item, Heartbeat)
         assert (item.seq, item.tasks) == (-1, None)
-        asked.append(item.member_id)
+        members_asked.append(item.member_id)
         return replies[item.member_id]
 
     for name in replies:
         members.heard(GroupId("g"), MemberId(name))
     await members.count_all_as_heard(ask)
-    assert sorted(asked) == sorted(replies)
-    asked.clear()
+    assert sorted(members_asked) == sorted(replies)
+    members_asked.clear()
     await members.count_all_as_heard(ask)
-    assert asked == ["stays", "later"]
+    assert members_asked == ["stays", "later"]
     members.keep({GroupId("g"): {MemberId("later")}})
-    asked.clear()
+    members_asked.clear()
     await members.count_all_as_heard(ask)
-    assert asked == ["later"]
+    assert members_asked == ["later"]
 
 
 def test_clients_are_what_a_fake_stands_for() -> None:

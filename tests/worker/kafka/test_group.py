@@ -138,16 +138,16 @@ async def accounted(
     found: dict[int, list[tuple[str, int]]] = {}
     for partition, count in enumerate(load.counts):
         records = await read(job, job.output, partition=partition)
-        told = [json.loads(record.value) for record in records]
-        offsets = [each["offset"] for each in told]
+        outputs = [json.loads(record.value) for record in records]
+        offsets = [each["offset"] for each in outputs]
         again = [at for at, offset in enumerate(offsets) if offset in offsets[:at]]
         assert [offsets[at] for at in again] in ([], lost.get(partition, [])), f"partition {partition}"
         for at in reversed(again):
-            del offsets[at], told[at], records[at]
+            del offsets[at], outputs[at], records[at]
         wrong = [(at, offset) for at, offset in enumerate(offsets) if at != offset]
         assert not wrong, f"partition {partition}: (place, offset) {wrong[:3]} of {len(offsets)}, of {count} written"
         assert len(offsets) == count, f"partition {partition}: the last outputs are missing"
-        found[partition] = [(each["owner"], record.timestamp) for each, record in zip(told, records, strict=True)]
+        found[partition] = [(each["owner"], record.timestamp) for each, record in zip(outputs, records, strict=True)]
     return found
 
 

@@ -58,9 +58,9 @@ async def test_a_missing_changelog_is_a_failed_task_until_it_is_made(
         async with member:
             await until(has_failed)
             # Not in the text, which is in whatever form a library has given to all log lines of this process.
-            told = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
-            assert told
-            assert all(error.startswith(f"topic {job.changelog} does not exist") for error in told)
+            errors = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+            assert errors
+            assert all(error.startswith(f"topic {job.changelog} does not exist") for error in errors)
             await make(bootstrap, job.changelog)
             await coordinator.at_rest(job.group)
             store = runtime.store(TASK, "totals")

@@ -1,4 +1,4 @@
-"""A broker's quota on what restores: it slows down whoever restores much, and no handover."""
+"""A broker's quota on what restores: it slows down a member that restores much, and no handover."""
 
 from __future__ import annotations
 

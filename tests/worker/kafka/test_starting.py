@@ -45,7 +45,7 @@ async def test_what_never_ends_is_not_waited_for() -> None:
     assert cut.is_set()
 
 
-async def test_what_fails_fails_for_its_caller() -> None:
+async def test_a_failure_is_raised_for_the_caller_that_waits() -> None:
     """An error whose caller no longer waits is dropped."""
 
     async def failing() -> int:
@@ -64,13 +64,13 @@ async def test_what_fails_fails_for_its_caller() -> None:
 
 @pytest.mark.needs("kafka")
 async def test_a_consumer_that_is_not_wanted_any_more_leaves_no_connection(bootstrap: str) -> None:
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for step in range(12):
             await _cut_short(bootstrap, after_s=step * 0.0005)
         await asyncio.sleep(0.1)
         gc.collect()
-    assert [str(one.message) for one in told if "AIOKafkaConnection" in str(one.message)] == []
+    assert [str(one.message) for one in caught if "AIOKafkaConnection" in str(one.message)] == []
 
 
 async def _cut_short(bootstrap: str, *, after_s: float) -> None:

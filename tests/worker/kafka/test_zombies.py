@@ -1,4 +1,4 @@
-"""A process that stops at any step between grant and commit and goes on when it owns nothing any more harms nobody."""
+"""A process that stops at any step between grant and commit and goes on when it owns nothing any more does no harm."""
 
 import asyncio
 import json
@@ -64,7 +64,7 @@ async def test_a_zombie_neither_writes_nor_loses(
         await until(lambda: owner.totals() == expected(COUNT))
         os.kill(zombie.pid, signal.SIGCONT)
         await write(job, COUNT, first=COUNT)
-        said, errors = await asyncio.wait_for(zombie.communicate(), 30)
+        output, errors = await asyncio.wait_for(zombie.communicate(), 30)
         await write(job, COUNT, first=2 * COUNT)
         await until(lambda: owner.totals() == expected(3 * COUNT))
     finally:
@@ -74,7 +74,7 @@ async def test_a_zombie_neither_writes_nor_loses(
     await owner.give_up(TASK)
     assert zombie.returncode == 0, errors.decode()
     owners = await check_exactly_once(job, 3 * COUNT)
-    states = json.loads(said)["states"]
+    states = json.loads(output)["states"]
     # Between the look at the lease and the fencing nothing can hold it up: it fences its successor, sees that its lease
     # is over, and the successor takes the task again under its newer token.
     assert owner.states.count("fenced") == (1 if step is Step.GRANTED else 0)

@@ -54,8 +54,8 @@ class Job:
             totals = context.store("totals")
             total = int(totals.get(record.key) or 0) + int(record.value)
             totals.put(record.key, str(total).encode())
-            told = {"offset": record.offset, "total": total, "owner": owner}
-            await context.send(self.output, json.dumps(told).encode(), key=record.key, partition=context.partition)
+            output = {"offset": record.offset, "total": total, "owner": owner}
+            await context.send(self.output, json.dumps(output).encode(), key=record.key, partition=context.partition)
 
         return add
 
@@ -153,11 +153,11 @@ def expected(count: int, *, keys: int = 10) -> dict[bytes, bytes]:
 
 async def check_exactly_once(job: Job, count: int, *, partition: int = 0) -> list[str]:
     """Check outputs and changelog against the input of ``write``; return who wrote each output, in order."""
-    told = [json.loads(record.value) for record in await read(job, job.output, partition=partition)]
-    assert [each["offset"] for each in told] == list(range(count))
+    outputs = [json.loads(record.value) for record in await read(job, job.output, partition=partition)]
+    assert [each["offset"] for each in outputs] == list(range(count))
     changed = {record.key: record.value for record in await read(job, job.changelog, partition=partition)}
     assert changed == expected(count)
-    return [each["owner"] for each in told]
+    return [each["owner"] for each in outputs]
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The scenes that the vectors in `docs/vectors` are made from: what happens to one worker, told step by step.
+"""The scenes that the vectors in `docs/vectors` are made from: what happens to one worker, step by step.
 
 Times are milliseconds since the worker started. The coordinator wants a heartbeat every 3 s, and a lease lasts 10 s.
 """
