@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.core.scene import Scene, copy, failed, running, topology
 from tests.core.scenes import TASK, guarded
 
+from batonpass.core.durations import duration
 from batonpass.core.explain.group import GroupExplanation, explain_group
 from batonpass.core.explain.task import TaskExplanation, TaskState, Wait, WaitsFor, explain_task
 from batonpass.core.ids import MemberId, TaskId
@@ -141,8 +142,34 @@ def test_a_suspected_member_is_an_obstacle_with_all_that_it_holds() -> None:
     assert scene.member("a").suspected
     group = of_group(scene)
     (obstacle,) = group.obstacles
-    assert (obstacle.member_id, obstacle.what, obstacle.tasks, obstacle.until_ms) == (A, "suspected", 2, None)
-    assert "a is suspected with 2 tasks: its long-poll broke, and it has been silent since." in group.sentences
+    ends_ms = scene.soft.members[A].heard_ms + scene.group.config.session_timeout_ms
+    assert (obstacle.member_id, obstacle.what, obstacle.tasks, obstacle.until_ms) == (A, "suspected", 2, ends_ms)
+    left = duration(ends_ms - scene.now_ms)
+    assert (
+        f"a is suspected with 2 tasks: its long-poll broke, and it has been silent since (until then {left})."
+        in group.sentences
+    )
+
+
+def test_a_task_whose_copy_is_on_a_suspected_member_waits_for_the_end_of_its_lease() -> None:
+    """What was reported of the copy says nothing any more; the member's revocations are no obstacle beside that."""
+    scene = Scene()
+    scene.declare(topology(1), acceptable_recovery_lag=100, num_standby_replicas=1)
+    for name in "ab":
+        scene.join(name, on_lease_lost=OnLeaseLost.CONTINUE)
+        scene.settle()
+    owner = scene.task("0_0").owner
+    other = "b" if owner == A else "a"
+    scene.do(PollBroken(MemberId(str(owner))))
+    scene.wait(2_500)
+    scene.obey(other)
+    found, group = of_task(scene), of_group(scene)
+    assert found.task.owner == other
+    (wait,) = found.waits
+    assert (wait.what, wait.member_id) == (WaitsFor.LEASE, owner)
+    assert wait.until_ms is not None
+    assert wait.until_ms > scene.now_ms
+    assert [obstacle.what for obstacle in group.obstacles] == ["suspected"]
 
 
 def test_a_group_that_follows_a_forced_deletion_says_until_when_nothing_is_granted() -> None:

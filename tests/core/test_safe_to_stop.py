@@ -5,7 +5,7 @@ from dataclasses import replace
 from batonpass.core.decide import decide
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join, Tick
-from batonpass.core.model import ActiveState, Group, Revocation, Subtopology, Topology
+from batonpass.core.model import ActiveState, Group, Revocation, Subtopology, Topology, Unreleased
 from batonpass.core.policy import Policy
 from batonpass.core.safe_to_stop import reasons_to_stay
 from batonpass.core.soft import Soft, TaskReport
@@ -76,4 +76,8 @@ def test_a_revocation_that_is_not_confirmed_is_waited_for() -> None:
     member = relay.group.members[M1]
     revoking = member.revoking.updated({STATE: Revocation(2, 0, active=True), FREE: Revocation(2, 0, active=False)})
     revoked_member = replace(member, assignment=type(member.assignment)(), revoking=revoking)
-    assert [task for task, _ in reasons_to_stay(relay.group, relay.soft, revoked_member, 0, Policy())] == [STATE]
+    for unreleased, found in (((Unreleased(M1, None),), [STATE]), ((), [])):
+        # A task that no longer waits for the member's confirmation, because it is suspected, is another's already.
+        task = relay.group.tasks[STATE]._replace(unreleased=unreleased)
+        group = replace(relay.group, tasks=relay.group.tasks.having(STATE, task))
+        assert [task for task, _ in reasons_to_stay(group, relay.soft, revoked_member, 0, Policy())] == found

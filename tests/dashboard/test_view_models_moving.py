@@ -147,14 +147,18 @@ def test_gaps_are_summed_up_by_kind() -> None:
         ("handover", 1, 38, "it was asked to give it up"),
     ]
     assert [gap.is_lower_bound for gap in found] == [False, False, True, False, False]
-    found_summaries = {one.kind: (one.count, one.median_ms, one.longest_ms) for one in summaries(found)}
-    assert found_summaries == {
-        "handover": (1, 38, 38),
-        "failover": (1, 200, 200),
-        "cold": (121, 9_000, 9_000),
-        "recovered": (1, None, None),
+    found_summaries = {
+        one.kind: (one.count, one.median_ms, one.longest_ms, one.is_lower_bound) for one in summaries(found)
     }
-    assert len(dots(found, axis(NOW - timedelta(seconds=10), NOW))) == 4
+    assert found_summaries == {
+        "handover": (1, 38, 38, False),
+        "failover": (1, 200, 200, False),
+        "cold": (121, 9_000, 9_000, True),
+        "recovered": (1, None, None, False),
+    }
+    drawn = dots(found, axis(NOW - timedelta(seconds=10), NOW))
+    assert len(drawn) == 4
+    assert ["at least" in dot.title for dot in drawn].count(True) == 1
 
 
 def test_longer_gaps_stand_higher() -> None:

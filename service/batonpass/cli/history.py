@@ -36,7 +36,7 @@ async def generations(
         f"Generation {number} of {group}, {ago(body['at'])}, because of {', '.join(body['triggers']) or 'nothing'}."
     )
     context.say(
-        f"{body['moves']} moves, at least {body['lower_bound']}; load per capacity differs by {_imbalance(body)}."
+        f"{body['moves']} moves to come, with those of earlier generations; at least {body['lower_bound']}; load per capacity differs by {_imbalance(body)}."
     )
     names = await names_of(context, group)
     for reason in body["reasons"]:

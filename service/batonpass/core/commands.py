@@ -201,6 +201,7 @@ def _no_such_task(draft: DecisionDraft, task: str) -> ProtocolError | None:
     if not draft.group.declared:
         return UnknownGroup(f"no group {draft.group.id!r} is declared")
     if task not in draft.group.table.index_of:
-        message = f"group {draft.group.id!r} has no task {task!r}"
-        return InvalidRequest(message, errors=[("task", message)])
+        named = f"; its tasks have names like {draft.group.table.ids[0]}" if draft.group.table.ids else ""
+        message = f"group {draft.group.id!r} has no task {task!r}{named}"
+        return InvalidRequest(message, errors=[("task", "there is no such task")])
     return None

@@ -14,8 +14,13 @@ def fenced_by_ms(group: Group, soft: Soft, now_ms: int, member: Member, since_ms
     fenced_ms = since_ms + group.config.rebalance_timeout_ms
     member_soft = soft.members.get(member.id)
     is_silent = member_soft is not None and now_ms - member_soft.heard_ms > group.config.overdue_ms
-    expires_ms = max(lease_end_ms(group, soft, now_ms, member), soft.judge_from_ms)
-    return (expires_ms, True) if is_silent and expires_ms < fenced_ms else (fenced_ms, False)
+    expires = expires_ms(group, soft, now_ms, member)
+    return (expires, True) if is_silent and expires < fenced_ms else (fenced_ms, False)
+
+
+def expires_ms(group: Group, soft: Soft, now_ms: int, member: Member) -> int:
+    """Return when a member expires if it is not heard again: with its lease, but not before members may be judged."""
+    return max(lease_end_ms(group, soft, now_ms, member), soft.judge_from_ms)
 
 
 def lease_end_ms(group: Group, soft: Soft, now_ms: int, member: Member) -> int:

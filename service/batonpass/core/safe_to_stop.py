@@ -24,7 +24,9 @@ def reasons_to_stay(
     reasons: list[tuple[TaskId, str]] = []
     for task_id in sorted(running, key=task_sort_key):
         if task_id in member.revoking:
-            reasons.append((task_id, "it was told to give this task up and has not confirmed it yet"))
+            # A task that no longer waits for a suspected member is another's already.
+            if any(entry.member_id == member.id for entry in group.tasks[task_id].unreleased):
+                reasons.append((task_id, "it was told to give this task up and has not confirmed it yet"))
         elif not view.is_stateful(task_id):
             if not others:
                 reasons.append((task_id, "there is no other member to take it"))

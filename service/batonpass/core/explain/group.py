@@ -18,7 +18,7 @@ from batonpass.core.explain.status import GroupState, GroupStatus, idle_tasks, s
 from batonpass.core.explain.task import SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
 from batonpass.core.handover import choose_active
 from batonpass.core.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.leases import fenced_by_ms
+from batonpass.core.leases import expires_ms, fenced_by_ms
 from batonpass.core.model import Group, Member, Role
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import meaning_of
@@ -178,17 +178,17 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
                 task.away_owner == member_id for task in map(view.group.tasks.__getitem__, view.group.unsettled)
             )
             yield Obstacle(member_id, "away", awaited, None, member.away_until_ms, "its instance is restarting")
-        if member.revoking:
-            yield _unrevoked(view, member)
         if member.suspected:
             yield Obstacle(
                 member_id,
                 "suspected",
                 len(member.assignment),
                 None,
-                None,
+                expires_ms(view.group, view.soft, view.now_ms, member),
                 "its long-poll broke, and it has been silent since",
             )
+        elif member.revoking:
+            yield _unrevoked(view, member)
         if member.drain is not None:
             yield _draining(view, member)
 

@@ -17,7 +17,7 @@ from batonpass.core.explain.status import is_idle
 from batonpass.core.handover import Choice, choose_active
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Copy, caught_up_in_ms
-from batonpass.core.leases import fenced_by_ms
+from batonpass.core.leases import expires_ms, fenced_by_ms
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held, Why, meaning_of
@@ -249,7 +249,9 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
         member = view.present_member(member_id)
         if member is None or not view.is_stateful(task.id):
             continue
-        if member.id in holders:
+        if member.suspected:
+            waits.append(_suspected_wait(view, member))
+        elif member.id in holders:
             copy = view.copy(task, member.id)
             is_next = task.owner is not None and member.id in (task.target, *task.warmups)
             is_held_back = held is not None and held.to == member.id
@@ -267,6 +269,13 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
     ]
     kept = "it drains, and keeps its copy until it goes"
     return [*waits, *(Wait(WaitsFor.MEMBER, member_id, None, None, kept) for member_id in leaving)]
+
+
+def _suspected_wait(view: View, member: Member) -> Wait:
+    """Return the wait for a member that may be dead: it is heard again, or its lease ends and others get its copies."""
+    until_ms = expires_ms(view.group, view.soft, view.now_ms, member)
+    detail = "it fell silent and may be dead; if it is not heard until then, others get what is to be there"
+    return Wait(WaitsFor.LEASE, member.id, until_ms, max(0, until_ms - view.now_ms), detail)
 
 
 def _standby_wait(view: View, task: Task, member_id: MemberId) -> Wait:
@@ -411,8 +420,9 @@ def _where(view: View, task: Task, state: TaskState) -> str:
 def sentence_of(wait: Wait) -> str:
     """Return the wait as a sentence."""
     whom = f" {wait.member_id}" if wait.member_id is not None else ""
+    what = "member" if wait.what is WaitsFor.MEMBER and whom else _WORDS[wait.what]
     eta = f", about {duration(wait.eta_ms)} to go" if wait.eta_ms is not None else ""
-    return f"It waits for {_WORDS[wait.what]}{whom}: {wait.detail}{eta}."
+    return f"It waits for {what}{whom}: {wait.detail}{eta}."
 
 
 _WORDS: Final[Mapping[WaitsFor, str]] = {

@@ -17,6 +17,13 @@ PAGE: Final = 100
 HELD_SHOWN: Final = 300
 EVENTS_SEARCHED: Final = 500
 EVENTS_SHOWN: Final = 12
+_WHY_GONE: Final = {
+    "gone": "It has left, or its lease has run out.",
+    "fenced": "It did not confirm in time that it had given tasks up, and was put out of the group.",
+    "fenced-instance-id": "A newer process of the same instance has taken its place.",
+    "unknown-member": "The group knows no member of this id: it may have left long ago, or the id has a typo.",
+}
+"""By the problem that a call on a member is refused with, whose own words are for the worker."""
 
 
 async def show_members(context: RequestContext) -> Response:
@@ -56,9 +63,9 @@ async def show_member(context: RequestContext) -> Response:
     try:
         member = await context.client.get(context.at("members", member_id))
     except Refused as refused:
-        if refused.kind not in {"gone", "fenced", "unknown-member", "fenced-instance-id"}:
+        if refused.kind not in _WHY_GONE:
             raise
-        return context.show("member_gone.html", title=names(member_id), said=str(refused), **common)
+        return context.show("member_gone.html", title=names(member_id), why=_WHY_GONE[refused.kind], **common)
     names.learn(member_id, member["instance_id"])
     held = held_by(member, group["config"]["acceptable_recovery_lag"], names)
     return context.show(

@@ -60,7 +60,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The gaps of one kind."""
+    """The gaps of one kind. ``is_lower_bound``: some of them may have been longer."""
 
     kind: str
     label: str
@@ -68,6 +68,7 @@ class Summary:
     median_ms: float | None
     p99_ms: float | None
     longest_ms: float | None
+    is_lower_bound: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +122,12 @@ def summaries(gaps: Sequence[Gap]) -> list[Summary]:
         if not of_kind:
             continue
         lengths = sorted(ms for gap in of_kind if gap.gap_ms is not None for ms in [gap.gap_ms] * gap.tasks)
-        found.append(
-            Summary(
-                kind,
-                label,
-                sum(gap.tasks for gap in of_kind),
-                *((nearest_rank(lengths, 50), nearest_rank(lengths, 99), lengths[-1]) if lengths else (None,) * 3),
-            )
-        )
+        count, is_lower_bound = sum(gap.tasks for gap in of_kind), any(gap.is_lower_bound for gap in of_kind)
+        if lengths:
+            spread = nearest_rank(lengths, 50), nearest_rank(lengths, 99), lengths[-1]
+            found.append(Summary(kind, label, count, *spread, is_lower_bound))
+        else:
+            found.append(Summary(kind, label, count, None, None, None, is_lower_bound))
     return found
 
 
@@ -140,7 +139,8 @@ def dots(gaps: Sequence[Gap], along: Axis) -> list[Dot]:
         if gap.gap_ms is None or at is None:
             continue
         what = gap.task or f"{gap.tasks} tasks"
-        title = f"{what}: {duration(gap.gap_ms)} ({KINDS[gap.kind].lower()})"
+        least = "at least " if gap.is_lower_bound else ""
+        title = f"{what}: {least}{duration(gap.gap_ms)} ({KINDS[gap.kind].lower()})"
         found.append(Dot(round(along.place(at) * 0.98 + 0.01 * WIDTH, 1), height(gap.gap_ms), gap.kind, title))
     return found
 
