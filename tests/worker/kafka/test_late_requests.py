@@ -11,7 +11,7 @@ import os
 import sys
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from tests.worker.kafka.late import Fate, Kind, LateRequests, Trouble
 from tests.worker.kafka.test_zombies import own
 from tests.worker.kafka.totals import Job, Owner, check_exactly_once, expected, read, write
 
-from batonpass.kafka.broker import BOOTSTRAP_VARIABLE, LocalBroker
 from batonpass.worker.kafka import ActiveOptions, KafkaConnection
 from batonpass.worker.kafka.transaction import Producer
 from batonpass.worker.protocol import Role
@@ -43,16 +42,6 @@ OPTIONS = ActiveOptions(
 )
 TASK = "0_0"
 INVALID_PRODUCER_EPOCH = 47
-
-
-@pytest.fixture(scope="module")
-def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker of this machine, for a proxy to stand before: the run's own, unless a cluster was named for the run."""
-    if BOOTSTRAP_VARIABLE not in os.environ:
-        yield request.getfixturevalue("bootstrap")
-        return
-    with LocalBroker(tmp_path_factory.mktemp("late"), heap_mb=256) as broker:
-        yield broker.bootstrap_servers
 
 
 @pytest.fixture(autouse=True)

@@ -190,10 +190,12 @@ class Active:
             await asyncio.wait((taking, stopping), return_when=asyncio.FIRST_COMPLETED)
             if taking.done():
                 return taking.result()
+        except asyncio.CancelledError:
+            self._closing.abandon(self._task.id, taking)
+            raise
         finally:
             stopping.cancel()
-            if not taking.done():
-                self._closing.abandon(self._task.id, taking)
+        self._closing.abandon(self._task.id, taking)
         return None
 
     async def _restore(self, clients: Clients) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
-from batonpass.worker.kafka.connection import KafkaConnection, to_its_end
+from batonpass.worker.kafka.connection import KafkaConnection, disconnect, to_its_end
 from batonpass.worker.kafka.stores import TaskState
 from batonpass.worker.kafka.topics import MissingPartition, deletions_kept_ms, look_up
 
@@ -98,7 +98,7 @@ class Changelog:
             self._seek(positions)
         except BaseException:
             self._consumer = None
-            await consumer.stop()
+            await disconnect(consumer)
             raise
 
     async def _check(self, consumer: AIOKafkaConsumer) -> None:
@@ -226,7 +226,7 @@ class Changelog:
         """Disconnect; the stores stay as they are."""
         consumer, self._consumer, self._paused = self._consumer, None, False
         if consumer is not None:
-            await consumer.stop()
+            await disconnect(consumer)
 
     @property
     def _opened(self) -> AIOKafkaConsumer:

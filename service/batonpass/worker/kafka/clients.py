@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
-from batonpass.worker.kafka.connection import KafkaConnection, to_its_end
+from batonpass.worker.kafka.connection import KafkaConnection, disconnect, to_its_end
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.topics import MissingPartition, look_up
 from batonpass.worker.kafka.transaction import Producer, Subtopology
@@ -141,12 +141,17 @@ class Clients:
 
     async def close(self) -> None:
         """Disconnect. An open transaction stays open: the next producer ends it, or its timeout."""
-        for client in (self.input, self.producer):
-            try:
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await client.stop()
-            except (TimeoutError, KafkaError) as error:
-                log.warning("a client of %s did not close: %r", self._transactional_id, error)
+        try:
+            await self._in_time(disconnect(self.input))
+        finally:
+            await self._in_time(self.producer.stop())
+
+    async def _in_time(self, stopping: Awaitable[None]) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await stopping
+        except (TimeoutError, KafkaError) as error:
+            log.warning("a client of %s did not close: %r", self._transactional_id, error)
 
     async def _connect_input(self) -> None:
         consumer, part = self.input, self._part

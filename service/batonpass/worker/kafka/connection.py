@@ -16,6 +16,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, collect_hosts, create_conn
 from aiokafka.errors import (
@@ -171,6 +172,25 @@ async def to_its_end(starting: Coroutine[object, object, Made], *, patience_s: f
             running.cancel()
             running.add_done_callback(lambda done: done.cancelled() or done.exception())
         raise
+
+
+async def disconnect(consumer: AIOKafkaConsumer) -> None:
+    """Stop a consumer, even while its broker is away.
+
+    aiokafka (0.14) cancels a read that waits to be tried again, and its `stop` then raises the read's CancelledError
+    before it has disconnected.
+
+    Raises:
+        KafkaError: when the consumer did not stop in good order; it is disconnected all the same.
+    """
+    stopping = asyncio.ensure_future(consumer.stop())
+    try:
+        await asyncio.wait([stopping])
+    finally:
+        stopping.cancel()
+        await consumer._client.close()  # noqa: SLF001 - a second `stop` does nothing
+    if not stopping.cancelled():
+        stopping.result()
 
 
 # --- why a cluster refuses a login ------------------------------------------------------------------------------------

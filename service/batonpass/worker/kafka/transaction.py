@@ -16,6 +16,9 @@ from batonpass.worker.kafka.connection import to_its_end
 from batonpass.worker.kafka.stores import Store, TaskState
 from batonpass.worker.kafka.topics import look_up
 
+STOP_S = 1.0
+"""How long a producer that stops waits for answers before it gives up a request that it waits for."""
+
 FENCE_AGAIN_S = 0.01
 """How soon a producer asks again while its predecessor's transaction is being ended: that takes milliseconds."""
 
@@ -106,11 +109,28 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
             raise KafkaError(f"a new producer is to go on, for a request may still be on its way: {self._unanswered}")
 
     async def stop(self) -> None:
-        """Disconnect. If an error has ended the producer, the call that met the error raised it."""
-        await super().stop()
-        waiter = self._txn_manager._transaction_waiter  # noqa: SLF001
-        if waiter is not None and waiter.done() and not waiter.cancelled():
-            waiter.exception()
+        """Disconnect. What lingers is not sent: it belongs to a transaction that nobody will commit.
+
+        If an error has ended the producer, the call that met the error raised it.
+        """
+        sender, manager = self._sender.sender_task, self._txn_manager
+        futures = [future for _, _, future in manager._pending_txn_offsets]  # noqa: SLF001
+        try:
+            while sender is not None and not sender.done():
+                sender.cancel()
+                await asyncio.wait((sender,), timeout=STOP_S)
+        finally:
+            # While it knows a sender, aiokafka waits until what lingers is written: for ever if the broker stays away.
+            self._sender._sender_task = None  # noqa: SLF001
+            await super().stop()
+        if manager._transaction_waiter is not None:  # noqa: SLF001
+            futures.append(manager._transaction_waiter)  # noqa: SLF001
+        for batches in self._message_accumulator._batches.values():  # noqa: SLF001
+            futures += [batch._drain_waiter for batch in batches]  # noqa: SLF001
+        for future in futures:
+            if future.done() and not future.cancelled():
+                # asyncio reports an error that nobody has looked at.
+                future.exception()
 
     def raise_if_dead(self, error: Exception) -> None:
         """Raise the error that ended this producer, if one has: from then on its calls raise other errors.

@@ -19,7 +19,7 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, in_words, to_its_end
+from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, in_words, to_its_end
 
 _PATH: Final = re.compile(r"/v1/groups/([^/]+)/members/([^/]+)(/heartbeat|/assignment|/drain)?")
 _GONE: Final = {
@@ -180,7 +180,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                     # After a failure, go on from the last position: an assignment is written once.
                     consumer.seek(part, self._read_to.setdefault(part, end))
             except BaseException:
-                await asyncio.gather(producer.stop(), consumer.stop(), return_exceptions=True)
+                await asyncio.gather(producer.stop(), disconnect(consumer), return_exceptions=True)
                 raise
             self._producer, self._consumer = producer, consumer
             self._listening = asyncio.create_task(self._listen(consumer), name="batonpass kafka transport")
@@ -189,12 +189,13 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                 raise KafkaConnectionError("this transport was closed")
 
     async def _disconnect(self) -> None:
-        listening, clients = self._listening, (self._consumer, self._producer)
+        listening, consumer, producer = self._listening, self._consumer, self._producer
         self._producer = self._consumer = self._listening = None
         if listening is not None:
             listening.cancel()
             await asyncio.wait([listening])
-        await asyncio.gather(*(client.stop() for client in clients if client is not None), return_exceptions=True)
+        if consumer is not None and producer is not None:
+            await asyncio.gather(disconnect(consumer), producer.stop(), return_exceptions=True)
 
     async def _listen(self, consumer: AIOKafkaConsumer) -> None:
         while True:
