@@ -274,7 +274,7 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
 def _suspected_wait(view: View, member: Member) -> Wait:
     """Return the wait for a member that may be dead: it is heard again, or its lease ends and others get its copies."""
     until_ms = expires_ms(view.group, view.soft, view.now_ms, member)
-    detail = "it fell silent and may be dead; if it is not heard until then, others get what is to be there"
+    detail = "it fell silent and may be dead; unless it is heard before, its tasks and copies go to others"
     return Wait(WaitsFor.LEASE, member.id, until_ms, max(0, until_ms - view.now_ms), detail)
 
 
