@@ -21,6 +21,7 @@ from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
 from batonpass.codec.shape import refusal
 from batonpass.codec.views import group_explanation_body, route_body, task_explanation_body
+from batonpass.core.answers import no_such_task
 from batonpass.core.explain.group import explain_group
 from batonpass.core.explain.task import copies_of, explain_task
 from batonpass.core.ids import GroupId, TaskId
@@ -157,8 +158,7 @@ async def group_explanation(request: Request) -> Response:
 
 def _present(group: Group, task_id: TaskId) -> TaskId:
     if task_id not in group.table.index_of:
-        named = f"; its tasks have names like {group.table.ids[0]}" if group.table.ids else ""
-        raise UnknownPath(f"group {group.id} has no task {task_id}{named}")
+        raise UnknownPath(no_such_task(group, task_id))
     return task_id
 
 

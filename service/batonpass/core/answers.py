@@ -54,6 +54,12 @@ def refusal(group: Group, member_id: MemberId) -> ProtocolError:
     )
 
 
+def no_such_task(group: Group, task: str) -> str:
+    """Return what to say of a name that no task of the group has."""
+    names = f"; its tasks have names like {group.table.ids[0]}" if group.table.ids else ""
+    return f"group {group.id} has no task {task}{names}"
+
+
 def answer(
     group: Group, soft: Soft, member: Member, known_epoch: int, extra: tuple[tuple[str, str], ...] = ()
 ) -> Answer:

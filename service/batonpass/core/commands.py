@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from batonpass.core.answers import no_such_task
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import (
     GroupNotEmpty,
@@ -201,7 +202,5 @@ def _no_such_task(draft: DecisionDraft, task: str) -> ProtocolError | None:
     if not draft.group.declared:
         return UnknownGroup(f"no group {draft.group.id!r} is declared")
     if task not in draft.group.table.index_of:
-        named = f"; its tasks have names like {draft.group.table.ids[0]}" if draft.group.table.ids else ""
-        message = f"group {draft.group.id!r} has no task {task!r}{named}"
-        return InvalidRequest(message, errors=[("task", "there is no such task")])
+        return InvalidRequest(no_such_task(draft.group, task), errors=[("task", "there is no such task")])
     return None
