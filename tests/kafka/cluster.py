@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -92,3 +92,10 @@ async def known_to_broker(admin: AIOKafkaAdminClient, topic: str, partitions: in
             return
         await asyncio.sleep(0.05)
     pytest.fail(f"{topic} did not get {partitions} partitions")
+
+
+def topics_of_a_job(names: Sequence[str], partitions: int = 1) -> list[NewTopic]:
+    """Return the topics that a job needs, to be made; the last one is its changelog."""
+    *others, changelog = names
+    compacted = NewTopic(changelog, partitions, 1, topic_configs={"cleanup.policy": "compact"})
+    return [*(NewTopic(name, partitions, 1) for name in others), compacted]

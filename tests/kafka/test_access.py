@@ -14,7 +14,7 @@ import httpx
 import pytest
 import trustme
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from tests.kafka.cluster import known_to_broker
+from tests.kafka.cluster import known_to_broker, topics_of_a_job
 from tests.kafka.secured_broker import PASSWORD, SCRAM, USER, SecuredBroker
 from tests.token_server import CLIENT, SECRET, TokenServer
 from tests.waiting import until
@@ -95,7 +95,7 @@ class Place:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.broker.bootstrap_servers)
         await admin.start()
         try:
-            await admin.create_topics([NewTopic(name, 1, 1) for name in names])
+            await admin.create_topics(topics_of_a_job(names))
             for name in names:
                 await known_to_broker(admin, name, 1)
         finally:

@@ -5,8 +5,8 @@ import logging
 from pathlib import Path
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from tests.kafka.cluster import known_to_broker
+from aiokafka.admin import AIOKafkaAdminClient
+from tests.kafka.cluster import known_to_broker, topics_of_a_job
 from tests.waiting import until
 from tests.worker.kafka.test_group import (
     ALL_TASKS,
@@ -37,7 +37,7 @@ async def make_job(bootstrap: str) -> Job:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     names = ["orders", "totals", "store"]
-    await admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names])
+    await admin.create_topics(topics_of_a_job(names, PARTITIONS))
     for name in names:
         await known_to_broker(admin, name, PARTITIONS)
     await admin.close()

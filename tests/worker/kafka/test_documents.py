@@ -26,7 +26,11 @@ async def test_the_worker_of_the_document_sums_up_what_is_written(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path
 ) -> None:
     _, shown = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    source, output, changelog = await new_topic("orders"), await new_topic("totals"), await new_topic("store")
+    source, output, changelog = (
+        await new_topic("orders"),
+        await new_topic("totals"),
+        await new_topic("store", cleanup_policy="compact"),
+    )
     group = f"orders-{uuid.uuid4().hex[:8]}"
     async with LocalCoordinator() as coordinator, HttpServer(coordinator.answer) as server:
         program = shown

@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from tests.kafka.cluster import known_to_broker
+from aiokafka.admin import AIOKafkaAdminClient
+from tests.kafka.cluster import known_to_broker, topics_of_a_job
 from tests.waiting import until
 from tests.worker.kafka.late import Fate, Kind, LateRequests, Trouble
 from tests.worker.kafka.test_zombies import own
@@ -79,7 +79,7 @@ async def run(servers: str, folder: Path, fate: Fate, *, partitions: int = 1) ->
     await admin.start()
     group = f"orders-{uuid.uuid4().hex[:8]}"
     names = [f"{group}-{name}" for name in ("source", "output", "store")]
-    await admin.create_topics([NewTopic(name, partitions, 1) for name in names])
+    await admin.create_topics(topics_of_a_job(names, partitions))
     for name in names:
         await known_to_broker(admin, name, partitions)
     await admin.close()

@@ -30,7 +30,7 @@ async def make(bootstrap: str, topic: str) -> None:
     """Make a topic of a given name."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
-    await admin.create_topics([NewTopic(topic, 1, 1)])
+    await admin.create_topics([NewTopic(topic, 1, 1, topic_configs={"cleanup.policy": "compact"})])
     await known_to_broker(admin, topic, 1)
     await admin.close()
 
@@ -74,7 +74,7 @@ async def test_a_changelog_with_too_few_partitions_is_said_once(
 ) -> None:
     caplog.set_level(logging.WARNING, "batonpass.worker.kafka")
     job = dataclasses.replace(
-        await new_job(bootstrap, new_topic, partitions=2), changelog=await new_topic("store", partitions=1)
+        await new_job(bootstrap, new_topic, partitions=2), changelog=await new_topic("store", cleanup_policy="compact")
     )
     await write(job, 20, partition=1)
     patient = dataclasses.replace(QUICK, missing_topic_ms=60_000)

@@ -201,7 +201,8 @@ async def test_state_that_its_changelog_cannot_explain_is_restored_from_the_begi
 ) -> None:
     """The changelog was made anew, or lost its beginning."""
     # Records of a topic that is only compacted cannot be deleted.
-    job = dataclasses.replace(await new_job(bootstrap, new_topic), changelog=await new_topic("store"))
+    changelog = await new_topic("store", cleanup_policy="compact,delete")
+    job = dataclasses.replace(await new_job(bootstrap, new_topic), changelog=changelog)
 
     async def change(*keys: bytes) -> None:
         async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
@@ -233,5 +234,5 @@ async def test_state_that_its_changelog_cannot_explain_is_restored_from_the_begi
 
 async def made_anew(admin: AIOKafkaAdminClient, topic: str) -> bool:
     """Make a topic that is being deleted; say whether it could be made yet."""
-    made = await admin.create_topics([NewTopic(topic, 1, 1)])
+    made = await admin.create_topics([NewTopic(topic, 1, 1, topic_configs={"cleanup.policy": "compact"})])
     return all(code == 0 for _, code, *_ in made.topic_errors)

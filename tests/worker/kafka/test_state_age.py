@@ -159,11 +159,12 @@ async def test_a_topic_that_is_not_compacted_forgets_no_deletion(
 ) -> None:
     job = dataclasses.replace(await new_job(bootstrap, new_topic), changelog=await new_topic("store"))
     await change(job, b"a", b"1")
-    a = Owner(job.runtime(tmp_path / "a", "a"))
+    allowed = ActiveOptions(uncompacted_changelogs=True)
+    a = Owner(job.runtime(tmp_path / "a", "a", options=allowed))
     a.hold(TASK, Role.STANDBY)
     await until(lambda: a.totals() == {b"a": b"1"} and a.is_caught_up(TASK))
     await a.close()
-    again = Owner(job.runtime(tmp_path / "a", "a", options=ActiveOptions(clock=later(1_000))))
+    again = Owner(job.runtime(tmp_path / "a", "a", options=dataclasses.replace(allowed, clock=later(1_000))))
     assert (await again.runtime.on_disk()).keys() == {TASK}
     again.hold(TASK, Role.STANDBY)
     await until(lambda: again.is_caught_up(TASK))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
@@ -22,9 +23,8 @@ from aiokafka.errors import (
     GroupAuthorizationFailedError,
     KafkaError,
     KafkaTimeoutError,
-    MessageSizeTooLargeError,
+    OffsetOutOfRangeError,
     ProducerFenced,
-    RecordTooLargeError,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
 )
@@ -33,9 +33,10 @@ from batonpass.worker.kafka.changelog import Changelog, CommitLost
 from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Prepared, Terms
 from batonpass.worker.kafka.connection import in_words
 from batonpass.worker.kafka.options import Step
+from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S
 from batonpass.worker.kafka.stores import TaskState, progress
 from batonpass.worker.kafka.topics import MissingPartition, Said, TopicsMissing
-from batonpass.worker.kafka.transaction import Context, Subtopology
+from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooLarge, Subtopology
 from batonpass.worker.protocol import Offsets
 from batonpass.worker.tasks import Task
 
@@ -49,6 +50,9 @@ GATHER = 3
 """How many times in its interval a transaction with few records polls for all that have gathered since."""
 
 FEW = 50
+
+GIVE_UP_S = 1.0
+"""How long a call that is given up may take to end."""
 
 PROMPT_S = 0.04
 """How long the connection that restores may take to read what is left after a promotion."""
@@ -68,13 +72,15 @@ RIGHTS_MISSING = (
     TransactionalIdAuthorizationFailed,
     ClusterAuthorizationFailedError,
 )
-TOO_LARGE = (MessageSizeTooLargeError, RecordTooLargeError)
-
 NEAR = 10_000
 """With at most this many offsets left, a changelog is read to the end over another connection, free of its quota."""
 
 
 Batches = Mapping[TopicPartition, Sequence[ConsumerRecord]]
+
+
+class ChangelogShort(Exception):
+    """The changelog ends before the place up to which the task's last owner wrote."""
 
 
 class OffsetsGone(Exception):
@@ -104,6 +110,7 @@ class Active:
         self._connection = terms.connection
         self._group = terms.group
         self._options = terms.options
+        self._limits = terms.limits
         self._has_committed = False
         self._committed: dict[TopicPartition, int] = {}
         self.restored = 0
@@ -122,8 +129,14 @@ class Active:
 
         Raises:
             TopicsMissing: when a topic was missing for too long.
-            KafkaError: when a right is missing for as long, or a record is too large.
+            KafkaError: when a right is missing for as long.
+            RecordTooLarge: when a record is larger than its topic takes.
+            ChangelogRefused: when a changelog may forget what a store needs.
+            ChangelogShort: when the changelog has lost what the last owner wrote.
+            RecordRefused: when the changelog has a record that no store can take.
             OffsetsGone: when there is state, and no committed offset.
+            OffsetGone: when the committed offset is not in the input any more.
+            StoreFailed: when a store failed.
             Exception: what the worker's own code raised.
         """
         said = Said()
@@ -136,9 +149,9 @@ class Active:
                 self._task.producer_fenced()
                 await self._task.stop_requested()
                 return
+            except RecordTooLarge:
+                raise
             except KafkaError as error:
-                if isinstance(error, TOO_LARGE):
-                    raise
                 now = time.monotonic()
                 lacking_since = (
                     (lacking_since or now) if isinstance(error, (MissingPartition, *RIGHTS_MISSING)) else None
@@ -212,10 +225,13 @@ class Active:
         ends = await asking
         self._observe(Step.READ_END)
         before = changelog.records_read
+        said, least, moved_at = Said(), math.inf, time.monotonic()
         try:
             await changelog.restore_some(ends, PROMPT_S)
             while (left := changelog.missing(ends)) and not self._task.stopping:
-                self._report(ends)
+                if left < least:
+                    least, moved_at = left, time.monotonic()
+                self._report(ends, self._what_it_waits_for(changelog, ends, moved_at, said))
                 if left <= NEAR:
                     # A broker that throttles this client by its quota answers so late that the whole handover waits.
                     await changelog.restore_by(clients.lent_input(), ends)
@@ -225,10 +241,37 @@ class Active:
             self.restored += changelog.records_read - before
         if self._task.stopping:
             return
-        wanted = self._task.restore_to
-        if isinstance(wanted, int) and changelog.missing(ends) == 0 and wanted > sum(ends.values()):
-            log.error("the changelog of %r ends at %s, before %s, where its owner stopped", self._task, ends, wanted)
+        self._heed_short(ends)
         self._observe(Step.RESTORED)
+
+    def _what_it_waits_for(self, changelog: Changelog, ends: Mapping[str, int], moved_at: float, said: Said) -> str:
+        """Return in words why a restore stands still, and log it; empty while it does not."""
+        waited_s = time.monotonic() - moved_at
+        if waited_s < HELD_BACK_S:
+            return ""
+        why = changelog.held_back() or f"nothing comes of {self._state.positions}, up to {dict(ends)}"
+        if said.is_news(why):
+            log.warning("%r waits with its restore, for %.0f s now: %s", self._task, waited_s, why)
+        return f"waits with its restore: {why}"
+
+    def _heed_short(self, ends: Mapping[str, int]) -> None:
+        """Refuse to run below the place up to which the last owner wrote, if that is known.
+
+        Raises:
+            ChangelogShort: when the changelog ends before it, and nobody has said to run all the same.
+        """
+        wanted = self._task.restore_to or {}
+        if isinstance(wanted, int):
+            wanted = dict.fromkeys(self._part.changelog_topics[:1], wanted)
+        short = ", ".join(
+            f"{topic} ends at {ends[topic]}, before {at}" for topic, at in wanted.items() if at > ends.get(topic, at)
+        )
+        if not short:
+            return
+        lost = f"changelog {short}, where the last owner of {self._task.id} stopped: the cluster has lost what it acknowledged"
+        if self._options.changelog_short == "fail":
+            raise ChangelogShort(f"{lost}. Bring it back, or set changelog_short to run, which goes on without it")
+        log.warning("%s; it runs all the same, as changelog_short says", lost)
 
     async def _check_commits(self, found: Mapping[TopicPartition, int | None]) -> None:
         """Drop the state if the cluster has lost commits that it acknowledged, as brokers may.
@@ -254,8 +297,8 @@ class Active:
                 "offsets up to which the state counts, or empty the changelog to begin anew"
             )
 
-    def _report(self, ends: Mapping[str, int]) -> None:
-        self._task.progress(progress(self._state.positions, ends, self._part.changelog_topics))
+    def _report(self, ends: Mapping[str, int], detail: str = "") -> None:
+        self._task.progress(progress(self._state.positions, ends, self._part.changelog_topics, detail))
 
     async def _lease_holds(self) -> bool:
         """Wait until the task may begin; False when it is to stop instead."""
@@ -268,6 +311,7 @@ class Active:
     async def _process(self, clients: Clients) -> None:
         stopping = asyncio.ensure_future(self._task.stop_requested())
         reported_lag_at = 0.0
+        said = Said()
         renew_at = time.monotonic() + FIRST_RENEWAL_S
         left: Batches = {}
         try:
@@ -282,7 +326,7 @@ class Active:
                     await self._renew_offsets(clients)
                 if time.monotonic() - reported_lag_at > INPUT_LAG_S:
                     reported_lag_at = time.monotonic()
-                    await self._tell_input_lag(clients, sum(map(len, left.values())))
+                    await self._tell_input_lag(clients, sum(map(len, left.values())), said)
                     if self._task.may_begin:
                         self._note_level()
         finally:
@@ -291,7 +335,12 @@ class Active:
     async def _poll(
         self, clients: Clients, stopping: asyncio.Future[Any], timeout_ms: int, records_max: int
     ) -> Batches:
-        """Return records as soon as there are any, or none when the time is over or the task is to stop."""
+        """Return records as soon as there are any, or none when the time is over or the task is to stop.
+
+        Raises:
+            OffsetGone: when the place that it reads at is not in the input any more.
+            KafkaError: when the cluster does not answer.
+        """
         poll = asyncio.ensure_future(clients.input.getmany(timeout_ms=timeout_ms, max_records=records_max))
         try:
             await asyncio.wait((poll, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -303,7 +352,12 @@ class Active:
             poll.cancel()
             await asyncio.wait((poll,))
             return {}
-        batches: Batches = poll.result()
+        try:
+            batches: Batches = poll.result()
+        except OffsetOutOfRangeError as error:
+            await clients.find_input_again(error)
+            return {}
+        clients.reading.look(came=bool(batches))
         return batches
 
     async def _transaction(self, clients: Clients, batches: Batches, stopping: asyncio.Future[Any]) -> Batches:
@@ -323,15 +377,20 @@ class Active:
             self._observe(Step.PROCESSED)
             if offsets:
                 # One after the other: a broker that is to check a transaction twice at once gives up the first check.
-                await self._in_time(context.flush())
+                await self._in_time(context.flush(), clients)
+                # Also where the worker's own code went on after an error of a store.
+                self._state.raise_if_failed()
                 self._observe(Step.WRITTEN)
                 if not self._task.may_process:
                     # The transaction is left open: the next owner ends it.
                     await self._task.stop_requested()
                     return {}
-                await self._in_time(producer.send_offsets_to_transaction(offsets, self._group))
+                await self._in_time(producer.send_offsets_to_transaction(offsets, self._group), clients)
                 self._observe(Step.OFFSETS_SENT)
-            await self._in_time(producer.commit_transaction())
+            await self._in_time(producer.commit_transaction(), clients)
+        except BatchRefused as refused:
+            await self._heed_limit(clients, refused)
+            raise
         except KafkaError:
             raise
         except Exception as error:
@@ -356,21 +415,49 @@ class Active:
         """
         if not self._task.may_process:
             return
-        offsets = {one: await self._in_time(clients.input.position(one)) for one in clients.partitions}
+        offsets = {one: await self._in_time(clients.input.position(one), clients) for one in clients.partitions}
         await clients.producer.begin_transaction()
-        await self._in_time(clients.producer.send_offsets_to_transaction(offsets, self._group))
-        await self._in_time(clients.producer.commit_transaction())
+        await self._in_time(clients.producer.send_offsets_to_transaction(offsets, self._group), clients)
+        await self._in_time(clients.producer.commit_transaction(), clients)
         self._committed |= offsets
         clients.producer.raise_if_unanswered()
 
-    async def _in_time(self, call: Awaitable[Any]) -> Any:
-        """Await a call for no longer than the broker keeps a transaction open; a client that hangs is given up then."""
+    async def _in_time(self, call: Awaitable[Any], clients: Clients) -> Any:
+        """Await a call for no longer than the broker keeps a transaction open; a client that hangs is given up then.
+
+        Raises:
+            MissingPartition: when a topic that is written to has been gone for a while.
+            KafkaError: when the time is over.
+        """
         limit_ms = self._options.transaction_timeout_ms
+        running = asyncio.ensure_future(call)
         try:
             async with asyncio.timeout(limit_ms / 1_000):
-                return await call
+                while not (await asyncio.wait((running,), timeout=GONE_S))[0]:
+                    # A producer waits without a word for a topic that was deleted.
+                    clients.raise_if_gone()
+                return running.result()
         except TimeoutError:
             raise KafkaTimeoutError(f"a transaction of {self._task!r} did not end within {limit_ms} ms") from None
+        finally:
+            if not running.done():
+                running.cancel()
+                await asyncio.wait((running,), timeout=GIVE_UP_S)
+
+    async def _heed_limit(self, clients: Clients, refused: BatchRefused) -> None:
+        """Have the next try write batches that the topic takes.
+
+        Raises:
+            RecordTooLarge: when a record alone is too large for it.
+            KafkaError: when the cluster cannot be asked.
+        """
+        limit = await clients.largest_message(refused.topic)
+        if clients.batch_bytes <= (limit or 1) or (limit is not None and refused.largest > limit):
+            raise RecordTooLarge(
+                f"a record of {refused.largest} bytes for topic {refused.topic}, which takes "
+                f"{limit or '?'} bytes with what a batch adds (max.message.bytes)"
+            )
+        self._limits[refused.topic] = limit or clients.batch_bytes // 2
 
     async def _fill(
         self,
@@ -415,13 +502,17 @@ class Active:
                 left_s = commit_at - time.monotonic()
             batches = await self._poll(clients, stopping, max(0, int(left_s * 1_000)), left)
 
-    async def _tell_input_lag(self, clients: Clients, unprocessed: int) -> None:
+    async def _tell_input_lag(self, clients: Clients, unprocessed: int, said: Said) -> None:
         lag = unprocessed
         for partition in clients.partitions:
-            end = clients.input.last_stable_offset(partition)
+            # The log's end, and not the last stable offset: what an open transaction holds back waits too.
+            end = clients.input.highwater(partition)
             if end is not None and end >= 0:
                 lag += max(0, end - await clients.input.position(partition))
         self._task.input_lag(lag)
+        why = clients.reading.held_back()
+        if why and said.is_news(why):
+            log.warning("the input of %r is held back: %s", self._task, why)
 
     def _note_level(self) -> None:
         """Note that the state is complete: by its lease or a commit, only this active writes the changelog."""

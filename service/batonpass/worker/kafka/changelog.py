@@ -1,62 +1,139 @@
-"""Reading a task's changelogs into its stores: to restore, to tail, and to find where they end."""
+"""Reading a task's changelogs into its stores: to restore, to tail, and to find where they end.
+
+A reader reads on from where its store is, whatever happened between an earlier read and the store: so every read begins
+by placing the consumer there. What comes without records (markers, aborted writes) moves a store only from that place.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import math
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, to_its_end
-from batonpass.worker.kafka.stores import TaskState
-from batonpass.worker.kafka.topics import MissingPartition, deletions_kept_ms, look_up
+from batonpass.worker.kafka.metadata import topic_ids
+from batonpass.worker.kafka.options import ActiveOptions
+from batonpass.worker.kafka.reading import Reading
+from batonpass.worker.kafka.stores import TaskState, TaskStore
+from batonpass.worker.kafka.topics import MissingPartition, deletions_kept_ms, log_ends, look_up
 
 log = logging.getLogger("batonpass.worker.kafka")
 
 RESTORE_LOOK_MS = 10
 """How often an active that restores checks whether it has everything: most often only a marker is left."""
 
-MARKERS_TIMEOUT_S = 5.0
-"""How long the markers of a committed transaction may take to appear; usually they take milliseconds."""
-
 AGE_SHARE = 5 / 6
 """The share of the time for which a changelog keeps deletions that a copy may sleep; in the rest it catches up."""
+
+CLOCK_STEP_MS = 60_000
+"""How far a clock may have been set back since a state was level. A state from farther ahead has an unknown age."""
+
+TOPICS_LOOK_S = 30.0
+"""How often a copy looks whether its changelogs are still the topics that they were."""
 
 
 def is_too_old(level_ms: int, deletions_kept_ms: float, now_ms: int) -> bool:
     """Whether a copy that was last level with its changelog at ``level_ms`` may have missed deletions for good."""
-    return now_ms - level_ms > deletions_kept_ms * AGE_SHARE
+    if deletions_kept_ms == math.inf:
+        return False
+    return not -CLOCK_STEP_MS <= now_ms - level_ms <= deletions_kept_ms * AGE_SHARE
 
 
 class CommitLost(KafkaError):  # type: ignore[misc]  # aiokafka has no types
     """The cluster acknowledged a commit and lost it, or the committed offsets were set back."""
 
 
+class RecordRefused(Exception):
+    """A record of a changelog cannot be applied to a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a cluster says of some changelog partitions; the rest is by topic."""
+
+    begins: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    kept_ms: Mapping[str, float]
+    ids: Mapping[str, str]
+
+    @classmethod
+    async def ask(
+        cls, consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition], options: ActiveOptions
+    ) -> Facts:
+        """Ask the cluster, over the connections of a consumer that has looked the topics up.
+
+        Raises:
+            ChangelogRefused: when a topic may forget what a store needs.
+            KafkaError: when the cluster cannot be asked.
+        """
+        client = consumer._client  # noqa: SLF001 - an admin client would be one more connection for each copy
+        topics = {partition.topic for partition in partitions}
+        kept_ms = await deletions_kept_ms(
+            client, topics, unless_told=options.delete_retention_ms, uncompacted=options.uncompacted_changelogs
+        )
+        begins = await consumer.beginning_offsets(list(partitions))
+        return cls(begins, await log_ends(client, partitions), kept_ms, await topic_ids(client, topics))
+
+
+def judge(state: TaskState, facts: Facts, now_ms: int) -> list[str]:
+    """Wipe each store that its changelog cannot bring up to date, and place each that is empty at the beginning.
+
+    Such a store was read from another topic of the name, its position is not in the log, or the changelog may have
+    forgotten deletions that the store has missed. Return the topics of the stores that were kept.
+
+    Raises:
+        StoreFailed: when a store cannot be wiped.
+    """
+    kept = []
+    for topic, store in state.stores.items():
+        partition = TopicPartition(topic, state.partition)
+        if store.position is not None and (why := _why_of_no_use(state, store, partition, facts, now_ms)):
+            log.warning("state of %s %s: it is restored from the beginning", state.task_id, why)
+            store.wipe()
+        if store.position is None:
+            store.apply([], facts.begins[partition])
+            store.note_level(now_ms)
+        else:
+            kept.append(topic)
+        if topic in facts.ids:
+            state.note_topic(topic, facts.ids[topic])
+    return kept
+
+
+def _why_of_no_use(state: TaskState, store: TaskStore, partition: TopicPartition, facts: Facts, now_ms: int) -> str:
+    topic, position = partition.topic, store.position or 0
+    begin, end, kept_ms = facts.begins[partition], facts.ends[partition], facts.kept_ms[topic]
+    was, now = state.topic_id(topic), facts.ids.get(topic)
+    if was and now and was != now:
+        return f"was read from another topic {topic} (id {was}), which was deleted and made anew (id {now})"
+    if not begin <= position <= end:
+        return f"was at {position} of {partition}, which is now {begin} to {end}"
+    if is_too_old(store.level_ms, kept_ms, now_ms):
+        age_s = (now_ms - store.level_ms) // 1_000
+        level = f"{age_s} s ago" if age_s >= 0 else f"by a clock that was {-age_s} s ahead, so that its age is unknown,"
+        return f"was last level with {partition} {level}, which keeps deletions for {kept_ms / 1_000} s"
+    return ""
+
+
 class Changelog:
     """The changelog partitions of one task, read under read_committed: aborted writes never reach a store."""
 
-    def __init__(
-        self,
-        connection: KafkaConnection,
-        state: TaskState,
-        consumer_options: Mapping[str, Any],
-        *,
-        clock: Callable[[], int],
-        delete_retention_ms: int,
-    ) -> None:
+    def __init__(self, connection: KafkaConnection, state: TaskState, options: ActiveOptions) -> None:
         self._connection = connection
         self._state = state
-        self._options = consumer_options
-        self._clock = clock
-        self._delete_retention_ms = delete_retention_ms
-        self._deletions_kept_ms: dict[str, float] = {}
+        self._options = options
+        self._facts: Facts | None = None
         self._was_level = False
         self._topics = {TopicPartition(topic, state.partition): topic for topic in state.stores}
         self._consumer: AIOKafkaConsumer | None = None
+        self._readings: WeakKeyDictionary[AIOKafkaConsumer, Reading] = WeakKeyDictionary()
+        self._looked_at = 0.0
         self._paused = False
         self.records_read = 0
         """Records applied since this object was made; a promotion in place reads none of them a second time."""
@@ -65,41 +142,29 @@ class Changelog:
         """Connect, and go on from the stores' positions.
 
         Raises:
+            ChangelogRefused: when a changelog may forget what a store needs.
+            StoreFailed: when a store has to begin anew and cannot be wiped.
             KafkaError: when the cluster cannot be reached.
         """
         if self._consumer is not None:
             return
-        consumer = AIOKafkaConsumer(
-            **(
-                self._connection.client_options()
-                # A client id of its own, so that a broker's quota can slow down restoring and nothing else.
-                | {"client_id": f"{self._connection.client_id}-{self._state.task_id}-changelog"}
-                | {"fetch_max_wait_ms": 200, "retry_backoff_ms": 200}
-                | dict(self._options)
-            ),
-            group_id=None,
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-            # This class decides what to do about a position that no longer exists; the client must not jump away.
-            auto_offset_reset="none",
+        consumer = self._connection.consumer(
+            # A client id of its own, so that a broker's quota can slow down restoring and nothing else.
+            {"client_id": f"{self._connection.client_id}-{self._state.task_id}-changelog"}
+            | {"fetch_max_wait_ms": 200, "retry_backoff_ms": 200}
+            | dict(self._options.changelog_options)
         )
         try:
             await to_its_end(consumer.start())
             await self._check(consumer)
-            self._deletions_kept_ms = await deletions_kept_ms(
-                consumer._client,  # noqa: SLF001 - an admin client would be one more connection for each copy
-                self._topics.values(),
-                unless_told=self._delete_retention_ms,
-            )
-            self._consumer = consumer
-            positions = await self._places()
+            await self._judge(consumer)
             # No await in between, in which the client would look for a position by itself.
             consumer.assign(list(self._topics))
-            self._seek(positions)
+            self._align(consumer)
         except BaseException:
-            self._consumer = None
             await disconnect(consumer)
             raise
+        self._consumer, self._looked_at = consumer, time.monotonic()
 
     async def _check(self, consumer: AIOKafkaConsumer) -> None:
         known = await look_up(consumer._client, self._topics.values())  # noqa: SLF001 - nothing public asks just once
@@ -110,8 +175,14 @@ class Changelog:
                     f"it needs as many as the source has"
                 )
 
+    async def _judge(self, consumer: AIOKafkaConsumer) -> None:
+        """Ask the cluster about the changelogs, and begin each store anew that they cannot bring up to date."""
+        self._facts = await Facts.ask(consumer, self._topics, self._options)
+        judge(self._state, self._facts, self._options.clock())
+        self._was_level = False
+
     async def ends(self, consumer: AIOKafkaConsumer) -> dict[str, int]:
-        """Return where each changelog ends for a reader of committed records (its last stable offset).
+        """Return where each changelog's log ends now, transactions that are still open included.
 
         Another consumer asks for it, because a broker answers the requests of one connection in order: behind this
         consumer's own waiting read the question would wait too.
@@ -119,44 +190,64 @@ class Changelog:
         Raises:
             KafkaError: when that cannot be read.
         """
-        found = await consumer.end_offsets(list(self._topics))
+        found = await log_ends(consumer._client, self._topics)  # noqa: SLF001 - nothing public asks for it
         return {self._topics[partition]: offset for partition, offset in found.items()}
 
     async def step(self, timeout_ms: int = 200) -> int:
         """Read on for at most ``timeout_ms``; return how many records came. With 0 the positions may still have moved.
 
         Raises:
+            RecordRefused: when a record cannot be applied to a store.
+            StoreFailed: when a store did not take what was read.
             KafkaError: when the cluster cannot be read.
         """
         consumer = self._opened
+        if time.monotonic() - self._looked_at > TOPICS_LOOK_S:
+            self._looked_at = time.monotonic()
+            ids = await topic_ids(consumer._client, self._topics.values())  # noqa: SLF001 - nothing public asks for it
+            if any(self._state.topic_id(topic) != topic_id for topic, topic_id in ids.items()):
+                await self._judge(consumer)
+        return await self._read(consumer, timeout_ms)
+
+    async def _read(self, consumer: AIOKafkaConsumer, timeout_ms: int) -> int:
+        """Read on from where the stores are, and apply what came."""
+        self._align(consumer)
         try:
             batches = await consumer.getmany(timeout_ms=timeout_ms)
         except OffsetOutOfRangeError as error:
-            await self._begin_anew(error)
+            log.info("%s is read at a place that it does not have: %s", self._state.task_id, error)
+            await self._judge(consumer)
             return 0
-        if self._was_level and self._is_too_old():
+        if self._was_level and self._slept_too_long():
             # The copy was cut off, or the whole process stood still: what it read just now may lack deletions.
-            self._seek(await self._places())
+            await self._judge(consumer)
             return 0
-        came = await self._take(consumer, batches)
+        for partition in self._topics:
+            # The store stood where this read began, so where the read has come is right also without records.
+            self._apply(partition, batches.get(partition, ()), await consumer.position(partition))
+        self._reading(consumer).look(came=bool(batches))
         self._note_level(consumer)
-        return came
-
-    async def _take(self, consumer: AIOKafkaConsumer, batches: Mapping[TopicPartition, Any]) -> int:
-        for partition, records in batches.items():
-            position = await consumer.position(partition)
-            self._store(partition).apply([(record.key, record.value) for record in records], position)
-            self.records_read += len(records)
-        await self._note_silent_moves(consumer)
         return sum(map(len, batches.values()))
+
+    def _apply(self, partition: TopicPartition, records: Sequence[ConsumerRecord], position: int) -> None:
+        store = self._store(partition)
+        for record in records:
+            if record.key is None:
+                raise RecordRefused(
+                    f"the record at offset {record.offset} of changelog {partition.topic}-{partition.partition} has no "
+                    "key, so it changes nothing that a store could hold: somebody else writes there. Remove it with "
+                    "kafka-delete-records.sh, which removes all records before it too, or make the changelog anew"
+                )
+        if records or position != store.position:
+            store.apply([(record.key, record.value) for record in records], position)
+            self.records_read += len(records)
 
     async def restore_some(self, ends: Mapping[str, int], seconds: float = 0.2) -> None:
         """Read until every store has everything before ``ends``, or the time is over.
 
         Raises:
-            KafkaError: when the cluster cannot be read.
+            Exception: as `step`.
         """
-        self._align()
         stop_at = time.monotonic() + seconds
         while self.missing(ends) and time.monotonic() < stop_at:
             # A read that brings only a transaction's marker moves the position, but does not return for it.
@@ -165,26 +256,24 @@ class Changelog:
     async def restore_by(self, other: AIOKafkaConsumer, ends: Mapping[str, int], seconds: float = 0.2) -> None:
         """Do what ``restore_some`` does over another consumer's connection, which no quota for restoring slows down.
 
-        The other consumer is assigned to the changelogs for that, and stays so.
+        The other consumer, which must not look for positions by itself, is assigned to the changelogs for that, and
+        stays so.
 
         Raises:
-            KafkaError: when the cluster cannot be read.
+            Exception: as `step`.
         """
-        began_at = {partition: self._store(partition).position or 0 for partition in self._topics}
-        other.assign(list(self._topics))
-        for partition, position in began_at.items():
-            other.seek(partition, position)
+        if other.assignment() != self._topics.keys():
+            other.assign(list(self._topics))
         stop_at = time.monotonic() + seconds
         while self.missing(ends) and time.monotonic() < stop_at:
-            await self._take(other, await other.getmany(timeout_ms=RESTORE_LOOK_MS))
-        starts = await other.beginning_offsets(list(self._topics))
-        lost = {partition: start for partition, start in starts.items() if start > began_at[partition]}
-        if lost:
-            # The other consumer may have skipped what no longer exists, without an error.
-            await self._begin_anew(OffsetOutOfRangeError(lost))
+            await self._read(other, RESTORE_LOOK_MS)
 
     async def forget(self) -> None:
-        """Wipe the stores and disconnect; the next `open` reads from the beginning of the changelogs."""
+        """Wipe the stores and disconnect; the next `open` reads from the beginning of the changelogs.
+
+        Raises:
+            StoreFailed: when a store cannot be wiped.
+        """
         for store in self._state.stores.values():
             store.wipe()
         await self.close()
@@ -203,24 +292,28 @@ class Changelog:
         """Read on from the stores' present positions; a store that may have missed deletions is begun anew.
 
         Raises:
-            KafkaError: when the cluster cannot be reached.
+            Exception: as `open`.
         """
         await self.open()
-        if self._is_too_old():
-            self._seek(await self._places())
+        consumer = self._opened
+        if any(map(self._is_too_old, self._topics)):
+            await self._judge(consumer)
         if self._paused:
-            # Not compared with the changelog's end, which trails a transaction that was committed just now.
-            self._seek({partition: self._store(partition).position for partition in self._topics})
-            self._opened.resume(*self._topics)
+            self._align(consumer)
+            consumer.resume(*self._topics)
             self._paused = False
 
     def known_ends(self) -> dict[str, int]:
         """Return where the changelogs ended at the last read, without asking again."""
         if self._consumer is None:
             return {}
-        ends = {topic: self._consumer.last_stable_offset(part) for part, topic in self._topics.items()}
-        # A client that has not read yet returns -1.
-        return {topic: end for topic, end in ends.items() if end is not None and end >= 0}
+        reading = self._reading(self._consumer)
+        ends = {topic: reading.end(part, self._store(part).position or 0) for part, topic in self._topics.items()}
+        return {topic: end for topic, end in ends.items() if end is not None}
+
+    def held_back(self) -> str:
+        """Return in words which transactions hold records back from this copy; empty if none does."""
+        return "; ".join(filter(None, (reading.held_back() for reading in self._readings.values())))
 
     async def close(self) -> None:
         """Disconnect; the stores stay as they are."""
@@ -233,95 +326,39 @@ class Changelog:
         assert self._consumer is not None, "open() comes first"  # noqa: S101 - a mistake of this package alone
         return self._consumer
 
-    async def _places(self) -> dict[TopicPartition, int]:
-        """Return where to read on from, after wiping each store that its changelog cannot bring up to date.
+    def _reading(self, consumer: AIOKafkaConsumer) -> Reading:
+        if consumer not in self._readings:
+            self._readings[consumer] = Reading(consumer, self._topics)
+        return self._readings[consumer]
 
-        Such a store's position is no longer in the changelog, or the changelog may have forgotten deletions that the
-        store has missed.
-        """
-        consumer = self._opened
-        starts = await consumer.beginning_offsets(list(self._topics))
-        ends = await self._settled_ends()
-        for partition in self._topics:
-            store = self._store(partition)
-            if store.position is not None and not starts[partition] <= store.position <= ends[partition]:
-                log.warning(
-                    "state of %s was at %s of %s, which is now %s to %s: it is restored from the beginning",
-                    self._state.task_id, store.position, partition, starts[partition], ends[partition],
-                )  # fmt: skip
-                store.wipe()
-            elif store.position is not None and self._store_is_too_old(partition):
-                log.warning(
-                    "state of %s was last level with %s %s s ago, which keeps deletions for %s s: it is restored from "
-                    "the beginning", self._state.task_id, partition, (self._clock() - store.level_ms) // 1_000,
-                    self._deletions_kept_ms[partition.topic] / 1_000,
-                )  # fmt: skip
-                store.wipe()
-            if store.position is None:
-                store.apply([], starts[partition])
-                store.note_level(self._clock())
-                self._was_level = False
-        return {partition: self._store(partition).position for partition in self._topics}
+    def _is_too_old(self, partition: TopicPartition) -> bool:
+        assert self._facts is not None, "open() comes first"  # noqa: S101 - a mistake of this package alone
+        return is_too_old(self._store(partition).level_ms, self._facts.kept_ms[partition.topic], self._options.clock())
 
-    def _is_too_old(self) -> bool:
-        return any(map(self._store_is_too_old, self._topics))
-
-    def _store_is_too_old(self, partition: TopicPartition) -> bool:
-        return is_too_old(self._store(partition).level_ms, self._deletions_kept_ms[partition.topic], self._clock())
+    def _slept_too_long(self) -> bool:
+        """Whether a store that was level a moment ago is too old; a clock that was set back makes none so."""
+        now_ms = self._options.clock()
+        return any(self._is_too_old(one) for one in self._topics if self._store(one).level_ms <= now_ms)
 
     def _note_level(self, consumer: AIOKafkaConsumer) -> None:
         """Note, for each store that has reached the end, when the broker last reported that end."""
-        wall_ms, now_ms = time.time_ns() // 1_000_000, self._clock()
+        wall_ms, now_ms = time.time_ns() // 1_000_000, self._options.clock()
         was_level = []
         for partition in self._topics:
             store, end = self._store(partition), consumer.last_stable_offset(partition)
-            is_level = end is not None and 0 <= end <= store.position
+            is_level = end is not None and 0 <= end <= (store.position or 0)
             was_level.append(is_level)
             if is_level:
                 store.note_level(now_ms - (wall_ms - consumer.last_poll_timestamp(partition)))
         self._was_level |= all(was_level)
 
-    async def _settled_ends(self) -> dict[TopicPartition, int]:
-        """Return the ends once the stores' positions are not beyond them, or after a time-out.
-
-        The end for readers of committed records moves only after the commit itself, when the markers are written. A
-        process that was killed right after a commit, and starts again at once, may be ahead of it.
-        """
-        wait_until = time.monotonic() + MARKERS_TIMEOUT_S
-        while True:
-            ends: dict[TopicPartition, int] = await self._opened.end_offsets(list(self._topics))
-            ahead = any((self._store(partition).position or 0) > end for partition, end in ends.items())
-            if not ahead or time.monotonic() > wait_until:
-                return ends
-            await asyncio.sleep(0.1)
-
-    def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
-        for partition, position in positions.items():
-            self._opened.seek(partition, position)
-
-    async def _begin_anew(self, error: OffsetOutOfRangeError) -> None:
-        """Restore from scratch each store that is outside its changelog, which was truncated or created again."""
-        partitions = [partition for partition in error.args[0] if partition in self._topics]
-        for partition in partitions or list(self._topics):
-            log.warning("%s of %s is no place in it any more: restored from the beginning", error, partition)
-            self._store(partition).wipe()
-        self._seek(await self._places())
-
-    async def _note_silent_moves(self, consumer: AIOKafkaConsumer) -> None:
-        """Move the stores past what has no records for them: markers, and aborted writes."""
+    def _align(self, consumer: AIOKafkaConsumer) -> None:
+        """Place the consumer where the stores are."""
         for partition in self._topics:
-            position = await consumer.position(partition)
-            store = self._store(partition)
-            if position != store.position:
-                store.apply([], position)
-
-    def _align(self) -> None:
-        """Go on from the stores' positions, so that a read that was cancelled half way loses nothing."""
-        for partition in self._topics:
-            state = self._opened._subscription.subscription.assignment.state_value(partition)  # noqa: SLF001
+            state = consumer._subscription.subscription.assignment.state_value(partition)  # noqa: SLF001 - `position` waits
             position = self._store(partition).position
             if not state.has_valid_position or state.position != position:
-                self._opened.seek(partition, position)
+                consumer.seek(partition, position)
 
-    def _store(self, partition: TopicPartition) -> Any:
+    def _store(self, partition: TopicPartition) -> TaskStore:
         return self._state.stores[self._topics[partition]]

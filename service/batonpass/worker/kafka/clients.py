@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError, KafkaTimeoutError
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
-from batonpass.worker.kafka.connection import KafkaConnection, disconnect, to_its_end
+from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_time, to_its_end
 from batonpass.worker.kafka.options import ActiveOptions
-from batonpass.worker.kafka.topics import MissingPartition, look_up
+from batonpass.worker.kafka.reading import Reading
+from batonpass.worker.kafka.topics import MissingPartition, log_ends, look_up, settings_of
 from batonpass.worker.kafka.transaction import Producer, Subtopology
 
 log = logging.getLogger("batonpass.worker.kafka")
@@ -30,18 +32,25 @@ CLOSE_DELAY_S = 1.0
 LENT_WAIT_MS = 10
 """How long the broker may wait for more records while the consumer of the input is lent."""
 
-FENCE_TIMEOUT_S = 15.0
+BATCH_BYTES = 16_384
+"""The largest batch of records, as aiokafka has it, unless a topic takes less."""
+
 Close = Callable[[], Awaitable[None]]
+
+
+class OffsetGone(Exception):
+    """The committed offset is not in the input any more: to go on anywhere would skip records, or count them twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What all actives of a process share."""
+    """What all actives of a process share. ``limits`` has the largest message of the topics that refused a batch."""
 
     connection: KafkaConnection
     group: str
     options: ActiveOptions
     closing: Closing
+    limits: dict[str, int] = field(default_factory=dict)
 
 
 class Clients:
@@ -52,28 +61,29 @@ class Clients:
         self._group = terms.group
         self._partition = partition
         self._transactional_id = f"{terms.group}-{task_id}"
-        options, connection = terms.options, terms.connection.client_options()
+        self._options = options = terms.options
+        producing: dict[str, Any] = (
+            terms.connection.client_options()
+            # Lingering records are sent when the transaction ends, or when there are enough of them.
+            | {"linger_ms": options.transaction_timeout_ms, "retry_backoff_ms": 20, "request_timeout_ms": 15_000}
+            | {"max_batch_size": BATCH_BYTES}
+            | dict(options.producer_options)
+        )
+        self.batch_bytes: int = min([producing["max_batch_size"], *terms.limits.values()])
         self.producer = Producer(
             self._group,
-            **(
-                connection
-                # Lingering records are sent when the transaction ends, or when there are enough of them.
-                | {"linger_ms": options.transaction_timeout_ms, "retry_backoff_ms": 20, "request_timeout_ms": 15_000}
-                | dict(options.producer_options)
-            ),
+            **(producing | {"max_batch_size": self.batch_bytes}),
             transactional_id=self._transactional_id,
             transaction_timeout_ms=options.transaction_timeout_ms,
             enable_idempotence=True,
         )
-        self.input = AIOKafkaConsumer(
-            **(connection | {"retry_backoff_ms": 200} | dict(options.input_options)),
-            group_id=self._group,
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-            auto_offset_reset=options.start,
+        self.input = terms.connection.consumer(
+            {"retry_backoff_ms": 200} | dict(options.input_options), group_id=self._group
         )
         self.partitions: list[TopicPartition] = []
         self._guess: dict[TopicPartition, int | None] = {}
+        self._bounds: dict[TopicPartition, tuple[int, int]] = {}
+        self.reading = Reading(self.input, ())
 
     async def connect(self) -> None:
         """Connect, and learn which brokers have what. No producer is fenced; committed offsets are read later.
@@ -91,17 +101,16 @@ class Clients:
         Raises:
             KafkaError: when the cluster did not answer in time; the former owner may have been fenced all the same.
         """
-        try:
-            async with asyncio.timeout(FENCE_TIMEOUT_S):
-                await both(self.producer.fence(), self._guess_input())
-        except TimeoutError:
-            raise KafkaTimeoutError(f"no answer to {self._transactional_id} within {FENCE_TIMEOUT_S:.0f} s") from None
+        await in_time(
+            both(self.producer.fence(), self._guess_input()),
+            f"{self._transactional_id} was not made the one producer of its id",
+        )
 
     def read_ahead(self) -> None:
         """Begin to read the input from the offsets known so far; no record is handed out yet."""
         if self._guess:
             self.input.assign(self.partitions)
-            self._seek(self._guess)
+            self._seek(self._places(self._guess))
 
     def lent_input(self) -> AIOKafkaConsumer:
         """Return the consumer of the input to read something else with, until `find_input` is called."""
@@ -117,27 +126,111 @@ class Clients:
         What was read ahead is kept if it begins at these offsets.
 
         Raises:
+            OffsetGone: when one is not in the input any more, and nobody has said what to do then.
             KafkaError: when they cannot be read.
         """
         self.input._fetcher._fetch_max_wait_ms = self.input._fetch_max_wait_ms  # noqa: SLF001 - as it was made
-        offsets = await self._committed()
-        if offsets != self._guess or not self.input.assignment():
+        offsets = await in_time(self._committed(), f"the committed offsets of group {self._group} were not read")
+        if not self._bounds or self._gone(offsets):
+            # An offset that was committed after the bounds were read may be beyond them.
+            await self._find_bounds()
+        self._heed_gone(offsets)
+        if self.input.assignment() != set(self.partitions):
             self.input.assign(self.partitions)
-            self._seek(offsets)
+        self._seek(self._places(offsets))
+        self.reading = Reading(self.input, self.partitions)
         return offsets
+
+    async def find_input_again(self, error: OffsetOutOfRangeError) -> None:
+        """Go on where the options say after the place that the input was read at is not there any more.
+
+        Raises:
+            OffsetGone: when nobody has said what to do then.
+            KafkaError: when the cluster cannot be asked.
+        """
+        await self._find_bounds()
+        offsets: Mapping[TopicPartition, int] = error.args[0]
+        self._heed_gone(offsets)
+        self._seek(self._places(offsets))
+
+    def _places(self, offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
+        """Return where to read on: at the offsets, or where the options say if there is none, or it is gone."""
+        gone, places = self._gone(offsets), dict[TopicPartition, int]()
+        for partition, offset in offsets.items():
+            begin, end = self._bounds[partition]
+            if offset is None or partition in gone:
+                where = self._options.start if offset is None else self._options.offset_gone
+                places[partition] = end if where == "latest" else begin
+            else:
+                places[partition] = offset
+        return places
+
+    def _gone(self, offsets: Mapping[TopicPartition, int | None]) -> list[TopicPartition]:
+        """Return the partitions that do not have the offset any more, or do not have it yet."""
+        return [
+            partition
+            for partition, offset in offsets.items()
+            if offset is not None and not self._bounds[partition][0] <= offset <= self._bounds[partition][1]
+        ]
+
+    def _heed_gone(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        gone = "; ".join(
+            f"group {self._group} is to go on at offset {offsets[partition]} of {partition.topic}-{partition.partition}, "
+            f"which is now {begin} to {end}"
+            for partition in self._gone(offsets)
+            for begin, end in [self._bounds[partition]]
+        )
+        if gone and self._options.offset_gone == "fail":
+            raise OffsetGone(
+                f"{gone}: commit the offset up to which the state counts (kafka-consumer-groups.sh --reset-offsets), or "
+                "set offset_gone to earliest or latest, which counts records twice or skips some"
+            )
+        if gone:
+            log.warning("%s: it goes on at %s, as offset_gone says", gone, self._options.offset_gone)
 
     async def _committed(self) -> dict[TopicPartition, int | None]:
         return {partition: await self.input.committed(partition) for partition in self.partitions}
 
+    async def _find_bounds(self) -> None:
+        asking = asyncio.gather(
+            self.input.beginning_offsets(self.partitions),
+            log_ends(self.input._client, self.partitions),  # noqa: SLF001 - nothing public asks for it
+        )
+        begins, ends = await in_time(asking, f"begin and end of {_listed(self.partitions)} were not read")
+        self._bounds = {partition: (begins[partition], ends[partition]) for partition in self.partitions}
+
     async def _guess_input(self) -> None:
         with suppress(KafkaError):
-            self._guess = await self._committed()
+            guess, _ = await asyncio.gather(self._committed(), self._find_bounds())
+            self._guess = guess
 
-    def _seek(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        for partition, offset in offsets.items():
-            # Without an offset, the client begins where its options say.
-            if offset is not None:
-                self.input.seek(partition, offset)
+    def _seek(self, places: Mapping[TopicPartition, int]) -> None:
+        for partition, place in places.items():
+            state = self.input._subscription.subscription.assignment.state_value(partition)  # noqa: SLF001 - `position` waits
+            # What was read ahead from there is kept.
+            if not state.has_valid_position or state.position != place:
+                self.input.seek(partition, place)
+
+    def raise_if_gone(self) -> None:
+        """Raise when the cluster does not know a topic any more that this task writes to.
+
+        Raises:
+            MissingPartition: naming it.
+        """
+        cluster = self.producer.client.cluster
+        for topic in (*self._part.changelog_topics, *self._part.outputs):
+            if cluster.partitions_for_topic(topic) is None:
+                raise MissingPartition(f"topic {topic} does not exist any more")
+
+    async def largest_message(self, topic: str) -> int | None:
+        """Return the most bytes that a topic takes in a batch (`max.message.bytes`); None if that is not to be known.
+
+        Raises:
+            KafkaError: when the cluster cannot be asked.
+        """
+        found = await settings_of(self.input._client, [topic], ["max.message.bytes"])  # noqa: SLF001 - one connection less
+        settings = found.get(topic)
+        return int(settings["max.message.bytes"]) if isinstance(settings, dict) else None
 
     async def close(self) -> None:
         """Disconnect. An open transaction stays open: the next producer ends it, or its timeout."""
@@ -163,7 +256,14 @@ class Clients:
         if not self.partitions:
             raise MissingPartition(f"no topic of {', '.join(part.sources)} has a partition {self._partition}")
         for partition in self.partitions[:1]:
-            await consumer.committed(partition)
+            await in_time(
+                consumer.committed(partition),
+                f"group {self._group} has no coordinator: can the cluster make its topic __consumer_offsets?",
+            )
+
+
+def _listed(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{one.topic}-{one.partition}" for one in partitions)
 
 
 class Closing:

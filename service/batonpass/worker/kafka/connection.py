@@ -12,7 +12,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -23,12 +23,17 @@ from aiokafka.errors import (
     IllegalSaslStateError,
     KafkaConnectionError,
     KafkaError,
+    KafkaTimeoutError,
     NodeNotReadyError,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanismError,
 )
 
+from batonpass.worker.kafka.metadata import ask_only
 from batonpass.worker.kafka_login import OAUTHBEARER, WITH_PASSWORD, Token, login_of
+
+ANSWER_TIMEOUT_S: Final = 15.0
+"""How long a try waits for each thing that it asks the cluster for; then it begins anew, and says what is lacking."""
 
 PATIENCE_S: Final = 5.0
 """How long a caller that was cancelled waits for a cluster that does not answer."""
@@ -152,6 +157,21 @@ class KafkaConnection:
             options["sasl_oauth_token_provider"] = TokenProvider(self.token)
         return options | dict(self.extra)
 
+    def consumer(self, options: Mapping[str, Any], *, group_id: str | None = None) -> AIOKafkaConsumer:
+        """Make a consumer of committed records which commits nothing and looks for no position by itself.
+
+        ``options`` are aiokafka's, on top of those of this connection. Asking about a topic does not make it.
+        """
+        consumer = AIOKafkaConsumer(
+            **(self.client_options() | dict(options)),
+            group_id=group_id,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            auto_offset_reset="none",
+        )
+        ask_only(consumer._client)  # noqa: SLF001 - aiokafka makes its client itself
+        return consumer
+
 
 async def to_its_end(starting: Coroutine[object, object, Made], *, patience_s: float = PATIENCE_S) -> Made:
     """Wait until a client has started, even when the caller is cancelled meanwhile, and return the result.
@@ -172,6 +192,19 @@ async def to_its_end(starting: Coroutine[object, object, Made], *, patience_s: f
             running.cancel()
             running.add_done_callback(lambda done: done.cancelled() or done.exception())
         raise
+
+
+async def in_time(call: Awaitable[Made], lacking: str) -> Made:
+    """Await what is asked of the cluster for `ANSWER_TIMEOUT_S` at most.
+
+    Raises:
+        KafkaTimeoutError: saying what is lacking.
+    """
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            return await call
+    except TimeoutError:
+        raise KafkaTimeoutError(f"{lacking} within {ANSWER_TIMEOUT_S:.0f} s") from None
 
 
 async def disconnect(consumer: AIOKafkaConsumer) -> None:

@@ -26,31 +26,53 @@ class Step(StrEnum):
     COMMITTED = "committed"
 
 
+_CHOICES = {
+    "start": ("earliest", "latest"),
+    "offset_gone": ("fail", "earliest", "latest"),
+    "changelog_short": ("fail", "run"),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveOptions:
     """How actives work. Durations are milliseconds.
 
     A transaction is committed ``commit_interval_ms`` after its first record, at ``records_max`` records, or when the
     task is to stop. A broker aborts a transaction that does not end within ``transaction_timeout_ms``. Where no offset
-    was committed yet, the input is read from ``start`` (``earliest`` or ``latest``). After an error of the cluster an
-    active begins anew once ``retry_ms`` are over. One whose topics are missing for ``missing_topic_ms`` has failed.
-    With ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
-    promotion does not wait for them. A copy's age is compared with the changelog's own ``delete.retention.ms``, or with
-    ``delete_retention_ms`` if the cluster does not tell it. The rest are keyword arguments of aiokafka's clients.
-    ``observe`` is called with each step; it must return at once. ``clock`` gives milliseconds since 1970, by which the
-    age of state is measured.
+    was committed yet, the input is read from ``start`` (``earliest`` or ``latest``). Where the committed offset is not
+    in the input any more, ``offset_gone`` says what to do: ``fail``, or go on from ``earliest`` or ``latest``. Where
+    the changelog ends before the place up to which the last owner wrote, ``changelog_short`` says: ``fail``, or ``run``
+    with what there is. After an error of the cluster an active begins anew once ``retry_ms`` are over. One whose topics
+    are missing for ``missing_topic_ms`` has failed. With ``connect_ahead`` a copy keeps the connections ready that it
+    would need as an active, about four, so that its promotion does not wait for them. A copy's age is compared with the
+    changelog's own ``delete.retention.ms``, or with ``delete_retention_ms`` if the cluster does not tell it. A
+    changelog that is not compacted is refused unless ``uncompacted_changelogs``. The rest are keyword arguments of
+    aiokafka's clients. ``observe`` is called with each step; it must return at once. ``clock`` gives milliseconds since
+    1970, by which the age of state is measured.
+
+    Raises:
+        ValueError: for a choice that there is not.
     """
 
     commit_interval_ms: int = 100
     records_max: int = 5_000
     transaction_timeout_ms: int = 60_000
     start: str = "earliest"
+    offset_gone: str = "fail"
+    changelog_short: str = "fail"
     retry_ms: int = 500
     missing_topic_ms: int = 30_000
     connect_ahead: bool = True
     delete_retention_ms: int = 86_400_000
+    uncompacted_changelogs: bool = False
     input_options: Mapping[str, Any] = field(default_factory=dict)
     changelog_options: Mapping[str, Any] = field(default_factory=dict)
     producer_options: Mapping[str, Any] = field(default_factory=dict)
     observe: Callable[[str, Step], None] = lambda _task, _step: None
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+
+    def __post_init__(self) -> None:
+        """Refuse a choice that there is not."""
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is one of {', '.join(choices)}, and not {getattr(self, name)!r}")

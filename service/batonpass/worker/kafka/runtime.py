@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -13,12 +13,12 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.core.ids import split_task_id
 from batonpass.worker.kafka.active import Active, Copy
-from batonpass.worker.kafka.changelog import Changelog, is_too_old
+from batonpass.worker.kafka.changelog import Changelog, Facts, judge
 from batonpass.worker.kafka.clients import Clients, Closing, Prepared, Terms
-from batonpass.worker.kafka.connection import KafkaConnection, in_words, to_its_end
+from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_words, to_its_end
 from batonpass.worker.kafka.options import ActiveOptions
-from batonpass.worker.kafka.stores import OpenStore, ReadableStore, RocksStore, StateFolder, progress
-from batonpass.worker.kafka.topics import Said, deletions_kept_ms
+from batonpass.worker.kafka.stores import OpenStore, ReadableStore, RocksStore, StateFolder, StoreFailed, progress
+from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition, Said, look_up
 from batonpass.worker.kafka.transaction import Subtopology
 from batonpass.worker.protocol import Offsets, Progress, Role
 from batonpass.worker.tasks import Callbacks, Revocation, Task
@@ -70,70 +70,72 @@ class KafkaRuntime(Callbacks):
     # --- the state that is there already ----------------------------------------------------------------------------
 
     async def on_disk(self) -> dict[str, Progress]:
-        """Return the state that earlier processes left in the folder, for the join; what is too old is removed.
+        """Return the state that earlier processes left in the folder, for the join.
+
+        Each store is judged by itself: one that is too old or damaged begins anew, one that a release has added is
+        empty. State that cannot be used now is left out, and the log says why.
 
         Raises:
             KafkaError: when the ends of the changelogs cannot be read.
         """
-        found: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
-        for task_id in self._folder.tasks():
-            part = self._parts.get(split_task_id(task_id)[0])
-            if part is None or not part.changelogs or task_id in self._copies:
-                continue
-            state = self._folder.open(task_id, part.changelog_topics)
-            found[task_id] = state.positions, {topic: store.level_ms for topic, store in state.stores.items()}
-            state.close()
-        try:
-            ends, kept_ms = await self._ends_and_retention(found)
-        except KafkaConnectionError as error:
-            raise KafkaConnectionError(await in_words(error, self._connection)) from error
-        offered: dict[str, Progress] = {}
-        for task_id, (positions, level_ms) in found.items():
-            topics = self._part(task_id).changelog_topics
-            now_ms = self._options.clock()
-            if positions.keys() != set(topics) or any(
-                is_too_old(level_ms[topic], kept_ms[topic], now_ms) for topic in topics
-            ):
-                log.info(
-                    "the state of %s is incomplete, or was last level %s s ago, which is too long: removed",
-                    task_id, (now_ms - min(level_ms.values())) // 1_000,
-                )  # fmt: skip
-                self._folder.remove(task_id)
-            else:
-                offered[task_id] = progress(positions, ends.get(task_id, {}), topics)
-        return offered
-
-    async def _ends_and_retention(self, tasks: Collection[str]) -> tuple[dict[str, dict[str, int]], dict[str, float]]:
-        """Return the end offsets of tasks' changelogs, by task and topic, and how long each topic keeps deletions."""
-        partitions = {
-            TopicPartition(topic, split_task_id(task_id)[1]): task_id
-            for task_id in tasks
-            for topic in self._part(task_id).changelog_topics
-        }
-        if not partitions:
-            return {}, {}
-        consumer = AIOKafkaConsumer(
-            **self._connection.client_options(), group_id=None, isolation_level="read_committed"
-        )
+        tasks = [
+            task_id for task_id in self._folder.tasks() if self._keeps_state(task_id) and task_id not in self._copies
+        ]
+        if not tasks:
+            return {}
+        consumer = self._connection.consumer({})
         try:
             await to_its_end(consumer.start())
-            offsets = await consumer.end_offsets(list(partitions))
-            kept_ms = await deletions_kept_ms(
-                consumer._client,  # noqa: SLF001 - nothing public asks over the connection that is there
-                {partition.topic for partition in partitions},
-                unless_told=self._options.delete_retention_ms,
-            )
+            offers = await asyncio.gather(*(self._judged(task_id, consumer) for task_id in tasks))
+        except KafkaConnectionError as error:
+            raise KafkaConnectionError(await in_words(error, self._connection)) from error
         finally:
-            await consumer.stop()
-        ends: dict[str, dict[str, int]] = {}
-        for partition, offset in offsets.items():
-            ends.setdefault(partitions[partition], {})[partition.topic] = offset
-        return ends, kept_ms
+            await disconnect(consumer)
+        return {task_id: offer for task_id, offer in zip(tasks, offers, strict=True) if offer is not None}
+
+    def _keeps_state(self, task_id: str) -> bool:
+        part = self._parts.get(split_task_id(task_id)[0])
+        return part is not None and bool(part.changelogs)
+
+    async def _judged(self, task_id: str, consumer: AIOKafkaConsumer) -> Progress | None:
+        """Return how far a task's state on disk is, once what is of no use is gone; None if nothing is left."""
+        topics = self._part(task_id).changelog_topics
+        partitions = [TopicPartition(topic, split_task_id(task_id)[1]) for topic in topics]
+        try:
+            await look_up(consumer._client, topics)  # noqa: SLF001 - nothing public asks just once
+            facts = await Facts.ask(consumer, partitions, self._options)
+            state = self._folder.open(task_id, topics)
+            try:
+                kept = judge(state, facts, self._options.clock())
+                positions = state.positions
+            finally:
+                state.close()
+            if not kept:
+                self._folder.remove(task_id)
+                return None
+        except (StoreFailed, ChangelogRefused, MissingPartition) as error:
+            log.warning("the state of %s on disk is not used for now: %s", task_id, error)
+            return None
+        return progress(positions, {partition.topic: facts.ends[partition] for partition in partitions}, topics)
 
     # --- the callbacks ----------------------------------------------------------------------------------------------
 
     async def on_standby(self, task: Task) -> None:
-        """Restore the task's state and keep tailing it."""
+        """Restore the task's state and keep tailing it.
+
+        Raises:
+            StoreFailed: when a store failed; it is opened anew when this is called again.
+            RecordRefused: when the changelog has a record that no store can take.
+            ChangelogRefused: when a changelog may forget what a store needs.
+        """
+        try:
+            await self._follow(task)
+        except Exception as error:
+            # Whatever it has reported before, it is not ready now.
+            task.progress(Progress(detail=str(error)))
+            raise
+
+    async def _follow(self, task: Task) -> None:
         part = self._part(task.id)
         copy = await self._copy(task.id, part)
         if copy.changelog is None:
@@ -155,6 +157,7 @@ class KafkaRuntime(Callbacks):
     async def _keep_tailing(self, task: Task, copy: Copy, changelog: Changelog, part: Subtopology) -> None:
         # A copy that reports that it is ready may be promoted the next moment, so it connects before it reports.
         said = Said()
+        has_told = task.was is Role.ACTIVE
         speaks_at = 0.0 if task.was is Role.ACTIVE else time.monotonic() + CONNECTS_WITHIN_S
         while not task.stopping:
             try:
@@ -164,13 +167,19 @@ class KafkaRuntime(Callbacks):
                     came = await changelog.step()
                     now = time.monotonic()
                     if (not came or now - told_at > REPORT_S) and (copy.prepared.is_settled or now > speaks_at):
-                        told_at = now
-                        topics = part.changelog_topics
-                        task.progress(progress(copy.state.positions, changelog.known_ends(), topics))
+                        told_at, has_told = now, True
+                        topics, held_back = part.changelog_topics, changelog.held_back()
+                        task.progress(progress(copy.state.positions, changelog.known_ends(), topics, held_back))
+                        if held_back and said.is_news(held_back):
+                            log.warning("%r cannot be read on for now: %s", task, held_back)
             except KafkaError as error:
-                # The copy stays where it is: that a cluster is away says nothing about the copy.
+                # That a cluster is away says nothing about the copy; that its changelog is gone does.
+                if isinstance(error, MissingPartition) and has_told:
+                    task.progress(Progress(detail=str(error)))
                 if said.is_news(repr(error)):
                     log.warning("%r cannot be tailed for now: %s", task, await in_words(error, self._connection))
+                # The next try has a new reader, which begins with the addresses that were given.
+                await changelog.close()
                 await asyncio.sleep(self._options.retry_ms / 1_000)
 
     async def on_active(self, task: Task) -> None:
@@ -269,21 +278,17 @@ class KafkaRuntime(Callbacks):
             raise LookupError(f"task {task_id} is of a subtopology that this worker does not know") from None
 
     async def _copy(self, task_id: str, part: Subtopology) -> Copy:
+        copy = self._copies.get(task_id)
+        if copy is not None and copy.state.has_failed:
+            # A store may keep its error until it is opened anew, as RocksDB does with a disk that was full.
+            self._close(task_id)
         if task_id not in self._copies:
             # The task may have been here a moment ago.
             await self._closing.done(task_id)
         copy = self._copies.get(task_id)
         if copy is None:
             state = self._folder.open(task_id, part.changelog_topics)
-            changelog = None
-            if part.changelogs:
-                changelog = Changelog(
-                    self._connection,
-                    state,
-                    self._options.changelog_options,
-                    clock=self._options.clock,
-                    delete_retention_ms=self._options.delete_retention_ms,
-                )
+            changelog = Changelog(self._connection, state, self._options) if part.changelogs else None
             prepared = Prepared(lambda: Clients(self._terms, task_id, part, state.partition), self._closing, task_id)
             copy = self._copies[task_id] = Copy(state, changelog, prepared)
         return copy

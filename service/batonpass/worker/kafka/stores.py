@@ -6,14 +6,22 @@ are applied only after their transaction was committed.
 
 A store has an age: how long ago it was last known to be level with its changelog. A compacted changelog forgets
 deletions after a while, and a store that slept for longer would never learn of them.
+
+After an error a store is not asked again: it is closed, and the next try opens it anew. One whose files are damaged is
+removed when it is closed, and begun anew from its changelog.
 """
 
 from __future__ import annotations
 
 import functools
+import json
+import logging
 import re
 import shutil
 import struct
+import threading
+import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +31,9 @@ from batonpass.core.ids import split_task_id
 from batonpass.worker.protocol import Progress
 
 if TYPE_CHECKING:
-    from rocksdict import Options, Rdict
+    from rocksdict import Options, Rdict, RdictIter
+
+log = logging.getLogger("batonpass.worker.kafka")
 
 Change = tuple[bytes, bytes | None]
 """A key with its new value; None removes the key."""
@@ -34,6 +44,19 @@ _FORM = struct.Struct(">qq")
 
 KEEP_LEVEL_MS = 60_000
 """How often a store to which nothing is written records on disk that it is level."""
+
+_DAMAGE = ("corruption", "no such file or directory", "input/output error")
+"""What RocksDB says of files that are damaged or missing, whatever call finds that."""
+
+_DISCARDED = ".discarded-"
+
+
+class StoreFailed(Exception):
+    """A store cannot be read or written. It is closed, and the next try opens it anew."""
+
+
+class StoreClosed(StoreFailed):
+    """The store was closed, or begun anew, while a scan of it was under way."""
 
 
 class ReadableStore(Protocol):
@@ -73,11 +96,11 @@ class Store(ReadableStore, Protocol):
         ...
 
     def wipe(self) -> None:
-        """Forget everything, the position too."""
+        """Forget everything, the position too. It can be called again if it has failed half way."""
         ...
 
     def close(self) -> None:
-        """Close files. What was applied stays, if the store is a lasting one."""
+        """Close files and end scans. What was applied stays, if the store is a lasting one that is not damaged."""
         ...
 
 
@@ -118,7 +141,7 @@ class MemoryStore:
 
     def note_level(self, level_ms: int) -> None:
         """Note that it was level with its changelog then."""
-        self._level_ms = max(self._level_ms, level_ms)
+        self._level_ms = level_ms
 
     def wipe(self) -> None:
         """Forget everything."""
@@ -177,23 +200,27 @@ class RocksStore:
 
         Raises:
             OSError: when the folder cannot be made.
-            Exception: when another process has it open.
+            Exception: when another process has it open, or there is no room, right or file descriptor for it.
         """
         self._folder = folder
         self._memory = memory or _memory_of_this_process()
+        self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
+        self._is_damaged = False
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._db = _open(folder, self._memory)
+            self._open()
         except Exception as error:  # what rocksdict raises has no class of its own
-            if "corruption" not in str(error).lower():
+            if not _is_damage(error):
                 raise
-            shutil.rmtree(folder)
-            self._db = _open(folder, self._memory)
-        self._position: int | None = None
-        self._level_ms = 0
+            log.warning("the state in %s is damaged, and begun anew: %s", folder, error)
+            self.wipe()
+
+    def _open(self) -> None:
+        self._db = _open(self._folder, self._memory)
         kept = self._db.get(_POSITION)
-        if kept is not None:
-            self._position, self._level_ms = _FORM.unpack(kept)
+        self._position: int | None
+        self._level_ms: int
+        self._position, self._level_ms = (None, 0) if kept is None else _FORM.unpack(kept)
         self._kept_level_ms = self._level_ms
 
     @property
@@ -208,16 +235,23 @@ class RocksStore:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
-        found: bytes | None = self._db.get(_RECORD + key)
+        try:
+            found: bytes | None = self._db.get(_RECORD + key)
+        except Exception as error:
+            self._note(error)
+            raise
         return found
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with their values in order, as they are when the scan begins."""
-        first = _RECORD + prefix
-        for key, value in self._db.snapshot().items(from_key=first):
-            if not isinstance(key, bytes) or not key.startswith(first):
-                return
-            yield key[len(_RECORD) :], value
+        """Yield keys with their values in order, as they are when the scan begins.
+
+        Raises:
+            StoreClosed: at the next record, when the store was closed or begun anew meanwhile.
+            Exception: when the files cannot be read to the end.
+        """
+        scan = _Scan(self._db.iter(), _RECORD + prefix, self._note)
+        self._scans.add(scan)
+        return scan
 
     def apply(self, changes: Iterable[Change], position: int) -> None:
         """Apply records and move the position, in one write."""
@@ -230,13 +264,17 @@ class RocksStore:
             else:
                 batch.put(_RECORD + key, value)
         batch.put(_POSITION, _FORM.pack(position, self._level_ms))
-        self._db.write(batch)
+        try:
+            self._db.write(batch)
+        except Exception as error:
+            self._note(error)
+            raise
         self._position, self._kept_level_ms = position, self._level_ms
 
     def note_level(self, level_ms: int) -> None:
         """Note that it was level with its changelog then; written at most once a minute, and when it is closed."""
-        self._level_ms = max(self._level_ms, level_ms)
-        if self._level_ms - self._kept_level_ms >= KEEP_LEVEL_MS:
+        self._level_ms = level_ms
+        if not -KEEP_LEVEL_MS < self._level_ms - self._kept_level_ms < KEEP_LEVEL_MS:
             self._keep_level()
 
     def _keep_level(self) -> None:
@@ -245,15 +283,92 @@ class RocksStore:
 
     def wipe(self) -> None:
         """Forget everything."""
-        self._db.close()
-        shutil.rmtree(self._folder)
-        self._db = _open(self._folder, self._memory)
-        self._position, self._level_ms, self._kept_level_ms = None, 0, 0
+        self._position = None
+        self._shut()
+        discard(self._folder)
+        self._open()
+        self._is_damaged = False
 
     def close(self) -> None:
-        """Close the files, so that another process may open them."""
-        self._keep_level()
-        self._db.close()
+        """Close the files, so that another process may open them; damaged ones are removed."""
+        try:
+            if not self._is_damaged:
+                self._keep_level()
+        finally:
+            self._shut()
+            if self._is_damaged:
+                discard(self._folder)
+
+    def _shut(self) -> None:
+        for scan in list(self._scans):
+            scan.end()
+        # After an error RocksDB raises it once more, though it closes its files.
+        with suppress(Exception):
+            self._db.close()
+
+    def _note(self, error: Exception) -> None:
+        self._is_damaged |= _is_damage(error)
+
+
+class _Scan:
+    """The records whose keys have a prefix; it ends with an error when its store closes, whoever still holds it.
+
+    RocksDB keeps its files locked while there is an iterator. Its status tells an error from the end of the data.
+    """
+
+    def __init__(self, records: RdictIter, prefix: bytes, note: Callable[[Exception], None]) -> None:
+        self._records: RdictIter | None = records
+        self._prefix = prefix
+        self._note = note
+        self._is_over = False
+        # A store may be closed in another thread than the one that scans.
+        self._turn = threading.Lock()
+        records.seek(prefix)
+
+    def __iter__(self) -> _Scan:
+        return self
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        with self._turn:
+            if self._is_over:
+                raise StopIteration
+            if self._records is None:
+                raise StoreClosed("the store was closed, or begun anew, before this scan was over")
+            try:
+                if self._records.valid():
+                    key: bytes = self._records.key()
+                    if key.startswith(self._prefix):
+                        value: bytes = self._records.value()
+                        self._records.next()
+                        return key[len(_RECORD) :], value
+                else:
+                    self._records.status()
+            except Exception as error:
+                self._note(error)
+                raise
+            self._is_over, self._records = True, None
+            raise StopIteration
+
+    def end(self) -> None:
+        """Let go of the files."""
+        with self._turn:
+            self._records = None
+
+
+def _is_damage(error: Exception) -> bool:
+    return any(words in str(error).lower() for words in _DAMAGE)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder at once, whole: what cannot be removed yet has another name, and goes with the next removal.
+
+    Raises:
+        OSError: when it cannot be renamed.
+    """
+    if folder.exists():
+        folder.rename(folder.with_name(f"{_DISCARDED}{uuid.uuid4().hex}"))
+    for left in folder.parent.glob(f"{_DISCARDED}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _open(folder: Path, memory: RocksMemory) -> Rdict:
@@ -272,6 +387,7 @@ OpenStore = Callable[[Path], Store]
 """Makes the store of one changelog partition, in a folder for it alone."""
 
 _TASK_FOLDER = re.compile(r".+_\d+")
+_TOPICS_FILE = ".topic-ids.json"
 
 
 def in_memory(_folder: Path) -> Store:
@@ -279,18 +395,117 @@ def in_memory(_folder: Path) -> Store:
     return MemoryStore()
 
 
-class TaskState:
-    """The open stores of one task by changelog topic."""
+class TaskStore:
+    """A task's store of one changelog. It names itself in errors, and remembers that it has failed."""
 
-    def __init__(self, task_id: str, stores: Mapping[str, Store]) -> None:
+    def __init__(self, name: str, store: Store) -> None:
+        self._name = name
+        self._store = store
+        self.has_failed = False
+
+    @property
+    def position(self) -> int | None:
+        """The offset of the first changelog record that is not in this store."""
+        return self._store.position
+
+    @property
+    def level_ms(self) -> int:
+        """When it was last known to be level with its changelog."""
+        return self._store.level_ms
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, or None."""
+        try:
+            return self._store.get(key)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys with their values in order, as they are when the scan begins."""
+        try:
+            yield from self._store.scan(prefix)
+        except StoreClosed:
+            # A scan that somebody holds has ended; the store may be whole.
+            raise
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def apply(self, changes: Iterable[Change], position: int) -> None:
+        """Apply records and move the position, both or neither."""
+        self._do(lambda: self._store.apply(changes, position))
+
+    def note_level(self, level_ms: int) -> None:
+        """Note when it was level with its changelog."""
+        self._do(lambda: self._store.note_level(level_ms))
+
+    def wipe(self) -> None:
+        """Forget everything, the position too."""
+        self._do(self._store.wipe)
+
+    def close(self) -> None:
+        """Close files and end scans."""
+        self._do(self._store.close)
+
+    def _do(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> StoreFailed:
+        self.has_failed = True
+        return StoreFailed(f"{self._name}: {str(error) or repr(error)}")
+
+
+class TaskState:
+    """The open stores of one task by changelog topic, and the ids of these topics (KIP-516), as far as they are known.
+
+    ``topics_file`` keeps the ids between starts, beside stores that are kept.
+    """
+
+    def __init__(self, task_id: str, stores: Mapping[str, Store], topics_file: Path) -> None:
         self.task_id = task_id
         self.partition = split_task_id(task_id)[1]
-        self.stores = dict(stores)
+        self.stores = {topic: TaskStore(f"the store of {topic} of {task_id}", each) for topic, each in stores.items()}
+        self._topics_file = topics_file
+        self._topic_ids: dict[str, str] = {}
+        # Without the file nothing is known of the topics, as before there was one.
+        with suppress(OSError, ValueError, AttributeError):
+            self._topic_ids = {str(topic): str(known) for topic, known in json.loads(topics_file.read_text()).items()}
 
     @property
     def positions(self) -> dict[str, int]:
         """The position in each changelog; one of which nothing was read is left out."""
         return {topic: store.position for topic, store in self.stores.items() if store.position is not None}
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a call of a store has failed, so that the state is to be closed and opened anew."""
+        return any(store.has_failed for store in self.stores.values())
+
+    def raise_if_failed(self) -> None:
+        """Raise when a call of a store has failed, also where whoever called has not heeded it.
+
+        Raises:
+            StoreFailed: naming the stores.
+        """
+        if self.has_failed:
+            failed = ", ".join(topic for topic, store in self.stores.items() if store.has_failed)
+            raise StoreFailed(f"a call of the stores of {failed} has failed before")
+
+    def topic_id(self, topic: str) -> str | None:
+        """Return the id of the topic that the store was read from, if it is known."""
+        return self._topic_ids.get(topic)
+
+    def note_topic(self, topic: str, topic_id: str) -> None:
+        """Keep the id of the topic that the store is read from."""
+        if self._topic_ids.get(topic) == topic_id:
+            return
+        self._topic_ids[topic] = topic_id
+        if self._topics_file.parent.is_dir():
+            unfinished = self._topics_file.with_suffix(".new")
+            unfinished.write_text(json.dumps(self._topic_ids))
+            unfinished.replace(self._topics_file)
 
     def note_level(self, level_ms: int) -> None:
         """Note that every store was level with its changelog then."""
@@ -298,9 +513,19 @@ class TaskState:
             store.note_level(level_ms)
 
     def close(self) -> None:
-        """Close every store."""
+        """Close every store, whichever of them raises.
+
+        Raises:
+            StoreFailed: the first error.
+        """
+        errors: list[StoreFailed] = []
         for store in self.stores.values():
-            store.close()
+            try:
+                store.close()
+            except StoreFailed as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
 
 class StateFolder:
@@ -311,16 +536,23 @@ class StateFolder:
         self._open_store = open_store
 
     def open(self, task_id: str, topics: Iterable[str]) -> TaskState:
-        """Open the state of a task, empty if there is none."""
+        """Open the state of a task, empty if there is none.
+
+        Raises:
+            StoreFailed: when a store cannot be opened.
+        """
         stores: dict[str, Store] = {}
-        try:
-            for topic in topics:
+        for topic in topics:
+            try:
                 stores[topic] = self._open_store(self.folder / task_id / topic)
-        except BaseException:
-            for store in stores.values():
-                store.close()
-            raise
-        return TaskState(task_id, stores)
+            except Exception as error:
+                for store in stores.values():
+                    with suppress(Exception):
+                        store.close()
+                raise StoreFailed(
+                    f"the store of {topic} of {task_id} cannot be opened: {str(error) or repr(error)}"
+                ) from error
+        return TaskState(task_id, stores, self.folder / task_id / _TOPICS_FILE)
 
     def tasks(self) -> list[str]:
         """Return the tasks that have state here, sorted."""
@@ -341,13 +573,15 @@ class StateFolder:
 
     def remove(self, task_id: str) -> None:
         """Remove the state of a task, which must not be open."""
-        shutil.rmtree(self.folder / task_id, ignore_errors=True)
+        discard(self.folder / task_id)
 
 
-def progress(positions: Mapping[str, int], ends: Mapping[str, int], topics: tuple[str, ...]) -> Progress:
+def progress(
+    positions: Mapping[str, int], ends: Mapping[str, int], topics: tuple[str, ...], detail: str = ""
+) -> Progress:
     """Return the progress that a task's positions stand for: unknown until every changelog has one."""
     if not topics or positions.keys() < set(topics):
-        return Progress()
+        return Progress(detail=detail)
     if len(topics) == 1:
-        return Progress(position=positions[topics[0]], end_offset=ends.get(topics[0]))
-    return Progress(positions=dict(positions), end_offsets=dict(ends) or None)
+        return Progress(position=positions[topics[0]], end_offset=ends.get(topics[0]), detail=detail)
+    return Progress(positions=dict(positions), end_offsets=dict(ends) or None, detail=detail)

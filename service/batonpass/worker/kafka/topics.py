@@ -1,20 +1,27 @@
-"""Whether the topics that a task needs exist, and how long they keep deletions. Workers do not create them."""
+"""Whether the topics that a task needs exist and are fit for it, and where they end. Workers do not create them."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 
+from aiokafka import TopicPartition
 from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.consumer.fetcher import READ_UNCOMMITTED
+from aiokafka.errors import KafkaError, LeaderNotAvailableError, for_code
 from aiokafka.protocol.admin import DescribeConfigsRequest
+from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
 log = logging.getLogger("batonpass.worker.kafka")
 
 SAY_AGAIN_S = 30.0
+
+LEAST_DELETIONS_KEPT_MS = 1_000
+"""The least `delete.retention.ms` of a changelog: with less, a copy that reads all the time would be too old."""
 
 
 class MissingPartition(KafkaError):  # type: ignore[misc]  # aiokafka has no types
@@ -26,6 +33,10 @@ class MissingPartition(KafkaError):  # type: ignore[misc]  # aiokafka has no typ
 
 class TopicsMissing(Exception):
     """Topics were missing for so long that the task counts as failed."""
+
+
+class ChangelogRefused(Exception):
+    """A topic's settings let it forget what a store needs; the message names the setting."""
 
 
 async def look_up(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, set[int]]:
@@ -47,29 +58,84 @@ async def look_up(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, se
     return {topic: set(partitions) for topic, partitions in found.items() if partitions is not None}
 
 
-async def deletions_kept_ms(client: AIOKafkaClient, topics: Iterable[str], *, unless_told: int) -> dict[str, float]:
-    """Return for how long each topic keeps the record that a key was deleted, in milliseconds (`delete.retention.ms`).
+async def log_ends(client: AIOKafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return where each partition's log ends (its high watermark), transactions that are still open included.
 
-    That is for ever (`math.inf`) where nothing is compacted: such a topic forgets only from its beginning. It is
-    ``unless_told`` where the cluster does not let this client know.
+    The end that a reader of committed records gets from aiokafka is the last stable offset, which stands still for as
+    long as anybody's transaction is open.
 
     Raises:
         KafkaError: when the cluster cannot be asked.
     """
-    names = ["cleanup.policy", "delete.retention.ms"]
+    asked: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    for partition in partitions:
+        leader = client.cluster.leader_for_partition(partition)
+        if leader is None or leader < 0:
+            client.force_metadata_update()
+            raise LeaderNotAvailableError(partition)
+        asked[leader][partition.topic].append((partition.partition, OffsetResetStrategy.LATEST))
+    ends: dict[TopicPartition, int] = {}
+    for leader, topics in asked.items():
+        answer = await client.send(leader, OffsetRequest(-1, READ_UNCOMMITTED, list(topics.items())))
+        for topic, answered in answer.topics:
+            for number, code, *_, end in answered:
+                if code:
+                    client.force_metadata_update()
+                    raise for_code(code)(TopicPartition(topic, number))
+                ends[TopicPartition(topic, number)] = end
+    return ends
+
+
+async def settings_of(
+    client: AIOKafkaClient, topics: Iterable[str], names: list[str]
+) -> dict[str, dict[str, str] | KafkaError]:
+    """Return these settings of each topic, or why the cluster does not let this client know.
+
+    Raises:
+        KafkaError: when the cluster cannot be asked.
+    """
     asked = DescribeConfigsRequest([(ConfigResourceType.TOPIC, topic, names) for topic in sorted(set(topics))])
     answer = await client.send(client.get_random_node(), asked)
+    return {
+        topic: for_code(code)(message) if code else {name: value for name, value, *_ in entries}
+        for code, message, _, topic, entries in answer.resources
+    }
+
+
+async def deletions_kept_ms(
+    client: AIOKafkaClient, topics: Iterable[str], *, unless_told: int, uncompacted: bool
+) -> dict[str, float]:
+    """Return for how long each changelog keeps the record that a key was deleted, in milliseconds.
+
+    That is the topic's `delete.retention.ms`, or ``unless_told`` where the cluster does not let this client know. It is
+    for ever (`math.inf`) for one that is not compacted, if ``uncompacted`` allows that.
+
+    Raises:
+        ChangelogRefused: when one is not compacted, so that Kafka deletes state by its age, or keeps deletions for less
+            than `LEAST_DELETIONS_KEPT_MS`.
+        KafkaError: when the cluster cannot be asked.
+    """
+    found = await settings_of(client, topics, ["cleanup.policy", "delete.retention.ms"])
     kept: dict[str, float] = {}
-    for code, message, _, topic, entries in answer.resources:
-        if code:
+    for topic, settings in found.items():
+        if isinstance(settings, KafkaError):
             log.warning(
                 "how long %s keeps deletions is not to be known (%s); %s ms are taken for it. Allow this client "
-                "DescribeConfigs on it, or set delete_retention_ms", topic, message or for_code(code).__name__, unless_told,
+                "DescribeConfigs on it, or set delete_retention_ms", topic, settings, unless_told,
             )  # fmt: skip
             kept[topic] = unless_told
             continue
-        settings = {name: value for name, value, *_ in entries}
         kept[topic] = int(settings["delete.retention.ms"]) if "compact" in settings["cleanup.policy"] else math.inf
+        if kept[topic] is math.inf and not uncompacted:
+            raise ChangelogRefused(
+                f"changelog {topic} has cleanup.policy={settings['cleanup.policy']}: Kafka deletes its records by their "
+                "age, and state with them. Set cleanup.policy=compact, or say uncompacted_changelogs=True if it may forget"
+            )
+        if kept[topic] < LEAST_DELETIONS_KEPT_MS:
+            raise ChangelogRefused(
+                f"changelog {topic} has delete.retention.ms={kept[topic]:.0f}: a copy that reads on for longer may miss "
+                f"that a key was deleted. Set at least {LEAST_DELETIONS_KEPT_MS}, better a day (86400000)"
+            )
     return kept
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.client import ConnectionGroup, CoordinationType
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
 
-from batonpass.worker.kafka.connection import to_its_end
-from batonpass.worker.kafka.stores import Store, TaskState
+from batonpass.worker.kafka.connection import in_time, to_its_end
+from batonpass.worker.kafka.metadata import ask_only
+from batonpass.worker.kafka.stores import ReadableStore, TaskState
 from batonpass.worker.kafka.topics import look_up
 
 STOP_S = 1.0
@@ -33,6 +34,7 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
 
     def __init__(self, group: str, **options: Any) -> None:
         super().__init__(**options)
+        ask_only(self.client)
         self._unanswered: str | None = None
         # aiokafka repeats a request that got no answer, and only its log says so. Here every request is seen.
         self._ask = self.client.send
@@ -48,8 +50,17 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         """Find and connect to every broker that a transaction needs; the transactional id is not used yet."""
         await to_its_end(self.client.bootstrap())
         # No public method connects without fencing at once.
-        await self._sender._find_coordinator(CoordinationType.TRANSACTION, self._txn_manager.transactional_id)  # noqa: SLF001
-        await self._sender._find_coordinator(CoordinationType.GROUP, self._group)  # noqa: SLF001
+        find = self._sender._find_coordinator  # noqa: SLF001
+        await in_time(
+            find(CoordinationType.TRANSACTION, self._txn_manager.transactional_id),
+            f"transactions of {self._txn_manager.transactional_id} have no coordinator: can the cluster make its topic "
+            "__transaction_state, which wants transaction.state.log.replication.factor brokers?",
+        )
+        await in_time(
+            find(CoordinationType.GROUP, self._group),
+            f"group {self._group} has no coordinator: can the cluster make its topic __consumer_offsets, which wants "
+            "offsets.topic.replication.factor brokers?",
+        )
         await look_up(self.client, topics)
 
     async def fence(self) -> None:
@@ -160,7 +171,7 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
 class StoreInTransaction:
     """A store with changes that are not committed yet: this transaction sees them at once, others after the commit."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ReadableStore) -> None:
         self._store = store
         self.changes: dict[bytes, bytes | None] = {}
 
@@ -171,12 +182,20 @@ class StoreInTransaction:
         return self._store.get(key)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Set the value of a key."""
-        self.changes[key] = value
+        """Set the value of a key.
+
+        Raises:
+            TypeError: when one of them is not bytes, which no changelog takes.
+        """
+        self.changes[_bytes(key)] = _bytes(value)
 
     def delete(self, key: bytes) -> None:
-        """Remove a key."""
-        self.changes[key] = None
+        """Remove a key.
+
+        Raises:
+            TypeError: when it is not bytes.
+        """
+        self.changes[_bytes(key)] = None
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield the keys that begin with ``prefix`` with their values, in order, as this transaction has them."""
@@ -184,6 +203,28 @@ class StoreInTransaction:
         kept = ((key, value) for key, value in self._store.scan(prefix) if key not in changed)
         new = sorted((key, value) for key, value in changed.items() if value is not None and key.startswith(prefix))
         return heapq.merge(kept, new)
+
+
+def _bytes(given: bytes) -> bytes:
+    if not isinstance(given, bytes):
+        raise TypeError(f"keys and values of a store are bytes, and not {given!r}")
+    return given
+
+
+class RecordTooLarge(MessageSizeTooLargeError):  # type: ignore[misc]  # aiokafka has no types
+    """A record is larger than its topic takes, or than this producer sends. To try again does not make it smaller."""
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.args))
+
+
+class BatchRefused(KafkaError):  # type: ignore[misc]  # aiokafka has no types
+    """A topic did not take a batch for its size. ``largest`` is the size of its largest record, in bytes."""
+
+    def __init__(self, topic: str, largest: int) -> None:
+        super().__init__(f"topic {topic} did not take a batch for its size; the largest record has {largest} bytes")
+        self.topic = topic
+        self.largest = largest
 
 
 class Context:
@@ -194,7 +235,8 @@ class Context:
         self._producer = producer
         self._stores = {name: StoreInTransaction(state.stores[topic]) for name, topic in names.items()}
         self._topics = dict(names)
-        self._sent: list[asyncio.Future[object]] = []
+        self._sent: list[tuple[str, asyncio.Future[object]]] = []
+        self._largest: dict[str, int] = {}
         self._ends: dict[str, int] = {}
 
     @property
@@ -227,6 +269,7 @@ class Context:
         """Write an output; readers of committed records see it together with the rest of the transaction, or never.
 
         Raises:
+            RecordTooLarge: when it is larger than the producer sends.
             KafkaError: when the producer cannot accept it.
         """
         await self._send(topic, value, key=key, partition=partition, headers=list(headers))
@@ -240,6 +283,8 @@ class Context:
         """Write the stores' changes to their changelogs and wait until everything is written.
 
         Raises:
+            RecordTooLarge: when a record is larger than the producer sends.
+            BatchRefused: when a topic does not take so large a batch.
             KafkaError: when any of it was not written.
         """
         last: dict[str, asyncio.Future[object]] = {}
@@ -249,18 +294,30 @@ class Context:
                 last[topic] = await self._send(topic, value, key=key, partition=self.partition)
         self.announce()
         await self._producer.write_out()
-        written = await asyncio.gather(*self._sent, return_exceptions=True)
-        for outcome in written:
+        written = await asyncio.gather(*(future for _, future in self._sent), return_exceptions=True)
+        for (topic, _), outcome in zip(self._sent, written, strict=True):
+            if isinstance(outcome, (MessageSizeTooLargeError, RecordTooLargeError)):
+                raise BatchRefused(topic, self._largest[topic]) from outcome
             if isinstance(outcome, BaseException):
                 raise outcome
         # All records of a topic are of one partition, and were sent in order.
         self._ends = {topic: future.result().offset + 1 for topic, future in last.items()}  # type: ignore[attr-defined]
 
     async def _send(self, topic: str, value: bytes | None, **where: Any) -> asyncio.Future[object]:
-        future: asyncio.Future[object] = await self._producer.send(topic, value, **where)
+        key, headers = where.get("key"), where.get("headers", ())
+        size = (
+            len(key or b"") + len(value or b"") + sum(len(name.encode()) + len(said or b"") for name, said in headers)
+        )
+        self._largest[topic] = max(size, self._largest.get(topic, 0))
+        try:
+            future: asyncio.Future[object] = await self._producer.send(topic, value, **where)
+        except MessageSizeTooLargeError as error:
+            raise RecordTooLarge(
+                f"a record of {size} bytes for topic {topic}: {error} (in producer_options)"
+            ) from error
         # `flush` sees what fails, or it does not matter any more because something else failed before.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._sent.append(future)
+        self._sent.append((topic, future))
         return future
 
     def apply(self) -> None:

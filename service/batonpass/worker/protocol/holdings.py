@@ -22,7 +22,7 @@ What is held changes only here. When something may start, and what is sent, is d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -250,7 +250,7 @@ class Holdings:
                 progress = UNKNOWN_PROGRESS
         # A lag without a position means nothing once the changelog is not followed: it grows on.
         if progress.position is not None or progress.positions is not None:
-            self.on_disk[task] = progress
+            self.on_disk[task] = replace(progress, detail="")
         asked = holding.pending is not Pending.NONE
         if not asked:
             self.barred[task] = self.seq

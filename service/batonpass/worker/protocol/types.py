@@ -124,13 +124,17 @@ def _checked_offset(offset: int, name: str) -> int:
     return plain
 
 
+DETAIL_CHARS_MAX = 500
+"""The most characters of a detail: a coordinator refuses a report with more (protocol 1.5)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """How far a copy of a task's state has come, in records; without any field it is unknown.
 
     Either ``lag``, or ``position`` with ``end_offset``, or the same per changelog topic. An end offset may be absent
     when the coordinator reads the changelogs itself. ``catchup_ms`` is the worker's own estimate; it stays here, and
-    only decides whether a heartbeat is urgent.
+    only decides whether a heartbeat is urgent. ``detail`` says in words what holds the copy up; people are shown it.
     """
 
     lag: int | None = None
@@ -139,6 +143,7 @@ class Progress:
     positions: Mapping[str, int] | None = None
     end_offsets: Mapping[str, int] | None = None
     catchup_ms: int | None = None
+    detail: str = ""
 
     def __post_init__(self) -> None:
         """Refuse values for which a coordinator would refuse the whole heartbeat, and with it the lease.
@@ -189,6 +194,8 @@ class Progress:
             fields["positions"] = dict(self.positions)
         if self.end_offsets is not None:
             fields["end_offsets"] = dict(self.end_offsets)
+        if self.detail:
+            fields["detail"] = self.detail[:DETAIL_CHARS_MAX]
         return fields
 
 

@@ -1,0 +1,156 @@
+"""What brokers say of a cluster and its topics, asked so that asking changes nothing and goes on when brokers move."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+from collections.abc import Iterable
+from io import BytesIO
+from typing import Any
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaConnectionError, KafkaError
+from aiokafka.protocol.abstract import AbstractType
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.types import Boolean, CompactArray, CompactString, Int16, Int32, Schema, TaggedFields
+
+AWAY_PAUSE_S = 0.5
+"""How long a client waits after none of its brokers has answered, and the addresses it began with neither."""
+
+GONE_PAUSE_S = 0.2
+"""How long a client waits after a topic that it uses was not there: otherwise it would ask again at once, for ever."""
+
+
+class MetadataClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
+    """aiokafka's client, but for three things about metadata.
+
+    - A broker makes no topic because it is asked about one (`auto.create.topics.enable`).
+    - Where none of the known brokers answers, it begins anew with the addresses that it was given (KIP-1102): brokers
+      may have moved, all at once.
+    - It waits before it asks again after a topic that is gone.
+    """
+
+    async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: Iterable[str] | None) -> bool:
+        request = MetadataRequest(list(topics) if topics else None, allow_auto_topic_creation=False)
+        answer = await self._ask_any(request)
+        if answer is None:
+            try:
+                await self.bootstrap()
+                answer = await self._ask_any(request)
+            except KafkaConnectionError:
+                await asyncio.sleep(AWAY_PAUSE_S)
+        if answer is None or not answer.brokers:
+            cluster_metadata.failed_update(None)
+            return False
+        cluster_metadata.update_metadata(answer)
+        if any(error_code for error_code, *_ in answer.topics):
+            await asyncio.sleep(GONE_PAUSE_S)
+        return True
+
+    async def _ask_any(self, request: MetadataRequest) -> Any:
+        nodes: list[Any] = [broker.nodeId for broker in self.cluster.brokers()]
+        random.shuffle(nodes)
+        # A cluster without any topic names no brokers; aiokafka keeps its first connection then.
+        for node in (*nodes, "bootstrap"):
+            try:
+                return await self.send(node, request)
+            except KafkaError:
+                continue
+        return None
+
+
+def ask_only(client: AIOKafkaClient) -> None:
+    """Make a client that aiokafka has made, and that is not connected yet, a `MetadataClient`."""
+    client.__class__ = MetadataClient
+
+
+# --- topic ids (KIP-516), which aiokafka (0.14) does not ask for ------------------------------------------------------
+
+
+class _Uuid(AbstractType[str]):  # type: ignore[misc]  # aiokafka has no types
+    """16 bytes, written as Kafka's own tools write them."""
+
+    @classmethod
+    def encode(cls, value: str) -> bytes:
+        return base64.urlsafe_b64decode(value + "==")
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> str:
+        return base64.urlsafe_b64encode(data.read(16)).decode().rstrip("=")
+
+
+_NO_ID = "A" * 22
+
+
+class _Answer(Response):  # type: ignore[misc]
+    API_KEY = 3
+    API_VERSION = 11
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(
+                ("node_id", Int32), ("host", CompactString()), ("port", Int32), ("rack", CompactString()),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_id", CompactString()),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16), ("topic", CompactString()), ("topic_id", _Uuid), ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16), ("partition", Int32), ("leader", Int32), ("leader_epoch", Int32),
+                        ("replicas", CompactArray(Int32)), ("isr", CompactArray(Int32)),
+                        ("offline", CompactArray(Int32)), ("tags", TaggedFields),
+                    ),
+                ),
+                ("operations", Int32), ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )  # fmt: skip
+
+
+class _Question(RequestStruct):  # type: ignore[misc]
+    FLEXIBLE_VERSION = True
+    API_KEY = 3
+    API_VERSION = 11
+    RESPONSE_TYPE = _Answer
+    SCHEMA = Schema(
+        ("topics", CompactArray(("topic_id", _Uuid), ("topic", CompactString()), ("tags", TaggedFields))),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class _TopicIds(Request[_Question]):  # type: ignore[misc]
+    API_KEY = 3
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self._topics = sorted(set(topics))
+
+    def build(self, request_struct_class: type[_Question]) -> _Question:
+        return request_struct_class([(_NO_ID, topic, {}) for topic in self._topics], False, False, {})
+
+
+async def topic_ids(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, str]:
+    """Return the id of each topic (KIP-516), as Kafka's tools show it; a topic that is made anew has another one.
+
+    Topics that do not exist are left out, and all of them where the brokers are older than Kafka 2.8.
+
+    Raises:
+        KafkaError: when the cluster cannot be asked.
+    """
+    try:
+        answer = await client.send(client.get_random_node(), _TopicIds(topics))
+    except (IncompatibleBrokerVersion, NotImplementedError):
+        return {}
+    return {topic: topic_id for error_code, topic, topic_id, *_ in answer.topics if not error_code}

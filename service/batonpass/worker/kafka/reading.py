@@ -1,0 +1,96 @@
+"""What it means that a consumer read nothing: nothing is new, nobody answers, or a transaction holds records back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from batonpass.worker.kafka.topics import MissingPartition
+
+SILENT_S = 15.0
+"""After this time without an answer of the broker a reader is made anew."""
+
+GONE_S = 2.0
+"""After this time without an answer a topic that the cluster does not know any more counts as missing."""
+
+HELD_BACK_S = 5.0
+"""How long a transaction may be open before it is named. Workers write one in a piece and end it in milliseconds."""
+
+NOT_READ_S = 5.0
+"""A consumer from which nobody read for so long asks its broker nothing, so that a missing answer means nothing."""
+
+
+class NoAnswer(KafkaError):  # type: ignore[misc]  # aiokafka has no types
+    """The broker of a partition has not answered for a while."""
+
+
+class Reading:
+    """Sees what the answers say to a consumer's reads of some partitions."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition]) -> None:
+        self._consumer = consumer
+        self._partitions = tuple(partitions)
+        self._looked_at = time.monotonic()
+        self._answers = dict.fromkeys(self._partitions, (-1, self._looked_at))
+        self._stable = dict.fromkeys(self._partitions, (-1, self._looked_at))
+
+    def look(self, *, came: bool) -> None:
+        """Look at what the last read has brought; ``came`` says whether there were records.
+
+        Raises:
+            NoAnswer: when a broker has not answered for `SILENT_S`.
+            MissingPartition: when a partition does not exist any more.
+        """
+        now = time.monotonic()
+        was_read, self._looked_at = not came and now - self._looked_at < NOT_READ_S, now
+        for partition in self._partitions:
+            answer, at = self._answers[partition]
+            latest = self._consumer.last_poll_timestamp(partition)
+            if latest != answer or not was_read:
+                self._answers[partition] = (latest, now)
+            elif now - at > GONE_S and not self._exists(partition):
+                raise MissingPartition(f"{partition.topic} has no partition {partition.partition} any more")
+            elif now - at > SILENT_S:
+                raise NoAnswer(f"no answer about {partition.topic}-{partition.partition} for {SILENT_S:.0f} s")
+            stable, at = self._stable[partition]
+            latest = self._consumer.last_stable_offset(partition)
+            if latest != stable:
+                self._stable[partition] = (latest, now)
+
+    def _exists(self, partition: TopicPartition) -> bool:
+        return partition.partition in (self._consumer.partitions_for_topic(partition.topic) or ())
+
+    def end(self, partition: TopicPartition, position: int) -> int | None:
+        """Return where a partition ended at the last answer, for a reader at ``position``; None before the first one.
+
+        That is the last stable offset, so that a job's own transactions do not make its copies late; or the log's end,
+        where a transaction is open for too long, or the reader is itself beyond the stable end.
+        """
+        stable, end = self._consumer.last_stable_offset(partition), self._consumer.highwater(partition)
+        if stable is None or end is None or stable < 0:
+            return None
+        return int(end if self._is_held_back(partition) or position > stable else stable)
+
+    def held_back(self) -> str:
+        """Return in words which transactions hold records back, and have for a while; empty if none does."""
+        return "; ".join(
+            held_back_by(partition, self._stable[partition][0], self._consumer.highwater(partition))
+            for partition in self._partitions
+            if self._is_held_back(partition)
+        )
+
+    def _is_held_back(self, partition: TopicPartition) -> bool:
+        stable, since = self._stable[partition]
+        end = self._consumer.highwater(partition)
+        return None not in (stable, end) and 0 <= stable < end and time.monotonic() - since > HELD_BACK_S
+
+
+def held_back_by(partition: TopicPartition, began_at: int, end: int) -> str:
+    """Return in words that a transaction keeps the records before ``end`` from readers of committed records."""
+    return (
+        f"a transaction that began at offset {began_at} of {partition.topic}-{partition.partition} is still open and "
+        f"holds back what follows, up to {end} (kafka-transactions.sh find-hanging names it)"
+    )
