@@ -116,8 +116,9 @@ def _why_of_no_use(state: TaskState, store: TaskStore, partition: TopicPartition
         return f"was at {position} of {partition}, which is now {begin} to {end}"
     if is_too_old(store.level_ms, kept_ms, now_ms):
         age_s = (now_ms - store.level_ms) // 1_000
-        level = f"{age_s} s ago" if age_s >= 0 else f"by a clock that was {-age_s} s ahead, so that its age is unknown,"
-        return f"was last level with {partition} {level}, which keeps deletions for {kept_ms / 1_000} s"
+        if age_s < 0:
+            return f"was last level with {partition} by a clock that was {-age_s} s ahead, so that its age is unknown"
+        return f"was last level with {partition} {age_s} s ago, which keeps deletions for {kept_ms / 1_000} s"
     return ""
 
 

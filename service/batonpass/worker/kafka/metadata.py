@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from io import BytesIO
 from typing import Any
 
-from aiokafka.client import AIOKafkaClient
+from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaConnectionError, KafkaError
 from aiokafka.protocol.abstract import AbstractType
@@ -53,8 +53,10 @@ class MetadataClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no t
     async def _ask_any(self, request: MetadataRequest) -> Any:
         nodes: list[Any] = [broker.nodeId for broker in self.cluster.brokers()]
         random.shuffle(nodes)
-        # A cluster without any topic names no brokers; aiokafka keeps its first connection then.
-        for node in (*nodes, "bootstrap"):
+        if ("bootstrap", ConnectionGroup.DEFAULT) in self._conns:
+            # A cluster without any topic names no brokers; aiokafka keeps its first connection then.
+            nodes.append("bootstrap")
+        for node in nodes:
             try:
                 return await self.send(node, request)
             except KafkaError:

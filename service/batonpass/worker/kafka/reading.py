@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection
 
@@ -35,7 +36,8 @@ class Reading:
         self._partitions = tuple(partitions)
         self._looked_at = time.monotonic()
         self._answers = dict.fromkeys(self._partitions, (-1, self._looked_at))
-        self._stable = dict.fromkeys(self._partitions, (-1, self._looked_at))
+        # Where an open transaction began, and since when it is known to be open.
+        self._open: dict[TopicPartition, tuple[int, float]] = {}
 
     def look(self, *, came: bool) -> None:
         """Look at what the last read has brought; ``came`` says whether there were records.
@@ -55,10 +57,14 @@ class Reading:
                 raise MissingPartition(f"{partition.topic} has no partition {partition.partition} any more")
             elif now - at > SILENT_S:
                 raise NoAnswer(f"no answer about {partition.topic}-{partition.partition} for {SILENT_S:.0f} s")
-            stable, at = self._stable[partition]
-            latest = self._consumer.last_stable_offset(partition)
-            if latest != stable:
-                self._stable[partition] = (latest, now)
+            self._note_open(partition, now)
+
+    def _note_open(self, partition: TopicPartition, now: float) -> None:
+        stable, end = self._consumer.last_stable_offset(partition), self._consumer.highwater(partition)
+        if stable is None or end is None or not 0 <= stable < end:
+            self._open.pop(partition, None)
+        elif self._open.get(partition, (-1, now))[0] != stable:
+            self._open[partition] = (stable, now)
 
     def _exists(self, partition: TopicPartition) -> bool:
         return partition.partition in (self._consumer.partitions_for_topic(partition.topic) or ())
@@ -77,20 +83,13 @@ class Reading:
     def held_back(self) -> str:
         """Return in words which transactions hold records back, and have for a while; empty if none does."""
         return "; ".join(
-            held_back_by(partition, self._stable[partition][0], self._consumer.highwater(partition))
+            f"a transaction that began at offset {self._open[partition][0]} of {partition.topic}-{partition.partition} is "
+            f"still open and holds back what follows, up to {self._consumer.highwater(partition)} "
+            "(kafka-transactions.sh find-hanging names it)"
             for partition in self._partitions
             if self._is_held_back(partition)
         )
 
     def _is_held_back(self, partition: TopicPartition) -> bool:
-        stable, since = self._stable[partition]
-        end = self._consumer.highwater(partition)
-        return None not in (stable, end) and 0 <= stable < end and time.monotonic() - since > HELD_BACK_S
-
-
-def held_back_by(partition: TopicPartition, began_at: int, end: int) -> str:
-    """Return in words that a transaction keeps the records before ``end`` from readers of committed records."""
-    return (
-        f"a transaction that began at offset {began_at} of {partition.topic}-{partition.partition} is still open and "
-        f"holds back what follows, up to {end} (kafka-transactions.sh find-hanging names it)"
-    )
+        _, since = self._open.get(partition, (-1, math.inf))
+        return time.monotonic() - since > HELD_BACK_S

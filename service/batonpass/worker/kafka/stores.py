@@ -301,7 +301,7 @@ class RocksStore:
 
     def _shut(self) -> None:
         for scan in list(self._scans):
-            scan.end()
+            scan.close()
         # After an error RocksDB raises it once more, though it closes its files.
         with suppress(Exception):
             self._db.close()
@@ -349,7 +349,7 @@ class _Scan:
             self._is_over, self._records = True, None
             raise StopIteration
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Let go of the files."""
         with self._turn:
             self._records = None
