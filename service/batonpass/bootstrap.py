@@ -298,7 +298,13 @@ def _kafka(
     )
     holds, prefix = store.ownership.holds, settings.kafka_topic_prefix
     reader = TopicReader(connection)
-    watch = ClusterWatch(coordinator, reader, interval_ms=settings.kafka_interval_ms, away=log.kafka_away)
+    watch = ClusterWatch(
+        coordinator,
+        reader,
+        interval_ms=settings.kafka_interval_ms,
+        away=log.kafka_away,
+        held_up=log.changelogs_held_up,
+    )
     exchange = events = None
     if settings.kafka_heartbeats:
         exchange = Exchange(

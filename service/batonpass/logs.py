@@ -35,6 +35,8 @@ itself; if that does not help it fails with another error, which is logged."""
 
 CLASSES_MAX: Final = 1_000
 REPR_MAX: Final = 2_000
+PLACES_MAX: Final = 5
+"""How many of many partitions one line names."""
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -229,6 +231,17 @@ class LoggingObserver(Observer):
             self._log.info("kafka-back")
         else:
             self._log.warning("kafka-away", reason=reason)
+
+    def changelogs_held_up(self, group_id: GroupId, begins: Mapping[tuple[str, int], int]) -> None:
+        """Write down at which offsets transactions stay open in a group's changelogs, or (without any) that none is."""
+        if not begins:
+            self._log.info("changelogs-readable", group=group_id)
+            return
+        places = [f"{topic}-{partition}@{offset}" for (topic, partition), offset in begins.items()]
+        detail = "transactions stay open there; no copy can be read beyond them, and no task is handed over"
+        self._log.warning(
+            "changelogs-held-up", group=group_id, count=len(places), first=places[:PLACES_MAX], detail=detail
+        )
 
     def connections_are_fewer(self, wanted: int, fit: int) -> None:
         """Write down that the system lets this process open too few files for the connections that it may have."""

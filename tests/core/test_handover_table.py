@@ -33,7 +33,7 @@ from batonpass.core.model import (
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import GroupConfig, Policy
 from batonpass.core.reasons import Held, Why
-from batonpass.core.soft import MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.core.soft import OPEN_TRANSACTION_MS, EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
 from batonpass.core.topology import build_table
 from batonpass.core.view import View
 
@@ -63,12 +63,13 @@ class World(NamedTuple):
     group: Mapping[str, object] = {}
     a: Mapping[str, object] = {}
     b: Mapping[str, object] = {}
+    ends: Mapping[tuple[str, int], EndOffset] = {}
     c: Mapping[str, object] = {}
 
 
 def choice(world: World) -> handover.Choice:
     """Return who has the task."""
-    parts = (Subtopology("0", 2, stateful=world.stateful),)
+    parts = (Subtopology("0", 2, stateful=world.stateful, changelog_topics=("log",) if world.stateful else ()),)
     owner = {} if world.owner is None else {TASK: Grant(Role.ACTIVE, 1, NOW)}
     fields = {A: world.a, B: world.b, C: world.c}
     members, softs = {}, {}
@@ -96,7 +97,8 @@ def choice(world: World) -> handover.Choice:
     )
     group = replace(group, **world.group)  # type: ignore[arg-type]
     heard = {member_id: soft for member_id, soft in softs.items() if member_id not in world.silent}
-    return choose_active(View(group, Soft(members=PMap(heard)), NOW, Policy()), task)
+    soft = Soft(members=PMap(heard), end_offsets=PMap(world.ends))
+    return choose_active(View(group, soft, NOW, Policy()), task)
 
 
 FAILED, LOST, GRANTED, RESTORING = ActiveState.FAILED, ActiveState.LOST, ActiveState.GRANTED, ActiveState.RESTORING
@@ -108,6 +110,7 @@ LATE = {"joined_ms": NOW - 3_600_000}
 MUST_REVOKE = {"revoking": PMap({OTHER: Revocation(1, NOW, active=True)})}
 AWAY = {"away_until_ms": NOW + 9}
 NOT_READY = {B: BEHIND, C: READY}
+HELD_UP = {("log", 0): EndOffset(9, NOW, unstable=5, open_since_ms=NOW - OPEN_TRANSACTION_MS)}
 
 OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     "any, and the topology has dropped the task, or it is parked": [
@@ -140,7 +143,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(state=LOST, copies={}, task={"target": A}), A, Why.STAYS),
     ],
     "is suspected to be dead": [
-        (World(a={"suspected": True}, copies={C: READY}, group={"pause": PAUSED}), C, Why.TAKEOVER),
+        (World(a={"suspected": True}, copies={C: READY}, group={"pause": PAUSED}, ends=HELD_UP), C, Why.TAKEOVER),
         (World(a={"suspected": True}, copies={B: BEHIND}, on_disk={C: READY}), A, Why.STAYS),
     ],
     "has not reported since a start, and the task is to go back to the previous owner": [
@@ -167,6 +170,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(group={"storm_since_ms": 1}), A, Held.STORM),
         (World(silent=(C,), c=LATE), A, Held.MEMBER_OVERDUE),
         (World(task={"failures": FAILED_ON_B}), A, Held.FAILED),
+        (World(ends=HELD_UP, a={"drain": LEAVING}), A, Held.OPEN_TRANSACTION),
         (World(group={"grants_from_ms": NOW + 1}, a={"drain": LEAVING}), A, Held.GRANTS_HELD),
         (World(b=MUST_REVOKE, a={"drain": LEAVING}), A, Held.REVOKE_FIRST),
         (World(group={"unsettled": PMap({OTHER: Pending.MOVING})}, a={"drain": LEAVING}), A, Held.TAKE_OVER_FIRST),

@@ -34,7 +34,7 @@ from batonpass.core.invariants import check_step
 from batonpass.core.invariants.moves import is_caught_up_copy, recomputed_lags, slots_used
 from batonpass.core.model import ActiveState, Cause, Drain, Group, Revocation, Subtopology, Topology
 from batonpass.core.pmap import PMap
-from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.core.soft import OPEN_TRANSACTION_MS, EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
 
 TO_M2 = r.TargetPlaced(2, 1, NOW, {A: (M2, (M1,), "")})
 DEMOTED = r.AssignmentChanged(M1, 3, NOW, {A: standby(3)}, demoted=(A,))
@@ -293,6 +293,14 @@ def of_m2(measured: MeasuredReport, known: Soft | None = None) -> Soft:
 def test_a_lag_is_computed_from_what_was_said_and_what_was_read(report: TaskReport, lags: list[int]) -> None:
     known = of_m2(MeasuredReport(report, NOW))
     assert recomputed_lags(group(), known, MeasuredReport(report, NOW), A) == lags
+
+
+def test_behind_a_transaction_that_stays_open_the_lag_is_up_to_the_end_of_the_log() -> None:
+    report = MeasuredReport(TaskReport("standby", positions=(("", 90),)), NOW)
+    for open_ms, lag in ((OPEN_TRANSACTION_MS - 1, 10), (OPEN_TRANSACTION_MS, 60)):
+        end = EndOffset(100, NOW, unstable=50, open_since_ms=NOW - open_ms)
+        known = soft()._replace(end_offsets=PMap({("store", 0): end}))
+        assert recomputed_lags(group(), known, report, A) == [lag]
 
 
 def two_changelogs() -> Group:

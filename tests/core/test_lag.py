@@ -50,8 +50,9 @@ def test_a_position_needs_an_end_to_be_a_lag() -> None:
     assert measure_lag(at(("log", 99), ends=(("log", 95),)), 60, PMap(), LOGS) == (0, False)
 
 
-def test_the_end_that_the_coordinator_read_wins() -> None:
+def test_of_two_ends_the_larger_one_counts() -> None:
     assert measure_lag(at(("log", 90), ends=(("log", 90),)), 60, ENDS, LOGS) == (10, False)
+    assert measure_lag(at(("log", 90), ends=(("log", 105),)), 60, ENDS, LOGS) == (15, False)
 
 
 def test_the_lags_of_several_changelogs_add_up() -> None:

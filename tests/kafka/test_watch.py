@@ -1,7 +1,7 @@
 """What a coordinator reads of topics on a real broker: ends as the isolation level has them, and partition counts."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,6 +16,7 @@ from batonpass.bootstrap import build
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration, read_heartbeat, read_join
 from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.inputs import PinRequest
 from batonpass.core.policy import IsolationLevel
 from batonpass.core.replies import Answer
 from batonpass.core.soft import EndOffset, MeasuredReport
@@ -51,13 +52,13 @@ async def admin_of(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
 
 
 async def declare(
-    coordinator: LocalCoordinator, source: str, changelog: str, partitions: int | None = None
+    coordinator: LocalCoordinator, source: str, changelog: str, partitions: int | None = None, **more: object
 ) -> Coordinator:
     """Declare the group over two topics; without ``partitions`` their number is to be read."""
     part: dict[str, object] = {"id": "0", "source_topics": [source], "changelog_topics": [changelog]}
     if partitions is not None:
         part["partitions"] = partitions
-    config = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0, "acceptable_recovery_lag": 0}
+    config = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0, "acceptable_recovery_lag": 0} | more
     body = to_json({"topology": {"subtopologies": [part]}, "config": config})
     await coordinator.coordinator.ask(GROUP, read_declaration(GROUP, body, if_match=None)[0])
     return coordinator.coordinator
@@ -206,6 +207,153 @@ async def test_a_changelog_made_anew_makes_old_state_unknown(
         beat = read_heartbeat(MemberId("m1"), to_json({"seq": 1, "member_epoch": 1, "tasks": {"0_0": {"role": "active", "state": "restoring", "position": 0}}}), tasks_max=9)  # fmt: skip
         await coordinator.ask(GROUP, beat)
         assert (await report_of(coordinator, "m1", "0_0")).lag == 0
+
+
+@asynccontextmanager
+async def stranger(bootstrap: str, topic: str) -> AsyncIterator[None]:
+    """Keep a transaction of another producer open in partition 0, as one that hangs; it is aborted at the end."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{topic}-stranger")
+    await producer.start()
+    try:
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, b"stranger", partition=0)
+        yield
+        await producer.abort_transaction()
+    finally:
+        await producer.stop()
+
+
+@asynccontextmanager
+async def owner_of(bootstrap: str, changelog: str) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
+    """Return what commits so many transactions of one record to partition 0 of a changelog: two offsets each."""
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{changelog}-owner") as producer:
+
+        async def commit(transactions: int) -> None:
+            for _ in range(transactions):
+                async with producer.transaction():
+                    await producer.send_and_wait(changelog, b"x", partition=0)
+
+        yield commit
+
+
+async def beat(coordinator: Coordinator, member: str, seq: int, report: dict[str, object]) -> None:
+    """Let a member report 0_0 under its present epoch."""
+    group, _ = await coordinator.look(GROUP)
+    epoch = group.members[MemberId(member)].epoch
+    body = to_json({"seq": seq, "member_epoch": epoch, "tasks": {"0_0": report}})
+    answer = await coordinator.ask(GROUP, read_heartbeat(MemberId(member), body, tasks_max=9))
+    assert isinstance(answer, Answer), answer
+
+
+async def test_a_copy_beside_an_open_transaction_counts_with_how_far_it_really_is(
+    bootstrap: str, new_topic: NewTopics, reader: TopicReader
+) -> None:
+    """Its reader stands at the last stable offset, and has nothing of what the owner commits behind it."""
+    source, changelog = await new_topic("orders"), await new_topic("store")
+    told: list[dict[tuple[str, int], int]] = []
+    async with LocalCoordinator() as local, owner_of(bootstrap, changelog) as commit:
+        coordinator = await declare(local, source, changelog, 1)
+        watch = ClusterWatch(coordinator, reader, held_up=lambda _group, begins: told.append(dict(begins)))
+        await commit(3)
+
+        async def lag() -> int | None:
+            await watch.look()
+            return (await report_of(coordinator, "m1", "0_0")).lag
+
+        async with stranger(bootstrap, changelog):
+            await commit(5)
+            join = read_join(MemberId("m1"), to_json({"tasks": {"0_0": {"role": "none", "position": 6}}}), tasks_max=9)
+            await coordinator.ask(GROUP, join)
+            assert await lag() == 0
+            # The stranger's record, and a record and a marker of each of the owner's transactions.
+            await equals(lag, 1 + 5 * 2)
+            await watch.look()
+            assert told == [{(changelog, 0): 6}]
+
+        async def later() -> list[dict[tuple[str, int], int]]:
+            await watch.look()
+            return told[1:]
+
+        # Now all can be read, up to the marker of the abort.
+        await equals(later, [{}])
+        assert await lag() == 1 + 5 * 2 + 1
+
+
+async def test_a_position_beyond_an_open_transaction_belongs_to_the_same_changelog(
+    bootstrap: str, new_topic: NewTopics, reader: TopicReader
+) -> None:
+    """An owner that becomes a copy has what it wrote itself, also behind the transaction of another."""
+    source, changelog = await new_topic("orders"), await new_topic("store")
+    async with LocalCoordinator() as local, owner_of(bootstrap, changelog) as commit:
+        coordinator = await declare(local, source, changelog, 1)
+        watch = ClusterWatch(coordinator, reader)
+        await commit(3)
+        async with stranger(bootstrap, changelog):
+            await commit(5)
+            join = read_join(MemberId("m1"), to_json({"tasks": {"0_0": {"role": "none", "position": 17}}}), tasks_max=9)
+            await coordinator.ask(GROUP, join)
+            await watch.look()
+            report = await report_of(coordinator, "m1", "0_0")
+            assert (report.lag, report.other_incarnation) == (0, False)
+
+
+async def test_transactions_that_are_open_for_a_moment_are_no_lag(
+    bootstrap: str, new_topic: NewTopics, reader: TopicReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if every look meets one, and one that is met twice would count."""
+    monkeypatch.setattr("batonpass.core.soft.OPEN_TRANSACTION_MS", 1)
+    source, changelog = await new_topic("orders"), await new_topic("store")
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{changelog}-owner")
+    async with LocalCoordinator() as local, producer:
+        coordinator = await declare(local, source, changelog, 1)
+        watch = ClusterWatch(coordinator, reader)
+        for number in range(5):
+            async with producer.transaction():
+                await producer.send_and_wait(changelog, b"x", partition=0)
+                body = {"tasks": {"0_0": {"role": "none", "position": 2 * number}}}
+                await coordinator.ask(GROUP, read_join(MemberId(f"m{number}"), to_json(body), tasks_max=9))
+                end = (await watch_ends(watch, coordinator))[changelog, 0]
+                assert (end.offset, end.log_end, end.is_held_up) == (2 * number, 2 * number + 1, False)
+                assert (await report_of(coordinator, f"m{number}", "0_0")).lag == 0
+
+
+async def test_nothing_is_handed_over_while_a_transaction_keeps_the_copy_from_the_end(
+    bootstrap: str, new_topic: NewTopics, reader: TopicReader
+) -> None:
+    """Its new owner could not run before the transaction ends, however few records are missing."""
+    source, changelog = await new_topic("orders"), await new_topic("store")
+    async with LocalCoordinator() as local, owner_of(bootstrap, changelog) as commit:
+        coordinator = await declare(local, source, changelog, 1, acceptable_recovery_lag=1_000)
+        watch = ClusterWatch(coordinator, reader)
+        await commit(3)
+        await coordinator.ask(GROUP, read_join(MemberId("m1"), b"{}", tasks_max=9))
+        await beat(coordinator, "m1", 1, {"role": "active", "state": "running"})
+        await coordinator.ask(GROUP, read_join(MemberId("m2"), b"{}", tasks_max=9))
+
+        async def is_held_up() -> bool:
+            return (await watch_ends(watch, coordinator))[changelog, 0].is_held_up
+
+        async def owner() -> str | None:
+            await watch.look()
+            return (await coordinator.look(GROUP))[0].tasks[TaskId("0_0")].owner
+
+        async with stranger(bootstrap, changelog):
+            await commit(5)
+            await until(is_held_up, every_s=0.2)
+            await coordinator.ask(GROUP, PinRequest(TaskId("0_0"), MemberId("m2")))
+            await beat(coordinator, "m2", 1, {"role": "warmup", "position": 6})
+            assert (await report_of(coordinator, "m2", "0_0")).lag == 11
+            assert await owner() == "m1"
+        await equals(owner, None)
+
+
+async def equals(what: Callable[[], Awaitable[object]], wanted: object) -> None:
+    """Look until it is what is wanted."""
+
+    async def is_equal() -> bool:
+        return await what() == wanted
+
+    await until(is_equal, every_s=0.2)
 
 
 async def watch_ends(watch: ClusterWatch, coordinator: Coordinator) -> dict[tuple[str, int], EndOffset]:

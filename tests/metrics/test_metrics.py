@@ -12,6 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
 from tests.api.conftest import MEMBERS_SHOWN, Api
 from tests.core.scene import Scene, running, topology
+from tests.core.test_open_transactions import ready_to_move
 from tests.metrics.scraping import Series, scrape
 
 from batonpass import bootstrap
@@ -20,7 +21,7 @@ from batonpass.core.inputs import Tick
 from batonpass.core.invariants import Violation
 from batonpass.core.model import Role
 from batonpass.metrics.counts import HANDOVERS, LOOP_EVERY_S, Counts
-from batonpass.metrics.groups import FAMILIES, OF_MEMBERS, PREFIX, GroupGauges
+from batonpass.metrics.groups import FAMILIES, OF_MEMBERS, PREFIX, GroupGauges, add_up
 from batonpass.runtime.events import Event, EventType
 from batonpass.runtime.history import History
 from batonpass.runtime.observers import AWAY_S, CommitWatch
@@ -312,6 +313,11 @@ def test_every_gauge_of_groups_is_shown_somewhere() -> None:
     gauges.look()
     shown = {family.name for family in gauges.collect() if family.samples}
     assert shown == {PREFIX + name for name in FAMILIES} | {f"batonpass_{name}" for name in OF_MEMBERS}
+
+
+def test_changelogs_that_a_transaction_holds_up_are_counted() -> None:
+    scene = ready_to_move()
+    assert add_up(scene.group, scene.soft, scene.now_ms).held_up == 1
 
 
 def test_the_store_is_away_for_some_seconds_after_a_failure_or_until_a_commit() -> None:

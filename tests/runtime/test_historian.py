@@ -297,14 +297,32 @@ def test_end_offsets_come_back() -> None:
     scene.declare(topology(1))
     scene.join("m1")
     log = ("store-changelog", 0)
-    scene.ok(EndOffsets({log: 70}, scene.now_ms, {log: 12}), Done)
+    scene.ok(EndOffsets({log: 70}, scene.now_ms, {log: 12}, {log: 75}), Done)
     scene.join("m2")
     trace = scene.written[-1].history.trace
     assert trace is not None
     assert decode_trace(TRACE_VERSION, encode_trace(trace)) == trace
     assert soft_after(Soft(), trace.soft).begin_offsets == PMap({log: 12})
-    ends = EndOffsets({("a", 1): 5, ("a", 0): 3}, 9, {("a", 0): 2})
+    assert soft_after(Soft(), trace.soft).end_offsets == PMap(
+        {log: EndOffset(70, scene.now_ms, unstable=5, open_since_ms=scene.now_ms)}
+    )
+    ends = EndOffsets({("a", 1): 5, ("a", 0): 3}, 9, {("a", 0): 2}, {("a", 1): 7})
     assert decode_trace(TRACE_VERSION, encode_trace(replace(trace, inputs=(ends, Tick())))).inputs == (ends, Tick())
+
+
+def test_an_end_from_before_high_watermarks_were_read_is_the_end_of_its_log() -> None:
+    scene = Chronicle()
+    scene.declare(topology(1))
+    scene.ok(EndOffsets({("log", 0): 70}, scene.now_ms), Done)
+    scene.join("m1")
+    trace = scene.written[-1].history.trace
+    assert trace is not None
+    now = f"[70,{scene.now_ms},false,0,null]".encode()
+    payload = encode_trace(replace(trace, inputs=(EndOffsets({("log", 0): 70}, scene.now_ms),)))
+    assert now in payload
+    assert b',"high_watermarks":[]' in payload
+    before = payload.replace(now, now[:-8] + b"]").replace(b',"high_watermarks":[]', b"")
+    assert decode_trace(TRACE_VERSION, before) == decode_trace(TRACE_VERSION, payload)
 
 
 @pytest.mark.parametrize(

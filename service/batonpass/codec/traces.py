@@ -133,14 +133,21 @@ def _of_several(payload: bytes) -> bytes:
 
 def _stored(item: Input) -> object:
     if isinstance(item, EndOffsets):
-        return _StoredEnds(_listed(item.offsets), item.read_ms, _listed(item.begin_offsets))
+        return _StoredEnds(
+            _listed(item.offsets), item.read_ms, _listed(item.begin_offsets), _listed(item.high_watermarks)
+        )
     return item
 
 
 def _input(stored: _StoredInput) -> Input:
     item = msgspec.convert(stored.item, _ITEM_TYPES[stored.kind], strict=True)
     if isinstance(item, _StoredEnds):
-        return EndOffsets(_by_partition(item.offsets), item.read_ms, _by_partition(item.begin_offsets))
+        return EndOffsets(
+            _by_partition(item.offsets),
+            item.read_ms,
+            _by_partition(item.begin_offsets),
+            _by_partition(item.high_watermarks),
+        )
     return cast("Input", item)
 
 
@@ -153,6 +160,7 @@ class _StoredEnds(msgspec.Struct, frozen=True):
     offsets: _Offsets
     read_ms: int
     begin_offsets: _Offsets = ()
+    high_watermarks: _Offsets = ()
 
 
 def _listed(offsets: Mapping[tuple[str, int], int]) -> _Offsets:

@@ -29,9 +29,9 @@ that has not reported since the coordinator started counts as running.
 | restores or failed | the owner |
 
 These hold a move, unless the owner drains: a pause or a storm; a failure at the target lately; and any overdue member
-of the group, unless the target is the task's pin. These hold any move: a pause of everything; grants that are held for
-the group; a revocation that the target has to confirm; and a task without an owner that the owner is about to be
-granted. Nothing holds a move at the deadline of a drain.
+of the group, unless the target is the task's pin. These hold any move: a pause of everything; a transaction that stays
+open in a changelog of the task; grants that are held for the group; a revocation that the target has to confirm; and a
+task without an owner that the owner is about to be granted. Nothing holds a move at the deadline of a drain.
 
 | there is no owner | owner after this step |
 |---|---|
@@ -155,6 +155,9 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
     held = view.why_moves_are_held(for_balance=owner.drain is None) or _held_for_overdue(view, task, owner)
     if owner.drain is None and view.has_failed(task, target.id):
         held = Held.FAILED
+    if held is None and view.is_held_up(task):
+        # However few records the target lacks, it cannot read them, nor run the task, before the transaction ends.
+        held = Held.OPEN_TRANSACTION
     held = held or _held_for_its_grant(view, owner, target)
     return _stays(view, task, owner, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
 

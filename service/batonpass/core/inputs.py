@@ -147,12 +147,15 @@ class ReleaseRequest:
 class EndOffsets:
     """Ends of changelog partitions that the coordinator read. ``read_ms`` is when the read began.
 
-    ``begin_offsets`` has the beginnings of partitions whose beginning was read and has changed.
+    ``offsets`` are the ends for readers of the group's isolation level. ``begin_offsets`` has the beginnings of
+    partitions whose beginning was read and has changed. ``high_watermarks`` has the ends of the logs, read after the
+    others, of partitions in which they lie beyond those: a transaction is open there.
     """
 
     offsets: Mapping[tuple[str, int], int]
     read_ms: int
     begin_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    high_watermarks: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

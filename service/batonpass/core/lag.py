@@ -78,6 +78,21 @@ def changelogs_of(group: Group, task_id: TaskId) -> Changelogs:
     return (), 0
 
 
+def end_after(before: EndOffset | None, offset: int, high_watermark: int, read_ms: int) -> EndOffset:
+    """Return the end of a changelog partition after another read; ``before`` is the end of the read before.
+
+    A transaction is the same as long as it begins at the same offset: nothing else can be there.
+    """
+    log_end = max(offset, high_watermark)
+    open_since_ms = None
+    if log_end > offset:
+        open_since_ms = read_ms
+        if before is not None and before.offset == offset and before.open_since_ms is not None:
+            open_since_ms = before.open_since_ms
+    shrunk = before is not None and log_end < before.log_end
+    return EndOffset(offset, read_ms, shrunk, log_end - offset, open_since_ms)
+
+
 def measure_lag(
     report: TaskReport,
     at_ms: int,
@@ -88,9 +103,11 @@ def measure_lag(
 ) -> tuple[int | None, bool]:
     """Return the lag of a reported copy (None: unknown), and whether its state is of another incarnation.
 
-    ``ends`` are the offsets that the coordinator read. A position beyond an end that was read after the report arrived
-    cannot belong to this changelog. A position beyond an older end is just newer, so its lag is 0. If the copy's last
-    report was of another incarnation (``doubted``), it stays so until its position lies within the end.
+    ``ends`` are the offsets that the coordinator read. The lag is up to the larger of this end and the one that the
+    member reports: logs only grow, so the smaller one is older, or does not show what lies behind an open transaction.
+    A position beyond a log's end that was read after the report arrived cannot belong to this changelog. A position
+    beyond an older end is just newer, so its lag is 0. If the copy's last report was of another incarnation
+    (``doubted``), it stays so until its position lies within the log's end.
     """
     if report.lost:
         return None, False
@@ -104,12 +121,13 @@ def measure_lag(
     for name, position in report.positions:
         topic = topics[0] if name == "" and len(topics) == 1 else name
         end = ends.get((topic, partition)) if topic in topics else None
+        own_end = own_ends.get(name)
         if end is not None:
-            if end.shrunk or (position > end.offset and (doubted or end.read_ms > at_ms)):
+            if end.shrunk or (position > end.log_end and (doubted or end.read_ms > at_ms)):
                 return None, True
-            total += max(0, end.offset - position)
-        elif name in own_ends:
-            total += max(0, own_ends[name] - position)
+            total += max(0, end.level_at - position, (own_end or 0) - position)
+        elif own_end is not None:
+            total += max(0, own_end - position)
         else:
             return None, False
     names = {name for name, _ in report.positions}

@@ -64,6 +64,7 @@ class Held(StrEnum):
     STALLED = "warmup-stalled"
     INITIAL_DELAY = "initial-delay"
     PLACEMENT_FAILED = "placement-failed"
+    OPEN_TRANSACTION = "open-transaction"
 
 
 MEANINGS: Final[Mapping[str, str]] = {
@@ -88,6 +89,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     Held.STALLED: "a warmup made no progress there; it is not tried again for a while",
     Held.INITIAL_DELAY: "the group waits for members that are just joining",
     Held.PLACEMENT_FAILED: "placement found no answer; it is tried again at the next change or probe",
+    Held.OPEN_TRANSACTION: "a transaction stays open in its changelog; until it ends, no copy can be read to the end",
 }
 """What each reason for holding a task back means, and what ends it."""
 

@@ -13,7 +13,7 @@ from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import ProtocolError, StaleMemberEpoch, TooLarge
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, Heartbeat, Join
-from batonpass.core.lag import changelogs_of, is_acceptable_lag, measure_lag, measured_report
+from batonpass.core.lag import changelogs_of, end_after, is_acceptable_lag, measure_lag, measured_report
 from batonpass.core.model import ActiveState, Group, Member, Role
 from batonpass.core.reasons import Held, NoChange
 from batonpass.core.records import ActiveReported, Record, SuspicionCleared, TaskParked, TaskReleased
@@ -291,7 +291,10 @@ def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:
         before = known.get(key)
         if before is not None and item.read_ms < before.read_ms:
             continue  # A later read has arrived before this one, so its offset is older, not lower.
-        changes[key] = EndOffset(offset, item.read_ms, shrunk=before is not None and offset < before.offset)
+        after = end_after(before, offset, item.high_watermarks.get(key, offset), item.read_ms)
+        if before is not None and before.is_held_up and not after.is_held_up:
+            draft.needs_step = True  # Moves were held for it, whatever the lags of the copies are.
+        changes[key] = after
     ends = known.updated(changes)
     begins = draft.soft.begin_offsets.updated(item.begin_offsets)
     draft.soft = draft.soft._replace(end_offsets=ends, begin_offsets=begins)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState
@@ -83,12 +83,50 @@ class MemberSoft:
         return sum(reported) if reported else None
 
 
+OPEN_TRANSACTION_MS: Final = 5_000
+"""A transaction that has been open in a changelog for so long holds its readers up.
+
+An owner's own transaction is open for the milliseconds of a commit: the worker SDK writes all its records at its end,
+and a crashed owner's is ended by the next owner, or by the broker. So one of several seconds is somebody else's, or its
+owner is in trouble. It may stay open until its own timeout, or until an operator ends it (KIP-664).
+"""
+
+
 class EndOffset(NamedTuple):
-    """The end of one changelog partition as the coordinator read it, and when that read began."""
+    """The end of one changelog partition as the coordinator read it, and when that read began.
+
+    Attributes:
+        offset: how far a reader of the group's isolation level gets: under ``read_committed`` the last stable offset,
+            where the first open transaction begins, else the log's end.
+        shrunk: the log's end fell since the read before.
+        unstable: how far the log's end (the high watermark) is beyond ``offset``.
+        open_since_ms: since when the transaction that begins at ``offset`` is known to be open; None without one.
+    """
 
     offset: int
     read_ms: int
     shrunk: bool = False
+    unstable: int = 0
+    open_since_ms: int | None = None
+
+    @property
+    def log_end(self) -> int:
+        """The high watermark: the end of the log for a reader that waits for no transaction."""
+        return self.offset + self.unstable
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether a transaction stays open, so that no reader gets to the log's end."""
+        return self.open_since_ms is not None and self.read_ms - self.open_since_ms >= OPEN_TRANSACTION_MS
+
+    @property
+    def level_at(self) -> int:
+        """The position at which a copy is level.
+
+        What lies behind a transaction that is open for a moment is about to be committed, and does not count yet. What
+        lies behind one that stays open has mostly been committed already.
+        """
+        return self.log_end if self.is_held_up else self.offset
 
 
 class Soft(NamedTuple):

@@ -86,5 +86,5 @@ def _length(logs: Iterable[_Log], ends: Mapping[_Log, EndOffset], begins: Mappin
         end = ends.get(log)
         if end is None:
             return None
-        size = (size or 0) + max(0, end.offset - begins.get(log, 0))
+        size = (size or 0) + max(0, end.level_at - begins.get(log, 0))
     return size

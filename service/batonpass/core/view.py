@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Copy, copy_as_reported
 from batonpass.core.model import Group, Member, PauseScope, Role, Task
+from batonpass.core.open_transactions import open_transactions_of
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held
 from batonpass.core.room import DiskRoom, has_limit, room_on_disks
@@ -161,6 +162,10 @@ class View:
         if not task.stalls:
             return False
         return any(stall.member_id == member_id and stall.until_ms > self.now_ms for stall in task.stalls)
+
+    def is_held_up(self, task: Task) -> bool:
+        """Say whether a transaction stays open in a changelog of the task, so that no copy can be read to its end."""
+        return bool(open_transactions_of(self.group, self.soft, task.id))
 
     def has_failed(self, task: Task, member_id: MemberId) -> bool:
         """Say whether the task failed on the member within ``poison_window_ms``, so that others are tried first."""

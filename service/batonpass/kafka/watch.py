@@ -15,8 +15,10 @@ from aiokafka.errors import KafkaError
 
 from batonpass.core.errors import ProtocolError
 from batonpass.core.inputs import EndOffsets, PartitionCounts
+from batonpass.core.open_transactions import open_transactions
+from batonpass.core.policy import IsolationLevel
 from batonpass.core.topology import with_partitions
-from batonpass.kafka.topics import TopicReader
+from batonpass.kafka.topics import Partition, TopicReader
 
 if TYPE_CHECKING:
     from batonpass.core.ids import GroupId
@@ -39,17 +41,22 @@ class ClusterWatch:
         *,
         interval_ms: int = 1_000,
         away: Callable[[str | None], None] = lambda _reason: None,
+        held_up: Callable[[GroupId, Mapping[Partition, int]], None] = lambda _group, _begins: None,
     ) -> None:
         """Make a watch that has looked at nothing yet.
 
         ``away`` is called once with the reason when the cluster cannot be asked, and with None when it can be again.
+        ``held_up`` is called for a group when other transactions stay open in its changelogs than before, with the
+        offset at which each begins.
         """
         self._coordinator = coordinator
         self._reader = reader
         self._interval_s = interval_ms / 1_000
         self._away = away
+        self._held_up = held_up
         self._all_told_ms: dict[GroupId, int] = {}
         self._refused: dict[GroupId, Topology] = {}
+        self._open: dict[GroupId, Mapping[Partition, int]] = {}
         self.reason: str | None = None
         """Why the cluster could not be asked last time; None when it could."""
 
@@ -71,9 +78,11 @@ class ClusterWatch:
         """Look once, for all groups; an error of the cluster is reported by ``away``, and the next look tries again."""
         groups = self._coordinator.loaded_groups()
         present = {group.id for group, _ in groups}
-        for kept in (self._all_told_ms, self._refused):
+        for kept in (self._all_told_ms, self._refused, self._open):
             for group_id in kept.keys() - present:
                 del kept[group_id]
+        for group, soft in groups:
+            self._tell_open_transactions(group, soft)
         reason: str | None = None
         try:
             parts = [part for group, _ in groups for part in group.topology.subtopologies]
@@ -88,6 +97,13 @@ class ClusterWatch:
         if (reason is None) != (self.reason is None):
             self._away(reason)
         self.reason = reason
+
+    def _tell_open_transactions(self, group: Group, soft: Soft) -> None:
+        """Tell what the group knows from the looks before this one."""
+        begins = {log: end.offset for log, end in open_transactions(group, soft).items()}
+        if begins != self._open.get(group.id, {}):
+            self._held_up(group.id, begins)
+        self._open[group.id] = begins
 
     async def _tell_counts(self, group: Group, counts: Mapping[str, int]) -> None:
         sources = {topic for part in group.topology.subtopologies for topic in part.source_topics}
@@ -111,17 +127,29 @@ class ClusterWatch:
             return
         begun_ms = self._coordinator.now_ms()
         ends = await self._reader.ends(wanted, group.config.isolation_level)
+        # These come second, so that no end lies beyond its log's end.
+        log_ends = ends
+        if group.config.isolation_level is not IsolationLevel.READ_UNCOMMITTED:
+            log_ends = await self._reader.ends(wanted, IsolationLevel.READ_UNCOMMITTED)
         begins: Mapping[tuple[str, int], int] = {}
         is_all = begun_ms - self._all_told_ms.get(group.id, 0) >= ALL_AFTER_MS
         if is_all:
             begins = await self._reader.begins(wanted, group.config.isolation_level)
             self._all_told_ms[group.id] = begun_ms
-        news = {key: end for key, end in ends.items() if is_all or _is_news(soft.end_offsets.get(key), end)}
+        known = soft.end_offsets
+        news = {key: end for key, end in ends.items() if is_all or _is_news(known.get(key), end, log_ends[key])}
         if news:
             moved = {key: begin for key, begin in begins.items() if begin != soft.begin_offsets.get(key)}
-            await self._coordinator.ask(group.id, EndOffsets(news, begun_ms, moved))
+            beyond = {key: log_ends[key] for key, end in news.items() if log_ends[key] > end}
+            await self._coordinator.ask(group.id, EndOffsets(news, begun_ms, moved, beyond))
 
 
-def _is_news(known: EndOffset | None, end: int) -> bool:
-    """Whether the end differs from the known one. An end that had shrunk is always sent again."""
-    return known is None or known.offset != end or known.shrunk
+def _is_news(known: EndOffset | None, end: int, log_end: int) -> bool:
+    """Whether an end differs from the known one.
+
+    One that had shrunk is always sent again, and so is one that stands still before an open transaction, until it is
+    known that the transaction stays open.
+    """
+    if known is None or known.shrunk or (known.offset, known.log_end) != (end, log_end):
+        return True
+    return log_end > end and not known.is_held_up

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from batonpass.core.explain.status import GroupState, describe_group
 from batonpass.core.model import ActiveState, Role
+from batonpass.core.open_transactions import open_transactions
 
 if TYPE_CHECKING:
     from batonpass.core.ids import InstanceId, TaskId
@@ -46,6 +47,10 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "lag_records": ("Lags of standbys and warmups, added up.", ("group", "role")),
     "lag_records_max": ("The largest of them.", ("group", "role")),
     "lag_unknown_copies": ("Standbys and warmups whose lag is not known.", ("group", "role")),
+    "changelogs_held_up": (
+        "Partitions of changelogs in which a transaction stays open, so that no copy can be read to the end.",
+        ("group",),
+    ),
     "input_lag_records": ("Lags of the inputs of actives, added up; absent where none is reported.", ("group",)),
     "input_lag_records_max": ("The largest of them.", ("group",)),
     "input_lag_unknown_tasks": ("Actives that report no lag of their input.", ("group",)),
@@ -249,6 +254,7 @@ class Sums(NamedTuple):
     input_largest: int
     input_unknown: int
     claimed_twice: int
+    held_up: int
 
     def shown(self) -> Iterator[Shown]:
         """Yield the series."""
@@ -261,6 +267,7 @@ class Sums(NamedTuple):
             yield "input_lag_records_max", (), self.input_largest
         yield "input_lag_unknown_tasks", (), self.input_unknown
         yield "claimed_twice", (), self.claimed_twice
+        yield "changelogs_held_up", (), self.held_up
 
 
 def add_up(group: Group, soft: Soft, now_ms: int) -> Sums:
@@ -288,7 +295,10 @@ def add_up(group: Group, soft: Soft, now_ms: int) -> Sums:
                 largest[grant.role.value] = max(largest.get(grant.role.value, 0), measured.lag)
         claims.update(_runs(member, reports))
     twice = sum(count > 1 for count in claims.values())
-    return Sums(now_ms, total, largest, unknown, sum(inputs) if inputs else None, max(inputs, default=0), silent, twice)
+    return Sums(
+        *(now_ms, total, largest, unknown, sum(inputs) if inputs else None, max(inputs, default=0), silent, twice),
+        held_up=len(open_transactions(group, soft)),
+    )
 
 
 def _runs(member: Member, reports: Mapping[TaskId, MeasuredReport]) -> Iterator[TaskId]:

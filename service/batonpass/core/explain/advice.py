@@ -5,17 +5,18 @@ It changes nothing. Each piece of advice is one sentence with the fact, its cons
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from batonpass.core.commands import warnings_of
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness
 from batonpass.core.model import Member
+from batonpass.core.open_transactions import open_transactions, place_in_words
 from batonpass.core.policy import LAG_UNBOUNDED
 from batonpass.core.view import View
 
 _NAMED = 5
-"""The most members that a sentence names."""
+"""The most members, or transactions, that a sentence names."""
 
 
 def advice_on(view: View) -> tuple[str, ...]:
@@ -27,6 +28,7 @@ def advice_on(view: View) -> tuple[str, ...]:
         *_on_config(view),
         *(_on_members(view, here) if here else ()),
         *_on_copies(view),
+        *_on_transactions(view),
     )
 
 
@@ -52,11 +54,11 @@ def _on_members(view: View, here: list[Member]) -> Iterator[str]:
     for key in view.config.rack_aware_tags:
         without = [member for member in here if key not in member.client_tags]
         if without:
-            yield f"rack_aware_tags names {key}, which counts as one more rack for those without it: {_named(without)}"
+            yield f"rack_aware_tags names {key}, which counts as one more rack for those without it: {_ids(without)}"
     newest = view.group.table.newest_epoch
     behind = [member for member in here if member.topology_epoch < newest]
     if behind:
-        yield f"tasks that are new in topology epoch {newest} do not go to members that know an older one: {_named(behind)}"
+        yield f"tasks that are new in topology epoch {newest} do not go to members that know an older one: {_ids(behind)}"
 
 
 def _on_copies(view: View) -> Iterator[str]:
@@ -77,6 +79,17 @@ def _on_copies(view: View) -> Iterator[str]:
         )
 
 
+def _on_transactions(view: View) -> Iterator[str]:
+    """Name the transactions that stay open in changelogs."""
+    ends = open_transactions(view.group, view.soft)
+    if ends:
+        places = [place_in_words(log, end, view.now_ms) for log, end in ends.items()]
+        yield (
+            "transactions stay open in changelogs: no copy can be read beyond them, and no task is handed over there; "
+            f"wait for their timeouts, or end them with kafka-transactions.sh: {_named(places, '; ')}"
+        )
+
+
 _UNKNOWN = Readiness.UNKNOWN
 
 
@@ -87,7 +100,10 @@ def _is_unread(view: View, member_id: MemberId, task_id: TaskId) -> bool:
     return measured is not None and measured.lag is None
 
 
-def _named(members: list[Member]) -> str:
-    names = sorted(member.id for member in members)
+def _ids(members: list[Member]) -> str:
+    return _named(sorted(member.id for member in members), ", ")
+
+
+def _named(names: Sequence[str], separator: str) -> str:
     rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + rest
+    return separator.join(names[:_NAMED]) + rest

@@ -19,6 +19,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Copy, caught_up_in_ms
 from batonpass.core.leases import expires_ms, fenced_by_ms
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
+from batonpass.core.open_transactions import open_transactions_of, place_in_words
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held, Why, meaning_of
 from batonpass.core.room import has_limit
@@ -54,6 +55,7 @@ class WaitsFor(StrEnum):
     RESTORE = "restore"
     PLACEMENT = "placement"
     TIME = "time"
+    TRANSACTION = "transaction"
     OPERATOR = "operator"
 
 
@@ -122,11 +124,12 @@ WAITS_FOR: Final[Mapping[str, WaitsFor]] = {
     Held.STALLED: WaitsFor.WARMUP,
     Held.INITIAL_DELAY: WaitsFor.PLACEMENT,
     Held.PLACEMENT_FAILED: WaitsFor.PLACEMENT,
+    Held.OPEN_TRANSACTION: WaitsFor.TRANSACTION,
 }
 """What a task waits for, by the reason that holds it back."""
 
-_OF_A_GRANT: Final = (Held.REVOKING, Held.LEASE, Held.GRANTS_HELD)
-"""Reasons that are left out here, because ``_release_wait`` and ``_grant_waits`` state them in any case."""
+_SAID_ANYWAY: Final = (Held.REVOKING, Held.LEASE, Held.GRANTS_HELD, Held.OPEN_TRANSACTION)
+"""Reasons that are left out of ``waits_of``, because the waits for releases, grants and transactions state them."""
 
 SILENT_SUFFIX: Final = "; it is silent, and expires when its lease is over"
 
@@ -220,15 +223,16 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
 def waits_of(view: View, task: Task, choice: Choice, held: HeldBack | None) -> list[Wait]:
     """Return what a task waits for on its way to its target; nothing if it is there and runs."""
     waits = [_release_wait(view, task, entry.member_id, entry.free_at_ms) for entry in task.unreleased]
-    if held is not None and held.reason not in _OF_A_GRANT:
+    if held is not None and held.reason not in _SAID_ANYWAY:
         waits.append(_held_wait(view, task, held))
-    elif choice.held is not None and choice.held is not Held.PARKED:
+    elif choice.held is not None and choice.held not in (Held.PARKED, Held.OPEN_TRANSACTION):
         waits.append(_held_wait(view, task, HeldBack(task.id, choice.active, choice.held)))
     if task.owner is None:
         waits.extend(_grant_waits(view, task, choice.active))
     else:
         waits.extend(_owner_waits(view, task))
     waits.extend(_copy_waits(view, task, held))
+    waits.extend(_transaction_waits(view, task))
     # If the next owner is the target too, its wait is in the list twice.
     return list(dict.fromkeys(waits))
 
@@ -269,6 +273,16 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
     ]
     kept = "it drains, and keeps its copy until it goes"
     return [*waits, *(Wait(WaitsFor.MEMBER, member_id, None, None, kept) for member_id in leaving)]
+
+
+def _transaction_waits(view: View, task: Task) -> list[Wait]:
+    """Return the waits for transactions that stay open in the task's changelogs."""
+    ends = open_transactions_of(view.group, view.soft, task.id)
+    places = [place_in_words(log, end, view.now_ms) for log, end in ends.items()]
+    return [
+        Wait(WaitsFor.TRANSACTION, detail=f"it begins at {place}, and nothing behind it can be read")
+        for place in places
+    ]
 
 
 def _suspected_wait(view: View, member: Member) -> Wait:
@@ -436,5 +450,6 @@ _WORDS: Final[Mapping[WaitsFor, str]] = {
     WaitsFor.RESTORE: "the restore on",
     WaitsFor.PLACEMENT: "the next placement",
     WaitsFor.TIME: "time to pass",
+    WaitsFor.TRANSACTION: "the end of a transaction",
     WaitsFor.OPERATOR: "an operator",
 }

@@ -166,9 +166,9 @@ def recomputed_lags(group: Group, soft: Soft, measured: MeasuredReport, task_id:
     for topic in topics:
         end = soft.end_offsets.get((topic, partition))
         if end is not None and not end.shrunk:
-            read[topic] = end.offset
+            read[topic] = end.level_at
             if len(topics) == 1:
-                read[""] = end.offset
+                read[""] = end.level_at
     coordinators = _behind(report.positions, read)
     return lags + [lag for lag in (own, coordinators) if lag is not None]
 
