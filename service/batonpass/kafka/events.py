@@ -14,6 +14,7 @@ from batonpass.codec.answers import to_json
 from batonpass.kafka.topics import make_topics
 from batonpass.runtime.ports import Outbox, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
+from batonpass.worker.kafka.metadata import ask_only
 
 if TYPE_CHECKING:
     from batonpass.runtime.history import StoredEvent
@@ -50,7 +51,9 @@ class EventPublisher:
         while True:
             try:
                 await make_topics(self._connection.client_options(), {self._topics.events: {}})
-                async with AIOKafkaProducer(**self._connection.client_options(), enable_idempotence=True) as producer:
+                made = AIOKafkaProducer(**self._connection.client_options(), enable_idempotence=True)
+                ask_only(made.client)
+                async with made as producer:
                     while True:
                         if not self._mine() or not await self.pass_on(producer):
                             await asyncio.sleep(IDLE_S)

@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_c
 
 from batonpass.core.policy import IsolationLevel
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
+from batonpass.worker.kafka.metadata import ask_only, partition_counts
 
 Partition = tuple[str, int]
 REQUEST_TIMEOUT_MS = 10_000
@@ -30,7 +31,6 @@ class TopicReader:
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
         self._options = connection.client_options() | {"request_timeout_ms": REQUEST_TIMEOUT_MS, "retry_backoff_ms": 50}
-        self._admin: AIOKafkaAdminClient | None = None
         self._consumers: dict[IsolationLevel, AIOKafkaConsumer] = {}
 
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
@@ -41,17 +41,14 @@ class TopicReader:
         Raises:
             KafkaError: when the cluster cannot be asked.
         """
-        if self._admin is None:
-            self._admin = await _started(AIOKafkaAdminClient(**self._options))
+        client = (await self._consumer(IsolationLevel.READ_COMMITTED))._client  # noqa: SLF001 - one connection less
         if not topics:
             return {}
-        described: list[dict[str, Any]]
         try:
-            described = await self._admin.describe_topics(sorted(topics))
+            return await partition_counts(client, topics)
         except KafkaConnectionError:
             # A broker closes a connection when its login expires, as tokens do. The next call makes a new one.
-            described = await self._admin.describe_topics(sorted(topics))
-        return {one["topic"]: len(one["partitions"]) for one in described if one["error_code"] == 0}
+            return await partition_counts(client, topics)
 
     async def ends(self, partitions: Iterable[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
         """Return where each partition ends for a reader of that isolation level; the partitions must exist.
@@ -80,6 +77,7 @@ class TopicReader:
         consumer = self._consumers.get(isolation)
         if consumer is None:
             made = AIOKafkaConsumer(**self._options, group_id=None, isolation_level=isolation.value)
+            ask_only(made._client)  # noqa: SLF001 - aiokafka makes its client itself
             consumer = self._consumers[isolation] = await _started(made)
         return consumer
 
@@ -89,10 +87,7 @@ class TopicReader:
 
     async def close(self) -> None:
         """Disconnect; the next call connects anew."""
-        admin, self._admin = self._admin, None
         consumers, self._consumers = self._consumers, {}
-        if admin is not None:
-            await admin.close()
         await asyncio.gather(*(consumer.stop() for consumer in consumers.values()))
 
 
@@ -104,14 +99,14 @@ def _by_partition(offsets: Mapping[TopicPartition, int]) -> dict[Partition, int]
     return {(partition.topic, partition.partition): offset for partition, offset in offsets.items()}
 
 
-async def _started(client: Any) -> Any:
-    """Start a client; one that does not start is closed, so that nothing of it stays."""
+async def _started(consumer: AIOKafkaConsumer) -> AIOKafkaConsumer:
+    """Start a consumer; one that does not start is stopped, so that nothing of it stays."""
     try:
-        await client.start()
+        await consumer.start()
     except BaseException:
-        await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
+        await consumer.stop()
         raise
-    return client
+    return consumer
 
 
 async def make_topics(options: dict[str, Any], settings: Mapping[str, dict[str, str]]) -> None:
@@ -123,8 +118,9 @@ async def make_topics(options: dict[str, Any], settings: Mapping[str, dict[str, 
     admin = AIOKafkaAdminClient(**options)
     try:
         await admin.start()
-        described = await admin.describe_topics(list(settings))
-        missing = [one["topic"] for one in described if one["error_code"] != 0]
+        # Not asked of the admin client, whose question would make them, with other settings.
+        known = await partition_counts(admin._client, settings)  # noqa: SLF001
+        missing = [topic for topic in settings if topic not in known]
         if missing:
             copies = min(COPIES, len((await admin.describe_cluster())["brokers"]))
             wanted = [NewTopic(name, PARTITIONS, copies, topic_configs=settings[name]) for name in missing]

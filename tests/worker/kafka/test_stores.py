@@ -1,17 +1,30 @@
 """Stores: records and position move together, and what is on disk is found again. No broker is needed."""
 
+import math
 import multiprocessing
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from aiokafka import ConsumerRecord
 
-from batonpass.worker.kafka import Context, KafkaConnection, KafkaRuntime, RocksMemory, Subtopology
-from batonpass.worker.kafka.stores import KEEP_LEVEL_MS, MemoryStore, RocksStore, StateFolder, Store, progress
+from batonpass.worker.kafka import Context, KafkaConnection, KafkaRuntime, RocksMemory, Subtopology, stores
+from batonpass.worker.kafka.changelog import is_too_old
+from batonpass.worker.kafka.stores import (
+    KEEP_LEVEL_MS,
+    MemoryStore,
+    RocksStore,
+    StateFolder,
+    Store,
+    StoreClosed,
+    StoreFailed,
+    progress,
+)
 from batonpass.worker.kafka.transaction import StoreInTransaction
 from batonpass.worker.protocol import Progress
 
@@ -134,6 +147,152 @@ def test_a_damaged_store_is_begun_anew(tmp_path: Path) -> None:
     damaged = RocksStore(folder)
     assert (damaged.position, damaged.get(b"a")) == (None, None)
     damaged.close()
+
+
+def fill(folder: Path) -> list[Path]:
+    """Make a store of two files, and return them."""
+    store = RocksStore(folder)
+    for first in (0, 30_000):
+        store.apply([(f"k{n:06}".encode(), b"v" * 100) for n in range(first, first + 30_000)], first + 30_000)
+        store._db.flush()
+    store.close()
+    return sorted(folder.glob("*.sst"))
+
+
+def flip_bytes(path: Path) -> None:
+    """Damage the middle of a file."""
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 3
+    content[middle : middle + 8] = bytes(byte ^ 0xFF for byte in content[middle : middle + 8])
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["scan", "get"])
+def test_damage_that_a_read_finds_is_an_error_and_the_store_is_begun_anew(tmp_path: Path, how: str) -> None:
+    """A scan that breaks off is not a scan that is over."""
+    folder = tmp_path / "0_0" / "changelog"
+    flip_bytes(fill(folder)[0])
+    state = StateFolder(tmp_path).open("0_0", ["changelog"])
+    store = state.stores["changelog"]
+    with pytest.raises(StoreFailed, match=r"store of changelog of 0_0: .*checksum mismatch"):
+        _ = list(store.scan()) if how == "scan" else [store.get(f"k{n:06}".encode()) for n in range(60_000)]
+    assert state.has_failed
+    state.close()
+    again = StateFolder(tmp_path).open("0_0", ["changelog"])
+    assert (again.positions, list(again.stores["changelog"].scan())) == ({}, [])
+    again.close()
+
+
+@pytest.mark.parametrize("missing", ["MANIFEST-*", "CURRENT", "*.sst"])
+def test_a_store_that_lacks_a_file_is_begun_anew(tmp_path: Path, missing: str) -> None:
+    """As a copy of a volume may be."""
+    folder = tmp_path / "0_0" / "changelog"
+    fill(folder)
+    next(folder.glob(missing)).unlink()
+    store = RocksStore(folder)
+    assert (store.position, list(store.scan())) == (None, [])
+    store.close()
+
+
+def test_a_scan_that_somebody_holds_ends_when_its_store_closes(tmp_path: Path) -> None:
+    folder = tmp_path / "0_0" / "changelog"
+    store = RocksStore(folder)
+    store.apply([(b"a", b"1"), (b"b", b"2")], 2)
+    held = store.scan()
+    next(held)
+    store.close()
+    with pytest.raises(StoreClosed):
+        next(held)
+    again = RocksStore(folder)
+    held = again.scan()
+    next(held)
+    again.wipe()
+    with pytest.raises(StoreClosed):
+        next(held)
+    again.apply([(b"c", b"3")], 5)
+    assert list(again.scan()) == [(b"c", b"3")]
+    again.close()
+
+
+def test_a_wipe_that_failed_half_way_can_be_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RocksStore(tmp_path / "0_0" / "changelog")
+    store.apply([(b"a", b"1")], 1)
+
+    def fail(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    for step in ("discard", "_open"):
+        with monkeypatch.context() as patch:
+            patch.setattr(stores, step, fail)
+            with pytest.raises(OSError, match="Too many"):
+                store.wipe()
+        assert store.position is None
+    store.wipe()
+    store.apply([(b"b", b"2")], 1)
+    assert list(store.scan()) == [(b"b", b"2")]
+    store.close()
+
+
+def _write_while_there_is_no_room(folder: Path) -> None:
+    """Exit with 0 if the state can be written again once there is room."""
+    states = StateFolder(folder)
+    state = states.open("0_0", ["changelog"])
+    state.stores["changelog"].apply([(b"a", b"1")], 1)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        state.stores["changelog"].apply([(b"b", os.urandom(1 << 17))], 2)
+    except StoreFailed:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    with suppress(StoreFailed):
+        state.close()
+    state = states.open("0_0", ["changelog"])
+    state.stores["changelog"].apply([(b"c", b"3")], 2)
+    found = dict(state.stores["changelog"].scan())
+    state.close()
+    os._exit(0 if found == {b"a": b"1", b"c": b"3"} else 1)
+
+
+def test_a_store_writes_again_once_there_is_room_and_it_was_opened_anew(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=_write_while_there_is_no_room, args=(tmp_path,))
+    process.start()
+    process.join(30)
+    assert process.exitcode == 0
+
+
+def test_which_topic_a_store_was_read_from_is_kept(tmp_path: Path) -> None:
+    states = StateFolder(tmp_path)
+    state = states.open("0_0", ["changelog"])
+    assert state.topic_id("changelog") is None
+    state.note_topic("changelog", "OGLpDVXHRyafP_KnE9jhjg")
+    state.close()
+    again = states.open("0_0", ["changelog"])
+    assert again.topic_id("changelog") == "OGLpDVXHRyafP_KnE9jhjg"
+    again.close()
+
+
+def test_a_store_that_failed_says_so_to_whoever_did_not_heed_it(tmp_path: Path) -> None:
+    class Fails(MemoryStore):
+        def get(self, key: bytes) -> bytes | None:
+            raise OSError(f"no {key!r}")
+
+    state = StateFolder(tmp_path, lambda _: Fails()).open("0_0", ["changelog"])
+    with pytest.raises(StoreFailed, match="the store of changelog of 0_0: no b'a'"):
+        state.stores["changelog"].get(b"a")
+    with pytest.raises(StoreFailed, match="has failed before"):
+        state.raise_if_failed()
+    state.close()
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "is_kept"), [(0, True), (-1_000, True), (-120_000, False), (1_000_000, False), (833_000, True)]
+)
+def test_state_from_the_future_has_no_known_age(age_ms: int, *, is_kept: bool) -> None:
+    """A clock that was ahead when it was level says nothing about how old it is."""
+    now_ms = 2_000_000_000_000
+    assert is_too_old(now_ms - age_ms, 1_000_000, now_ms) is not is_kept
+    assert not is_too_old(now_ms - age_ms, math.inf, now_ms)
 
 
 def test_a_folder_knows_its_tasks(tmp_path: Path) -> None:

@@ -69,6 +69,17 @@ def ask_only(client: AIOKafkaClient) -> None:
     client.__class__ = MetadataClient
 
 
+async def partition_counts(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, int]:
+    """Return how many partitions each topic has; one that does not exist is left out, and not made.
+
+    Raises:
+        KafkaError: when the cluster cannot be asked.
+    """
+    request = MetadataRequest(sorted(set(topics)), allow_auto_topic_creation=False)
+    answer = await client.send(client.get_random_node(), request)
+    return {topic: len(partitions) for error_code, topic, _, partitions in answer.topics if not error_code}
+
+
 # --- topic ids (KIP-516), which aiokafka (0.14) does not ask for ------------------------------------------------------
 
 
