@@ -12,6 +12,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaConnectionError
 from tests.waiting import until
+from tests.worker.children import connections, forked
 
 from batonpass.api.events import event_body
 from batonpass.bootstrap import Process, build
@@ -528,6 +529,16 @@ async def test_a_transport_that_connects_anew_leaves_nothing_behind(
     with pytest.raises(httpx.ConnectError, match="closed"):
         await poll(transport, wait_ms=0)
     assert clients.connected == []
+
+
+async def test_a_forked_child_has_no_connection_of_a_transport(connection: KafkaConnection, topics: TopicNames) -> None:
+    port = int(connection.bootstrap_servers.rpartition(":")[2])
+    before = connections(port)
+    async with KafkaTransport(connection, prefix=topics.prefix) as transport:
+        await poll(transport, wait_ms=0)
+        assert connections(port) > before
+        with forked(lambda: connections(port)) as left:
+            assert left() == before
 
 
 DEEP = b"[" * 100_000
