@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 import time
@@ -115,6 +116,8 @@ def become(module: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
+    # Process 1 of a container has to handle it, or the kernel drops it.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     PARTS = {"prepare": prepare, "worker": worker, "load": load}
     if sys.argv[1:] not in [[name] for name in PARTS]:
         sys.exit(f"usage: demo.py {'|'.join(PARTS)}")

@@ -12,6 +12,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaConnectionError
 from tests.waiting import until
+from tests.worker.children import connections, forked
 
 from batonpass.api.events import event_body
 from batonpass.bootstrap import Process, build
@@ -490,6 +491,17 @@ async def poll(transport: KafkaTransport, *, wait_ms: int) -> httpx.Response:
     return await transport.handle_async_request(httpx.Request("GET", url, params={"after": 0, "wait_ms": wait_ms}))
 
 
+async def epoch(transport: KafkaTransport, number: int) -> bool:
+    """Whether a question for news of m1 is answered with this epoch."""
+    return bool((await poll(transport, wait_ms=30_000)).json()["member_epoch"] == number)
+
+
+def answer(**fields: object) -> dict[str, object]:
+    """Return the answer that m1's record has."""
+    times = {"heartbeat_interval_ms": 400, "session_timeout_ms": 30_000}
+    return {"member_id": "m1", "seq": 0, "member_epoch": 7, "assignment": {}, "status": []} | times | fields
+
+
 async def test_a_transport_that_connects_anew_misses_nothing(
     connection: KafkaConnection, topics: TopicNames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -499,8 +511,8 @@ async def test_a_transport_that_connects_anew_misses_nothing(
         assert (await poll(transport, wait_ms=0)).status_code == 204
         await clients.lose()
         async with AIOKafkaProducer(**connection.client_options()) as producer:
-            await producer.send_and_wait(topics.assignments, b'{"member_epoch": 7}', key=b"orders/m1")
-        assert (await poll(transport, wait_ms=30_000)).json() == {"member_epoch": 7}
+            await producer.send_and_wait(topics.assignments, to_json(answer()), key=b"orders/m1")
+        assert (await poll(transport, wait_ms=30_000)).json() == answer()
 
 
 async def test_a_transport_that_connects_anew_leaves_nothing_behind(
@@ -517,3 +529,141 @@ async def test_a_transport_that_connects_anew_leaves_nothing_behind(
     with pytest.raises(httpx.ConnectError, match="closed"):
         await poll(transport, wait_ms=0)
     assert clients.connected == []
+
+
+async def test_a_forked_child_has_no_connection_of_a_transport(connection: KafkaConnection, topics: TopicNames) -> None:
+    port = int(connection.bootstrap_servers.rpartition(":")[2])
+    before = connections(port)
+    async with KafkaTransport(connection, prefix=topics.prefix) as transport:
+        await poll(transport, wait_ms=0)
+        assert connections(port) > before
+        with forked(lambda: connections(port)) as left:
+            assert left() == before
+
+
+DEEP = b"[" * 100_000
+# A broker takes no record without a key for a compacted topic.
+NO_ASSIGNMENTS: tuple[tuple[bytes | None, bytes | None], ...] = (
+    (b"\xff", None),
+    *(
+        (b"orders/m1", value)
+        for value in (
+            b"",
+            b"{",
+            b"\xff",
+            b'{"a": "\xff"}',
+            DEEP,
+            b'{"a": ' + DEEP,
+            b"[1]",
+            b"7",
+            b'"text"',
+            b"null",
+            b"{}",
+        )
+    ),
+    *(
+        (b"orders/m1", to_json(value))
+        for value in (
+            {"member_epoch": 8},
+            {"status": 409},
+            {"type": "gone", "status": "409"},
+            {"type": "gone", "status": 0},
+            {"type": ["gone"], "status": 409},
+            answer(member_epoch="8"),
+            answer(member_epoch=8.5),
+            answer(member_epoch=True),
+            answer(member_epoch=8, member_id="m2"),
+            answer(member_epoch=8, assignment=None),
+            answer(member_epoch=8, assignment={"active": [{"task": "0_0"}]}),
+            answer(member_epoch=8, status=[7]),
+        )
+    ),
+)
+NO_ACKS: tuple[tuple[bytes | None, bytes | None], ...] = (
+    (None, b'{"m1": 1}'),
+    (b"\xff", b'{"m1": 1}'),
+    *(
+        (b"orders", value)
+        for value in (
+            None,
+            b"",
+            b"{",
+            b"\xff",
+            DEEP,
+            b"[1]",
+            b"7",
+            b'{"m1": "1"}',
+            b'{"m1": 1.5}',
+            b'{"m1": true}',
+            b'{"m1": {}}',
+        )
+    ),
+)
+
+
+async def test_a_record_that_no_coordinator_writes_is_skipped_counted_and_logged_once_for_a_topic(
+    connection: KafkaConnection, topics: TopicNames, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Protocol 11.4."""
+    transport = KafkaTransport(connection, prefix=topics.prefix)
+    async with transport, AIOKafkaProducer(**connection.client_options()) as producer:
+        await poll(transport, wait_ms=0)
+        await producer.send_and_wait(topics.assignments, to_json(answer()), key=b"orders/m1")
+        for topic, records in ((topics.assignments, NO_ASSIGNMENTS), (topics.acks, NO_ACKS)):
+            for key, value in records:
+                await producer.send_and_wait(topic, value, key=key)
+        await until(lambda: transport.unreadable == len(NO_ASSIGNMENTS) + len(NO_ACKS))
+        assert (await poll(transport, wait_ms=30_000)).json() == answer()
+        await producer.send_and_wait(topics.assignments, to_json(answer(member_epoch=9)), key=b"orders/m1")
+        await until(lambda: epoch(transport, 9))
+    skipped = [one.message for one in caplog.records if "is skipped" in one.message]
+    assert len(skipped) == 2
+    assert "1 records could not be read so far" in skipped[0]
+
+
+async def test_an_ack_of_what_was_not_sent_acknowledges_nothing(
+    connection: KafkaConnection, topics: TopicNames
+) -> None:
+    url = f"http://kafka/v1/groups/{GROUP}/members/m1/heartbeat"
+    heartbeat = httpx.Request("POST", url, json={"seq": 1, "member_epoch": 7, "tasks": {}})
+    async with (
+        KafkaTransport(connection, prefix=topics.prefix) as transport,
+        AIOKafkaProducer(**connection.client_options()) as producer,
+        reading(connection, topics.heartbeats) as heartbeats,
+    ):
+        await poll(transport, wait_ms=0)
+        for topic, key, value in (
+            (topics.assignments, b"orders/m1", answer()),
+            (topics.acks, b"orders", {"m1": 99}),
+            (topics.acks, b"orders", []),
+        ):
+            await producer.send_and_wait(topic, to_json(value), key=key)
+        await until(lambda: transport.unreadable == 1)
+        sending = asyncio.ensure_future(transport.handle_async_request(heartbeat))
+        await until(lambda: bool(heartbeats()))
+        assert not sending.done()
+        await producer.send_and_wait(topics.acks, b'{"m1": 1, "stranger": 5}', key=b"orders")
+        answered = await sending
+        assert (answered.status_code, answered.json()["seq"]) == (200, 1)
+
+
+async def test_a_refusal_that_is_too_large_for_a_record_keeps_nobody_else_from_an_answer(
+    connection: KafkaConnection, topics: TopicNames, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A refusal says what was wrong more than once."""
+    async with (
+        LocalCoordinator() as local,
+        exchanging(local, connection, topics),
+        reading(connection, topics.assignments) as assignments,
+        AIOKafkaProducer(**connection.client_options()) as producer,
+    ):
+        await declare(local)
+
+        async def say(**fields: object) -> None:
+            await producer.send_and_wait(topics.heartbeats, to_json(fields), key=GROUP.encode())
+
+        await say(kind="leave", member="odd", mode="x" * 900_000)
+        await say(kind="join", member="m")
+        await until(lambda: bool(of(assignments(), f"{GROUP}/m")))
+    assert of(assignments(), f"{GROUP}/odd") == []
+    assert [one.message for one in caplog.records if "too large" in one.message]

@@ -52,7 +52,7 @@ def state_of(url: str) -> dict[str, Any]:
 
 
 class Worker:
-    """A simulated worker and what it has printed so far."""
+    """A worker and what it has printed so far."""
 
     def __init__(self, process: subprocess.Popen[str], printed: Path) -> None:
         self.process = process
@@ -86,21 +86,17 @@ class Worker:
 @contextmanager
 def worker(url: str, folder: Path, name: str, *options: str) -> Iterator[Worker]:
     """Run a simulated worker; it is killed at the end, if it still runs."""
-    command = [sys.executable, "-m", "batonpass.worker.simulated"]
-    command += ["--url", url, "--group", GROUP, "--instance", name]
-    command += [
-        "--folder",
-        str(folder / name),
-        "--rate",
-        "20000",
-        "--growth",
-        "100",
-        "--size",
-        "4000",
-        "--json",
-        *options,
-    ]
+    pace = ("--rate", "20000", "--growth", "100", "--size", "4000")
+    place = ("--url", url, "--group", GROUP, "--instance", name, "--folder", str(folder / name))
+    with program("batonpass.worker.simulated", folder, name, *place, *pace, "--json", *options) as running:
+        yield running
+
+
+@contextmanager
+def program(module: str, folder: Path, name: str, *arguments: str) -> Iterator[Worker]:
+    """Run a worker that is a module and prints lines of JSON; it is killed at the end, if it still runs."""
     printed = folder / f"{name}-{time.monotonic_ns()}.jsonl"
+    command = [sys.executable, "-m", module, *arguments]
     with printed.open("w") as out, subprocess.Popen(command, stdout=out, text=True) as process:
         try:
             yield Worker(process, printed)

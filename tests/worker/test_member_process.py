@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.waiting import wait_until
-from tests.worker.processes import coordinator, declare, state_of, worker
+from tests.worker.processes import GROUP, coordinator, declare, program, state_of, worker
 
 from batonpass.sockets import free_port
 
@@ -100,6 +101,27 @@ def test_a_worker_that_is_killed_is_replaced_by_a_warm_copy_at_once(port: int, t
             wait_until(lambda: len(first.running()) == len(second.running()) == 1 and state_of(url)["at_rest"])
             first.process.kill()
             wait_until(lambda: second.running() == {"0_0", "0_1"}, within_s=20)
+
+
+@pytest.mark.parametrize("how", ["pool", "fork"])
+def test_a_child_that_outlives_its_killed_worker_does_not_hide_the_death(port: int, tmp_path: Path, how: str) -> None:
+    """The child does not keep the long-poll's connection open."""
+    url = f"http://127.0.0.1:{port}"
+    with coordinator(port, tmp_path / "log"):
+        declare(url, num_standby_replicas=1, session_timeout_ms=60_000)
+        fenced = ("--on-lease-lost", "continue")
+        with (
+            program("tests.worker.forking", tmp_path, "w0", url, GROUP, how) as first,
+            worker(url, tmp_path, "w1", *fenced) as second,
+        ):
+            child = wait_until(lambda: [each["pid"] for each in first.events if each["event"] == "child"])[0]
+            try:
+                wait_until(lambda: len(first.running()) == len(second.running()) == 1 and state_of(url)["at_rest"])
+                first.process.kill()
+                wait_until(lambda: second.running() == {"0_0", "0_1"}, within_s=20)
+                os.kill(child, 0)
+            finally:
+                os.kill(child, signal.SIGKILL)
 
 
 def test_a_restarted_worker_goes_on_from_its_disk_and_nothing_moves(url: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -46,6 +47,8 @@ def worker(
     keeps on disk stays there, so that it resumes when it is started again under the same name.
     """
     with failing_well(as_json=False):
+        # Until the worker takes the place of this process: the coordinator is asked before that.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         at, secret = find(url, token, folder)
         up = _up_at(at)
         job = up.job_file.read_text() if up and os.access(up.job_file, os.R_OK) else None

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ctypes
 import json
+import signal
 import socket
 import sys
 import time
@@ -243,6 +244,8 @@ def keep_heap_small() -> None:
 
 def main() -> int:
     """Run the worker that the command line describes."""
+    # Until the member runs: the cluster is asked about state on disk before that.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     order = Order.from_words(sys.argv[1])
     configure()
     keep_heap_small()

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from batonpass.codec.answers import answer_body, problem_body, to_json
 from batonpass.codec.bodies import DurationMs, LeaveQuery, ReasonBody
@@ -51,6 +51,8 @@ from batonpass.runtime.history import Asked, command_of
 from batonpass.runtime.mailbox import LATE_SEQ
 from batonpass.runtime.ports import CoordinatorLoading, NotOwner, Observer, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
+from batonpass.worker.kafka.topics import Said
+from batonpass.worker.kafka.unreadable import UnreadableRecords
 
 if TYPE_CHECKING:
     from batonpass.core.model import Group
@@ -247,6 +249,8 @@ class Exchange(Observer):
         self._acks: dict[GroupId, dict[MemberId, int]] = {}
         self._acked_at: dict[GroupId, float] = {}
         self._members = KafkaMembers()
+        self._unreadable = UnreadableRecords(log)
+        self._said = Said()
         self._consumer: AIOKafkaConsumer | None = None
         self.is_connected = False
 
@@ -324,7 +328,7 @@ class Exchange(Observer):
     async def _carry_out(self, record: ConsumerRecord, producer: AIOKafkaProducer) -> None:
         found = read_addressee(record.key, record.value)
         if found is None:
-            log.warning("a record of %s names no member that could be answered", self._topics.heartbeats)
+            self._unreadable.skip(record, "it names no member that could be answered")
             return
         group_id, member_id, kind, said = found
         if not self._holds(group_id):
@@ -390,7 +394,13 @@ class Exchange(Observer):
 
     async def _publish(self, producer: AIOKafkaProducer, record: AssignmentRecord) -> None:
         # One after another: a key's records must not overtake one another.
-        await producer.send_and_wait(self._topics.assignments, record.value, key=record.key)
+        try:
+            await producer.send_and_wait(self._topics.assignments, record.value, key=record.key)
+        except MessageSizeTooLargeError:
+            # A refusal repeats what was wrong. All others are still answered.
+            if self._said.is_news("too large"):
+                size = len(record.value or b"")
+                log.warning("%s gets no answer: with %d bytes it is too large", record.key.decode(), size)
 
     async def _ack(self, producer: AIOKafkaProducer) -> None:
         """Acknowledge what was processed, at most once per heartbeat interval and group."""

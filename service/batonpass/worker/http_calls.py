@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import httpx
 import msgspec
 
+from batonpass.worker.forked import close_in_children, forks
 from batonpass.worker.options import Options
 from batonpass.worker.protocol import Request, RequestKind, http_target
 
@@ -118,6 +120,7 @@ class HttpCalls:
                 content=None if request.body is None else msgspec.json.encode(request.body),
                 headers=self._headers(request),
                 timeout=httpx.Timeout(patience_s, connect=min(CONNECT_S, patience_s)),
+                extensions={"trace": partial(_keep_from_children, forks())},
             ) as answer:
                 content = await self._content(answer)
         finally:
@@ -146,6 +149,23 @@ class HttpCalls:
         """Ask the next coordinator from now on, unless that is so already."""
         if self._at == at:
             self._at = (at + 1) % len(self._urls)
+
+
+async def _keep_from_children(forks_before: int, event: str, about: Mapping[str, Any]) -> None:
+    """Have a new connection closed in children; httpx calls this at every step of a request (its extension "trace").
+
+    Raises:
+        httpx.ConnectError: when a child was forked meanwhile: it may have a copy that is not closed.
+    """
+    if event.endswith((".connect_tcp.complete", ".connect_unix_socket.complete")):
+        stream = about["return_value"]
+        if (socket := stream.get_extra_info("socket")) is None:
+            # A transport of the worker's own may go over something else.
+            return
+        close_in_children(socket.fileno())
+        if forks() != forks_before:
+            await stream.aclose()
+            raise httpx.ConnectError("this process was forked while it connected")
 
 
 def _base(url: str) -> str:

@@ -13,6 +13,7 @@ import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -47,6 +48,7 @@ from batonpass.worker.protocol import (
     StopCopy,
     StopForGood,
 )
+from batonpass.worker.signals import ended_by_signals, handled
 from batonpass.worker.task_runner import TaskRunner, Terms
 from batonpass.worker.tasks import Callbacks, Task
 
@@ -142,12 +144,18 @@ class Member:
     async def __aenter__(self) -> Self:
         """Join, and wait until the group knows this member.
 
+        SIGTERM and SIGINT end the wait, unless something else handles them.
+
         Raises:
             JoinRefused: when the coordinator refuses this member.
+            SystemExit: when a signal ended the wait; the code is 128 and the signal's number.
         """
-        self.start()
+        wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self._wake)
         try:
-            await self.joined()
+            with ended_by_signals(wake) as signals:
+                self.start()
+                while not (signals or self._is_known()):
+                    await self._next_turn()
         except BaseException:
             await self.close()
             raise
@@ -171,37 +179,49 @@ class Member:
         Raises:
             JoinRefused: when the coordinator refuses this member.
         """
-        while self.phase in (Phase.NEW, Phase.JOINING) and self._end is None:
-            if (problem := self._join_problem) is not None and problem.status in _FINAL_STATUSES:
-                raise JoinRefused(problem)
+        while not self._is_known():
             await self._next_turn()
+
+    def _is_known(self) -> bool:
+        """Whether there is nothing to wait for any more, because the group knows this member, or it has ended.
+
+        Raises:
+            JoinRefused: when the coordinator refuses this member.
+        """
+        problem = self._join_problem
+        if self.phase in (Phase.NEW, Phase.JOINING) and self._end is None:
+            if problem is not None and problem.status in _FINAL_STATUSES:
+                raise JoinRefused(problem)
+            return False
         if self.phase is Phase.STOPPED:
-            raise JoinRefused(self._join_problem or Problem(type=self._end or "", status=409))
+            raise JoinRefused(problem or Problem(type=self._end or "", status=409))
+        return True
 
     async def run(self, *, on_sigterm: Exit | None = None, on_sigint: Exit | None = None) -> str:
         """Work until a signal asks to exit, then exit; return why the member ended.
 
         A signal that is not given a meaning here means the same as the end of the ``async with`` block. A second signal
         cuts a drain short. Without a signal, the work ends when the coordinator tells this process to stop for good.
+        At the end the former handlers of the signals are there again.
+
+        Raises:
+            ValueError: outside the main thread.
         """
         asked: asyncio.Queue[Exit] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         meanings = {
-            signal.SIGTERM: on_sigterm or self.options.exit,
-            signal.SIGINT: on_sigint or self.options.exit,
+            number: partial(loop.call_soon_threadsafe, self._signalled, asked, how or self.options.exit)
+            for number, how in ((signal.SIGTERM, on_sigterm), (signal.SIGINT, on_sigint))
         }
-        for number, how in meanings.items():
-            loop.add_signal_handler(number, self._signalled, asked, how)
-        asking = asyncio.ensure_future(asked.get())
-        ended = asyncio.ensure_future(self.ended())
-        try:
-            await asyncio.wait((asking, ended), return_when=asyncio.FIRST_COMPLETED)
-            await self.exit(asking.result() if asking.done() else None)
-        finally:
-            asking.cancel()
-            ended.cancel()
-            for number in meanings:
-                loop.remove_signal_handler(number)
+        with handled(meanings):
+            asking = asyncio.ensure_future(asked.get())
+            ended = asyncio.ensure_future(self.ended())
+            try:
+                await asyncio.wait((asking, ended), return_when=asyncio.FIRST_COMPLETED)
+                await self.exit(asking.result() if asking.done() else None)
+            finally:
+                asking.cancel()
+                ended.cancel()
         return self._end or "stopped"
 
     def _signalled(self, asked: asyncio.Queue[Exit], how: Exit) -> None:

@@ -24,6 +24,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from batonpass.worker.member import Member
 from batonpass.worker.options import Exit, MemberOptions
 from batonpass.worker.protocol import Offsets, Phase, Problem, Progress, RequestKind, Role, Status
+from batonpass.worker.signals import ended_by_signals, handled
 from batonpass.worker.tasks import Callbacks, ReportSink, Revocation, Task
 
 log = logging.getLogger("batonpass.worker")
@@ -201,12 +202,20 @@ class ThreadedMember:
     def __enter__(self) -> Self:
         """Join, and wait until the group knows this member.
 
+        SIGTERM and SIGINT end the wait, unless something else handles them.
+
         Raises:
             JoinRefused: when the coordinator refuses this member.
+            SystemExit: when a signal ended the wait; the code is 128 and the signal's number.
         """
-        self.start()
+        news: queue.SimpleQueue[object] = queue.SimpleQueue()
         try:
-            self.joined()
+            with ended_by_signals(lambda: news.put(None)):
+                self.start()
+                joined = self._started.start_task_soon(self._member.joined)
+                joined.add_done_callback(news.put)
+                news.get()
+            joined.result()
         except BaseException:
             self.close()
             raise
@@ -244,20 +253,17 @@ class ThreadedMember:
     def run(self, *, on_sigterm: Exit | None = None, on_sigint: Exit | None = None) -> str:
         """Work until a signal asks to exit, then exit; return why it ended. Only for the main thread (`Member.run`)."""
         asked: queue.SimpleQueue[Exit | None] = queue.SimpleQueue()
-        meanings = {signal.SIGTERM: on_sigterm, signal.SIGINT: on_sigint}
-        ended = self._started.start_task_soon(self._member.ended)
-        ended.add_done_callback(lambda _ended: asked.put(None))
-        before = {number: signal.getsignal(number) for number in meanings}
-        try:
-            for number, how in meanings.items():
-                signal.signal(number, functools.partial(self._signalled, asked, how or self._member.options.exit))
+        meanings = {
+            number: functools.partial(self._signalled, asked, how or self._member.options.exit)
+            for number, how in ((signal.SIGTERM, on_sigterm), (signal.SIGINT, on_sigint))
+        }
+        with handled(meanings):
+            ended = self._started.start_task_soon(self._member.ended)
+            ended.add_done_callback(lambda _ended: asked.put(None))
             self.exit(asked.get())
-        finally:
-            for number, former in before.items():
-                signal.signal(number, former)
         return ended.result()
 
-    def _signalled(self, asked: queue.SimpleQueue[Exit | None], how: Exit, *_signal: object) -> None:
+    def _signalled(self, asked: queue.SimpleQueue[Exit | None], how: Exit) -> None:
         if self._is_going:
             self._soon(self._member.hurry)
         self._is_going = True

@@ -10,16 +10,22 @@ acknowledgement takes up to one heartbeat interval.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from typing import Any, Final
 from urllib.parse import unquote
 
 import httpx
 import msgspec
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, in_words, to_its_end
+from batonpass.worker.kafka.sockets import close_in_children
+from batonpass.worker.kafka.unreadable import UnreadableRecords
+from batonpass.worker.protocol.messages import parse_answer
+
+log = logging.getLogger("batonpass.worker.kafka")
 
 _PATH: Final = re.compile(r"/v1/groups/([^/]+)/members/([^/]+)(/heartbeat|/assignment|/drain)?")
 _GONE: Final = {
@@ -29,6 +35,8 @@ _GONE: Final = {
     "detail": "its record was taken away: it left, or was fenced",
     "action": "stop-and-rejoin",
 }
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+_ACKS: Final = msgspec.json.Decoder(dict[str, int])
 
 
 class KafkaTransport(httpx.AsyncBaseTransport):
@@ -44,10 +52,17 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         self._listening: asyncio.Task[None] | None = None
         self._news = asyncio.Condition()
         self._records: dict[str, tuple[int, dict[str, Any] | None]] = {}
+        self._sent: dict[str, int] = {}
         self._acked: dict[str, int] = {}
         self._read_to: dict[TopicPartition, int] = {}
         self._count = 0
+        self._unreadable = UnreadableRecords(log)
         self._is_closed = False
+
+    @property
+    def unreadable(self) -> int:
+        """How many records of the protocol's topics were skipped, because they are not what a coordinator writes."""
+        return self._unreadable.count
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Carry one call out.
@@ -104,6 +119,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
 
     async def _heartbeat(self, group: str, member: str, said: dict[str, Any]) -> httpx.Response:
         since, key = self._count, f"{group}/{member}"
+        self._sent[key] = max(said["seq"], self._sent.get(key, -1))
         await self._send(group, {"kind": "heartbeat", "member": member} | said)
         async with self._news:
             await self._news.wait_for(lambda: self._acked.get(key, -1) >= said["seq"] or self._is_refused(key, since))
@@ -169,6 +185,8 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             options = self._connection.client_options()
             producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)
             consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
+            close_in_children(producer.client)
+            close_in_children(consumer._client)  # noqa: SLF001 - a consumer does not show it
             try:
                 await to_its_end(producer.start())
                 await to_its_end(consumer.start())
@@ -203,28 +221,60 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             async with self._news:
                 for part, records in batches.items():
                     for record in records:
-                        self._take(part.topic, record.key.decode(), record.value)
+                        self._take(record)
                         self._read_to[part] = record.offset + 1
                 self._news.notify_all()
 
-    def _take(self, topic: str, key: str, value: bytes | None) -> None:
-        self._count += 1
-        said = None if value is None else msgspec.json.decode(value)
-        if topic == self._topics.assignments:
-            self._records[key] = (self._count, said)
-        elif said is not None:
-            for member, seq in said.items():
-                whose = f"{key}/{member}"
-                self._acked[whose] = max(seq, self._acked.get(whose, -1))
+    def _take(self, record: ConsumerRecord) -> None:
+        """Take what a record says. Others than coordinators may be able to write to these topics."""
+        try:
+            if record.topic == self._topics.assignments:
+                key, answer = _key(record), _read_answer(record)
+                self._count += 1
+                self._records[key] = (self._count, answer)
+            else:
+                for member, seq in _ACKS.decode(record.value or b"").items():
+                    whose = f"{_key(record)}/{member}"
+                    # What was not sent cannot have been processed.
+                    if self._acked.get(whose, -1) < seq <= self._sent.get(whose, -1):
+                        self._acked[whose] = seq
+        except (ValueError, RecursionError) as error:
+            self._unreadable.skip(record, error)
+
+
+def _key(record: ConsumerRecord) -> str:
+    if not record.key:
+        raise ValueError("it has no key")
+    key: str = record.key.decode()
+    return key
+
+
+def _read_answer(record: ConsumerRecord) -> dict[str, Any] | None:
+    """Return a member's last answer: its assignment, or a refusal; None when the member is gone.
+
+    Raises:
+        ValueError: when the record has neither of them, or that of another member than its key says.
+        RecursionError: when it is nested too deeply.
+    """
+    if record.value is None:
+        return None
+    said = _OBJECT.decode(record.value)
+    if "member_epoch" in said:
+        answer = parse_answer(said)
+        if answer.assignment is None or answer.member_id != _key(record).rpartition("/")[2]:
+            raise ValueError("it does not have the assignment of the member in its key")
+        return said
+    status = said.get("status")
+    if not (isinstance(status, int) and 400 <= status < 600 and isinstance(said.get("type"), str)):
+        raise ValueError("it has neither an assignment nor a refusal")
+    return said
 
 
 def _answer(record: dict[str, Any] | None, status: int) -> httpx.Response:
     """Return the answer that a member's record stands for: its assignment, a refusal, or that the member is gone."""
     if record is None:
         return _response(409, _GONE)
-    if "member_epoch" not in record:
-        return _response(record.get("status", 409), record)
-    return _response(status, record)
+    return _response(status if "member_epoch" in record else record["status"], record)
 
 
 def _response(status: int, body: dict[str, Any]) -> httpx.Response:

@@ -1,0 +1,59 @@
+"""Handlers of signals that stay for as long as somebody waits; then the former ones are back."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+log = logging.getLogger("batonpass.worker")
+
+ENDS = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def handled(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
+    """Call these functions when their signals come: on the main thread, between any two steps of what runs there.
+
+    Raises:
+        ValueError: outside the main thread.
+    """
+    ours = {number: lambda *_, call=call: call() for number, call in handlers.items()}
+    former = {number: signal.getsignal(number) for number in handlers}
+    try:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+        yield
+    finally:
+        for number, handler in ours.items():
+            if signal.getsignal(number) is handler:
+                # None is a handler that was not set from Python, and cannot be set from there again.
+                signal.signal(number, former[number] or signal.SIG_DFL)
+
+
+@contextmanager
+def ended_by_signals(wake: Callable[[], object]) -> Iterator[list[signal.Signals]]:
+    """Let SIGTERM and SIGINT end this block, and after it the process, unless they have a handler already.
+
+    Gives a list of the signals that came; ``wake`` is called at each, and the block has to end then. Without a handler
+    the system would end the process by itself, but not process 1 of a container, where the kernel drops such a signal.
+
+    Raises:
+        SystemExit: after the block, when a signal came. The exit code is the one that shells have for it.
+    """
+    came: list[signal.Signals] = []
+
+    def note(number: signal.Signals) -> None:
+        came.append(number)
+        wake()
+
+    is_main = threading.current_thread() is threading.main_thread()
+    free = [number for number in ENDS if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    with handled({number: partial(note, number) for number in free}):
+        yield came
+    if came:
+        log.info("%s ends this process before the group knows its member", came[0].name)
+        raise SystemExit(128 + came[0])

@@ -1,0 +1,154 @@
+"""Sockets of the SDK and the children that a worker forks: a copy in a child keeps no connection open."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import select
+import socket
+import stat
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.waiting import until
+from tests.worker.children import forked
+
+from batonpass.worker import Options
+from batonpass.worker.forked import close_all_in_children, close_in_children
+from batonpass.worker.http_calls import HttpCalls
+from batonpass.worker.protocol import Request, RequestKind
+
+POLL = Request(kind=RequestKind.POLL, member_id="m1", seq=1, first_sent_ms=0, sent_ms=0, timeout_ms=60_000, body=None)
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A server that answers nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def is_readable(one: socket.socket) -> bool:
+    """Whether something came, or the other end closed the connection."""
+    return bool(select.select([one], [], [], 0)[0])
+
+
+def is_over(connection: socket.socket) -> bool:
+    """Whether the other end closed the connection."""
+    while is_readable(connection):
+        if not connection.recv(65_536):
+            return True
+    return False
+
+
+class Poll:
+    """A long-poll under way."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._calls = HttpCalls([f"http://127.0.0.1:{listener.getsockname()[1]}"], "orders", Options())
+        self.asking = asyncio.ensure_future(self._calls.exchange(POLL))
+
+    async def end(self) -> None:
+        """Close its connection."""
+        self.asking.cancel()
+        await asyncio.wait([self.asking])
+        await self._calls.close()
+
+
+async def test_a_connection_ends_though_a_child_lives_on(silent: socket.socket) -> None:
+    poll = Poll(silent)
+    await until(lambda: is_readable(silent))
+    connection, _ = silent.accept()
+    with connection:
+        await until(lambda: is_readable(connection))
+        with forked():
+            assert not is_over(connection)
+            await poll.end()
+            await until(lambda: is_over(connection))
+
+
+async def test_nothing_is_asked_over_a_connection_that_was_being_made_when_a_child_was_forked(
+    silent: socket.socket,
+) -> None:
+    """The child may have a copy of its socket that is not known yet."""
+    poll = Poll(silent)
+    # The first moment at which the other end knows of it.
+    await until(lambda: is_readable(silent), every_s=0)
+    with forked():
+        connection, _ = silent.accept()
+        with connection:
+            assert await poll.asking is None
+            assert not is_readable(connection)
+    await poll.end()
+
+
+async def test_a_connection_ends_though_a_program_that_was_started_runs_on(silent: socket.socket) -> None:
+    poll = Poll(silent)
+    await until(lambda: is_readable(silent))
+    connection, _ = silent.accept()
+    await until(lambda: is_readable(connection))
+    program = await asyncio.create_subprocess_exec("sleep", "60", close_fds=False)
+    with connection:
+        await poll.end()
+        await until(lambda: is_over(connection))
+    assert program.returncode is None
+    program.kill()
+    await program.wait()
+
+
+@contextmanager
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Return two sockets that are connected with one another."""
+    here, there = socket.socketpair()
+    with here, there:
+        yield here, there
+
+
+def test_a_number_that_stands_for_something_else_by_now_is_left_alone() -> None:
+    with pair() as (closed, _), pair() as (other, _):
+        close_in_children(number := closed.detach())
+        os.dup2(other.fileno(), number)
+        try:
+            with forked(lambda: stat.S_ISSOCK(os.fstat(number).st_mode)) as seen:
+                assert seen()
+        finally:
+            os.close(number)
+
+
+def test_the_number_of_a_closed_copy_stays_taken() -> None:
+    """An object that was copied with it may close it once more."""
+    with pair() as (here, _):
+        close_in_children(number := here.fileno())
+        with forked(lambda: os.path.samestat(os.fstat(number), Path(os.devnull).stat())) as seen:
+            assert seen()
+        assert stat.S_ISSOCK(os.fstat(number).st_mode)
+
+
+class Owner:
+    """Has a socket, and later another one."""
+
+    def __init__(self, *sockets: socket.socket) -> None:
+        self.sockets = list(sockets)
+
+    def descriptors(self) -> list[int]:
+        """Return the numbers of its sockets."""
+        return [one.fileno() for one in self.sockets]
+
+
+def test_all_that_an_owner_has_at_the_fork_is_closed_and_the_owner_is_not_kept_alive() -> None:
+    with pair() as (first, first_end), pair() as (second, second_end):
+        owner = Owner(first)
+        close_all_in_children(owner, Owner.descriptors)
+        owner.sockets.append(second)
+        with forked():
+            first.close()
+            second.close()
+            assert (first_end.recv(1), second_end.recv(1)) == (b"", b"")
+        gone = weakref.ref(owner)
+        del owner
+        gc.collect()
+        assert gone() is None

@@ -1,0 +1,124 @@
+"""Signals while a member waits for its join, in an ordinary process and as process 1 of a container."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.waiting import until
+
+from batonpass.sockets import free_port
+from batonpass.worker import Callbacks, Member, ThreadCallbacks, ThreadedMember
+from batonpass.worker.testing import HttpServer, LocalCoordinator
+
+APART = ("unshare", "--pid", "--fork", "--kill-child")
+TERMINATED = 128 + signal.SIGTERM
+
+
+@pytest.fixture
+def nowhere() -> str:
+    """Return the URL of a coordinator that is away."""
+    return f"http://127.0.0.1:{free_port()}"
+
+
+@contextmanager
+def running(*command: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a command; it is killed at the end, if it still runs."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def first_process() -> tuple[str, ...]:
+    """Return what makes a command process 1 of a namespace of its own; nothing where that is not allowed."""
+    for way in (APART, (*APART, "--user")):
+        try:
+            if subprocess.run([*way, "true"], check=False, capture_output=True).returncode == 0:
+                return way
+        except OSError:
+            break
+    return ()
+
+
+def terminate(process: subprocess.Popen[str], *, is_apart: bool) -> None:
+    """Send SIGTERM to the process, or to the one in its namespace."""
+    if is_apart:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        os.kill(int(children), signal.SIGTERM)
+    else:
+        process.terminate()
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "last_word"),
+    [
+        ("block", TERMINATED, "waiting"),
+        ("threads", TERMINATED, "waiting"),
+        ("run", 0, "left without an answer"),
+        ("threads-run", 0, "left without an answer"),
+    ],
+)
+@pytest.mark.parametrize("is_first", [False, True])
+def test_sigterm_ends_a_worker_that_waits_for_its_join(
+    nowhere: str, how: str, code: int, last_word: str, *, is_first: bool
+) -> None:
+    """The kernel drops a signal that has no handler, if it is for process 1."""
+    apart = first_process() if is_first else ()
+    with running(*apart, sys.executable, "-m", "tests.worker.joining", nowhere, how) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        terminate(process, is_apart=bool(apart))
+        assert process.wait(20) == code
+        assert ["waiting", *process.stdout.read().splitlines()][-1] == last_word
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """The signals that a handler of the application has heard."""
+    noted: list[int] = []
+    former = signal.signal(signal.SIGTERM, lambda number, _frame: noted.append(number))
+    yield noted
+    signal.signal(signal.SIGTERM, former)
+
+
+async def test_a_join_leaves_the_handlers_of_an_application_alone(nowhere: str, heard: list[int]) -> None:
+    joining = asyncio.ensure_future(Member(nowhere, "orders", Callbacks()).__aenter__())
+    await asyncio.sleep(0)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await until(lambda: heard)
+    assert not joining.done()
+    joining.cancel()
+    await asyncio.wait([joining])
+
+
+async def test_a_join_in_a_thread_that_cannot_have_handlers_waits_without_them(nowhere: str) -> None:
+    member = ThreadedMember(nowhere, "orders", ThreadCallbacks())
+    joining = threading.Thread(target=member.__enter__)
+    joining.start()
+    await until(lambda: member.phase.value == "joining")
+    member.close()
+    joining.join(20)
+    assert not joining.is_alive()
+
+
+async def test_after_the_join_and_after_the_run_the_former_handlers_are_there(heard: list[int]) -> None:
+    async with LocalCoordinator() as coordinator, HttpServer(coordinator.answer) as server:
+        await coordinator.declare("orders", partitions=1)
+        for former in (signal.SIG_DFL, signal.getsignal(signal.SIGTERM)):
+            signal.signal(signal.SIGTERM, former)
+            async with Member(server.url, "orders", Callbacks()) as member:
+                assert signal.getsignal(signal.SIGTERM) is former
+                asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGTERM)
+                assert await member.run() == "left"
+            assert signal.getsignal(signal.SIGTERM) is former
+    assert heard == []
