@@ -14,7 +14,7 @@ from batonpass.codec.answers import to_json
 from batonpass.kafka.topics import make_topics
 from batonpass.runtime.ports import Outbox, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
-from batonpass.worker.kafka.metadata import ask_only
+from batonpass.worker.kafka.metadata import adopt
 
 if TYPE_CHECKING:
     from batonpass.runtime.history import StoredEvent
@@ -52,7 +52,7 @@ class EventPublisher:
             try:
                 await make_topics(self._connection.client_options(), {self._topics.events: {}})
                 made = AIOKafkaProducer(**self._connection.client_options(), enable_idempotence=True)
-                ask_only(made.client)
+                adopt(made.client)
                 async with made as producer:
                     while True:
                         if not self._mine() or not await self.pass_on(producer):

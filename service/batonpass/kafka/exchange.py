@@ -51,6 +51,7 @@ from batonpass.runtime.history import Asked, command_of
 from batonpass.runtime.mailbox import LATE_SEQ
 from batonpass.runtime.ports import CoordinatorLoading, NotOwner, Observer, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
+from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka.topics import Said
 from batonpass.worker.kafka.unreadable import UnreadableRecords
 
@@ -285,6 +286,8 @@ class Exchange(Observer):
         await make_topics(options, settings_of(self._topics))
         consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
         producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)
+        adopt(producer.client)
+        adopt(consumer._client)  # noqa: SLF001 - a consumer does not show it
         try:
             await consumer.start()
             await producer.start()

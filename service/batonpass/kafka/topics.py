@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_c
 
 from batonpass.core.policy import IsolationLevel
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
-from batonpass.worker.kafka.metadata import ask_only, partition_counts
+from batonpass.worker.kafka.metadata import adopt, partition_counts
 
 Partition = tuple[str, int]
 REQUEST_TIMEOUT_MS = 10_000
@@ -77,7 +77,7 @@ class TopicReader:
         consumer = self._consumers.get(isolation)
         if consumer is None:
             made = AIOKafkaConsumer(**self._options, group_id=None, isolation_level=isolation.value)
-            ask_only(made._client)  # noqa: SLF001 - aiokafka makes its client itself
+            adopt(made._client)  # noqa: SLF001 - aiokafka makes its client itself
             consumer = self._consumers[isolation] = await _started(made)
         return consumer
 

@@ -1,4 +1,4 @@
-"""A reader reads on from where its store is, whatever came between a read and the store; stores are judged one by one."""
+"""A reader reads on from where its store is, whatever came between a read and the store; each store counts alone."""
 
 import asyncio
 import dataclasses

@@ -29,7 +29,7 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
-from batonpass.worker.kafka.metadata import ask_only
+from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka.repeats import write_once
 from batonpass.worker.kafka_login import OAUTHBEARER, WITH_PASSWORD, Token, login_of
 
@@ -170,7 +170,7 @@ class KafkaConnection:
             isolation_level="read_committed",
             auto_offset_reset="none",
         )
-        ask_only(consumer._client)  # noqa: SLF001 - aiokafka makes its client itself
+        adopt(consumer._client)  # noqa: SLF001 - aiokafka makes its client itself
         return consumer
 
 

@@ -17,6 +17,8 @@ from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.types import Boolean, CompactArray, CompactString, Int16, Int32, Schema, TaggedFields
 
+from batonpass.worker.kafka.sockets import close_in_children
+
 AWAY_PAUSE_S = 0.5
 """How long a client waits after none of its brokers has answered, and the addresses it began with neither."""
 
@@ -64,9 +66,13 @@ class MetadataClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no t
         return None
 
 
-def ask_only(client: AIOKafkaClient) -> None:
-    """Make a client that aiokafka has made, and that is not connected yet, a `MetadataClient`."""
+def adopt(client: AIOKafkaClient) -> None:
+    """Make a client that aiokafka has made, and that is not connected yet, one that can be relied on.
+
+    It is a `MetadataClient`, and its connections are closed in children that this process forks.
+    """
     client.__class__ = MetadataClient
+    close_in_children(client)
 
 
 async def partition_counts(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, int]:

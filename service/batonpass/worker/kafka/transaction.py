@@ -13,7 +13,7 @@ from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
 
 from batonpass.worker.kafka.connection import in_time, to_its_end
-from batonpass.worker.kafka.metadata import ask_only
+from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka.stores import ReadableStore, TaskState
 from batonpass.worker.kafka.topics import look_up
 
@@ -34,7 +34,7 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
 
     def __init__(self, group: str, **options: Any) -> None:
         super().__init__(**options)
-        ask_only(self.client)
+        adopt(self.client)
         self._unanswered: str | None = None
         # aiokafka repeats a request that got no answer, and only its log says so. Here every request is seen.
         self._ask = self.client.send

@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, in_words, to_its_end
-from batonpass.worker.kafka.sockets import close_in_children
+from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka.unreadable import UnreadableRecords
 from batonpass.worker.protocol.messages import parse_answer
 
@@ -185,8 +185,8 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             options = self._connection.client_options()
             producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)
             consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
-            close_in_children(producer.client)
-            close_in_children(consumer._client)  # noqa: SLF001 - a consumer does not show it
+            adopt(producer.client)
+            adopt(consumer._client)  # noqa: SLF001 - a consumer does not show it
             try:
                 await to_its_end(producer.start())
                 await to_its_end(consumer.start())
