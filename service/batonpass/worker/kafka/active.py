@@ -390,7 +390,6 @@ class Active:
             await self._in_time(producer.commit_transaction(), clients)
         except BatchRefused as refused:
             await self._heed_limit(clients, refused)
-            raise
         except KafkaError:
             raise
         except Exception as error:
@@ -449,7 +448,7 @@ class Active:
 
         Raises:
             RecordTooLarge: when a record alone is too large for it.
-            KafkaError: when the cluster cannot be asked.
+            KafkaError: otherwise, so that there is a next try.
         """
         limit = await clients.largest_message(refused.topic)
         if clients.batch_bytes <= (limit or 1) or (limit is not None and refused.largest > limit):
@@ -457,7 +456,8 @@ class Active:
                 f"a record of {refused.largest} bytes for topic {refused.topic}, which takes "
                 f"{limit or '?'} bytes with what a batch adds (max.message.bytes)"
             )
-        self._limits[refused.topic] = limit or clients.batch_bytes // 2
+        self._limits[refused.topic] = batch_bytes = limit or clients.batch_bytes // 2
+        raise KafkaError(f"{refused.args[0]}: it goes on with batches of at most {batch_bytes} bytes") from refused
 
     async def _fill(
         self,
