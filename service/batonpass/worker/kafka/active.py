@@ -389,7 +389,7 @@ class Active:
                 self._observe(Step.OFFSETS_SENT)
             await self._in_time(producer.commit_transaction(), clients)
         except BatchRefused as refused:
-            await self._heed_limit(clients, refused)
+            raise await self._limited(clients, refused) from refused
         except KafkaError:
             raise
         except Exception as error:
@@ -443,21 +443,16 @@ class Active:
                 running.cancel()
                 await asyncio.wait((running,), timeout=GIVE_UP_S)
 
-    async def _heed_limit(self, clients: Clients, refused: BatchRefused) -> None:
-        """Have the next try write batches that the topic takes.
-
-        Raises:
-            RecordTooLarge: when a record alone is too large for it.
-            KafkaError: otherwise, so that there is a next try.
-        """
+    async def _limited(self, clients: Clients, refused: BatchRefused) -> KafkaError:
+        """Have the next try write batches that the topic takes; return the error that begins it, or ends all tries."""
         limit = await clients.largest_message(refused.topic)
         if clients.batch_bytes <= (limit or 1) or (limit is not None and refused.largest > limit):
-            raise RecordTooLarge(
-                f"a record of {refused.largest} bytes for topic {refused.topic}, which takes "
-                f"{limit or '?'} bytes with what a batch adds (max.message.bytes)"
+            return RecordTooLarge(
+                f"a record of {refused.largest} bytes for topic {refused.topic}, which takes {limit or '?'} bytes with "
+                "what a batch adds (max.message.bytes)"
             )
         self._limits[refused.topic] = batch_bytes = limit or clients.batch_bytes // 2
-        raise KafkaError(f"{refused.args[0]}: it goes on with batches of at most {batch_bytes} bytes") from refused
+        return KafkaError(f"{refused.args[0]}: it goes on with batches of at most {batch_bytes} bytes")
 
     async def _fill(
         self,
