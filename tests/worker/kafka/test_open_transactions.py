@@ -4,18 +4,22 @@ What was committed behind it cannot be read before it ends. So an owner waits an
 really is.
 """
 
+import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
 from tests.waiting import until
+from tests.worker.kafka.test_no_answer import make_topics
 from tests.worker.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, new_job, read, write
 
-from batonpass.worker.kafka import reading
+from batonpass.kafka.broker import LocalBroker
+from batonpass.worker.kafka import KafkaConnection, reading
 from batonpass.worker.protocol import Role
 
 pytestmark = pytest.mark.needs("kafka")
@@ -127,3 +131,37 @@ async def test_what_waits_in_the_input_behind_it_counts_and_is_named(
         await until(lambda: a.input_lags.get(TASK) == 0)
     await a.close()
     assert len(await read(job, job.output)) == 210
+
+
+async def test_a_transaction_of_its_own_that_hangs_is_ended_by_the_new_owner(tmp_path: Path) -> None:
+    """A broker that restarts may forget the markers of a transaction that has ended; nobody else would write them."""
+    broker = LocalBroker(tmp_path / "broker", settings={"transaction.partition.verification.enable": "false"})
+    await asyncio.to_thread(broker.start)
+    names = ["orders", "totals", "store"]
+    await make_topics(broker, names)
+    job = Job(KafkaConnection(bootstrap_servers=broker.bootstrap_servers), "orders", *names)
+    await write(job, 50)
+    a = Owner(job.runtime(tmp_path / "a", "a"))
+    a.hold(TASK, Role.ACTIVE)
+    await until(lambda: a.totals() == expected(50))
+    await a.give_up(TASK)
+    # A producer of the same id writes a record into a transaction that the coordinator does not hear of.
+    former = AIOKafkaProducer(
+        bootstrap_servers=broker.bootstrap_servers, transactional_id=f"{job.group}-{TASK}", linger_ms=0
+    )
+    await former.start()
+    await former.begin_transaction()
+    former._txn_manager._txn_partitions.add(TopicPartition(job.changelog, 0))
+    await former.send_and_wait(job.changelog, b"lost", key=b"k1", partition=0)
+    former._sender.sender_task.cancel()
+    b = Owner(job.runtime(tmp_path / "b", "b"))
+    b.hold(TASK, Role.ACTIVE)
+    await until(lambda: b.states == ["running"], within_s=30)
+    assert b.totals() == expected(50)
+    await write(job, 50, first=50)
+    await until(lambda: b.totals() == expected(100))
+    await b.close()
+    await check_exactly_once(job, 100)
+    with suppress(KafkaError, asyncio.CancelledError):
+        await former.stop()
+    await asyncio.to_thread(broker.stop)

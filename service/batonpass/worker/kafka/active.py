@@ -72,6 +72,9 @@ RIGHTS_MISSING = (
     TransactionalIdAuthorizationFailed,
     ClusterAuthorizationFailedError,
 )
+OWN_S = 1.0
+"""How long a restore stands still before its owner ends what its own id may have left open in the changelog."""
+
 NEAR = 10_000
 """With at most this many offsets left, a changelog is read to the end over another connection, free of its quota."""
 
@@ -225,13 +228,16 @@ class Active:
         ends = await asking
         self._observe(Step.READ_END)
         before = changelog.records_read
-        said, least, moved_at = Said(), math.inf, time.monotonic()
+        said, least, moved_at, has_ended_own = Said(), math.inf, time.monotonic(), False
         try:
             await changelog.restore_some(ends, PROMPT_S)
             while (left := changelog.missing(ends)) and not self._task.stopping:
                 if left < least:
                     least, moved_at = left, time.monotonic()
                 self._report(ends, self._what_it_waits_for(changelog, ends, moved_at, said))
+                if not has_ended_own and time.monotonic() - moved_at > OWN_S and self._task.may_begin:
+                    has_ended_own = True
+                    await self._in_time(clients.producer.end_own(changelog.partitions), clients)
                 if left <= NEAR:
                     # A broker that throttles this client by its quota answers so late that the whole handover waits.
                     await changelog.restore_by(clients.lent_input(), ends)

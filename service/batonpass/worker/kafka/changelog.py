@@ -279,6 +279,11 @@ class Changelog:
             store.wipe()
         await self.close()
 
+    @property
+    def partitions(self) -> Collection[TopicPartition]:
+        """The changelog partitions of the task."""
+        return self._topics.keys()
+
     def missing(self, ends: Mapping[str, int]) -> int:
         """Return how many offsets are left to read up to ``ends``, markers of transactions included."""
         return sum(max(0, end - (self._state.stores[topic].position or 0)) for topic, end in ends.items())

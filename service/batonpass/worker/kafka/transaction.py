@@ -72,6 +72,20 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         finally:
             sender._retry_backoff = patience_s  # noqa: SLF001
 
+    async def end_own(self, partitions: Iterable[TopicPartition]) -> None:
+        """Abort whatever this transactional id has left open in these partitions, by a transaction without records.
+
+        Fencing ends the transaction that the coordinator knows of. A broker that restarts may have taken one for ended
+        without writing its markers, so that it stays open in the log (a hanging transaction, KIP-664).
+
+        Raises:
+            ProducerFenced: when another producer has the id now.
+            KafkaError: when the cluster failed.
+        """
+        await self.begin_transaction()
+        self.announce(partitions)
+        await self.abort_transaction()
+
     async def begin_transaction(self) -> None:
         """Begin; the cluster learns of it with the first announcement or record."""
         await super().begin_transaction()
