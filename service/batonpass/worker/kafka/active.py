@@ -82,6 +82,14 @@ NEAR = 10_000
 Batches = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 
 
+async def given_up(call: asyncio.Future[Any]) -> None:
+    """Cancel a call that is under way, wait a moment until it has ended, and let nobody miss its error."""
+    if not call.done():
+        call.cancel()
+        await asyncio.wait((call,), timeout=GIVE_UP_S)
+    call.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
 class ChangelogShort(Exception):
     """The changelog ends before the place up to which the task's last owner wrote."""
 
@@ -222,10 +230,13 @@ class Active:
             return
         await changelog.resume()
         asking = asyncio.ensure_future(changelog.ends(clients.input))
-        # The end offsets are asked for first: a broker answers one connection in order, and a read may wait.
-        await asyncio.sleep(0)
-        clients.read_ahead()
-        ends = await asking
+        try:
+            # The end offsets are asked for first: a broker answers one connection in order, and a read may wait.
+            await asyncio.sleep(0)
+            clients.read_ahead()
+            ends = await asking
+        finally:
+            await given_up(asking)
         self._observe(Step.READ_END)
         before = changelog.records_read
         said, least, moved_at, has_ended_own = Said(), math.inf, time.monotonic(), False
@@ -445,9 +456,7 @@ class Active:
         except TimeoutError:
             raise KafkaTimeoutError(f"a transaction of {self._task!r} did not end within {limit_ms} ms") from None
         finally:
-            if not running.done():
-                running.cancel()
-                await asyncio.wait((running,), timeout=GIVE_UP_S)
+            await given_up(running)
 
     async def _limited(self, clients: Clients, refused: BatchRefused) -> KafkaError:
         """Have the next try write batches that the topic takes; return the error that begins it, or ends all tries."""

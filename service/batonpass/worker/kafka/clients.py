@@ -35,6 +35,9 @@ LENT_WAIT_MS = 10
 BATCH_BYTES = 16_384
 """The largest batch of records, as aiokafka has it, unless a topic takes less."""
 
+CONNECT_TIMEOUT_S = 30.0
+"""How long connecting may take in all. Most that it waits for has a shorter limit, which says what is lacking."""
+
 Close = Callable[[], Awaitable[None]]
 
 
@@ -93,7 +96,11 @@ class Clients:
         """
         part = self._part
         topics = (*part.changelog_topics, *part.outputs)
-        await both(self.producer.connect(topics), self._connect_input())
+        await in_time(
+            both(self.producer.connect(topics), self._connect_input()),
+            f"what {self._transactional_id} works with was not connected",
+            CONNECT_TIMEOUT_S,
+        )
 
     async def fence(self) -> None:
         """Fence the former owner of the task, and end its transaction.

@@ -37,7 +37,7 @@ ANSWER_TIMEOUT_S: Final = 15.0
 """How long a try waits for each thing that it asks the cluster for; then it begins anew, and says what is lacking."""
 
 PATIENCE_S: Final = 5.0
-"""How long a caller that was cancelled waits for a cluster that does not answer."""
+"""How long a client that ends, or a caller that was cancelled, waits for a cluster that does not answer."""
 
 KNOCK_S: Final = 5.0
 LOGIN: Final = ("client_id", "security_protocol", "ssl_context")
@@ -195,17 +195,18 @@ async def to_its_end(starting: Coroutine[object, object, Made], *, patience_s: f
         raise
 
 
-async def in_time(call: Awaitable[Made], lacking: str) -> Made:
-    """Await what is asked of the cluster for `ANSWER_TIMEOUT_S` at most.
+async def in_time(call: Awaitable[Made], lacking: str, limit_s: float | None = None) -> Made:
+    """Await what is asked of the cluster for ``limit_s`` at most, or `ANSWER_TIMEOUT_S`.
 
     Raises:
         KafkaTimeoutError: saying what is lacking.
     """
+    limit_s = ANSWER_TIMEOUT_S if limit_s is None else limit_s
     try:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        async with asyncio.timeout(limit_s):
             return await call
     except TimeoutError:
-        raise KafkaTimeoutError(f"{lacking} within {ANSWER_TIMEOUT_S:.0f} s") from None
+        raise KafkaTimeoutError(f"{lacking} within {limit_s:.0f} s") from None
 
 
 async def disconnect(consumer: AIOKafkaConsumer) -> None:
@@ -215,14 +216,16 @@ async def disconnect(consumer: AIOKafkaConsumer) -> None:
     before it has disconnected.
 
     Raises:
-        KafkaError: when the consumer did not stop in good order; it is disconnected all the same.
+        KafkaError: when the consumer did not stop in good order, or not in time; it is disconnected all the same.
     """
     stopping = asyncio.ensure_future(consumer.stop())
     try:
-        await asyncio.wait([stopping])
+        done, _ = await asyncio.wait([stopping], timeout=PATIENCE_S)
     finally:
         stopping.cancel()
         await consumer._client.close()  # noqa: SLF001 - a second `stop` does nothing
+    if not done:
+        raise KafkaTimeoutError(f"a consumer did not stop within {PATIENCE_S:.0f} s")
     if not stopping.cancelled():
         stopping.result()
 
