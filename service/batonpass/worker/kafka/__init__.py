@@ -2,7 +2,8 @@
 
 `KafkaRuntime` is what a `Member` calls. The way through the files: `stores` hold what a task knows, `changelog` fills
 them, `active` takes a task over and processes it with what `clients` has ready, `transaction` is what the worker's own
-code sees, `connection` says how the cluster is reached.
+code sees. `connection` says how the cluster is reached, `metadata` and `topics` what is asked of it, `reading` what it
+means when a read brings nothing.
 """
 
 from batonpass.worker.kafka.connection import KafkaConnection
@@ -15,6 +16,8 @@ from batonpass.worker.kafka.stores import (
     RocksMemory,
     RocksStore,
     Store,
+    StoreClosed,
+    StoreFailed,
     in_memory,
 )
 from batonpass.worker.kafka.transaction import Context, Process, StoreInTransaction, Subtopology
@@ -32,6 +35,8 @@ __all__ = [
     "RocksStore",
     "Step",
     "Store",
+    "StoreClosed",
+    "StoreFailed",
     "StoreInTransaction",
     "Subtopology",
     "in_memory",
