@@ -160,3 +160,18 @@ async def test_a_lease_may_end_early_here() -> None:
             assert not member.may_process("0_0")
             scene.lines["a"].mend()
             await scene.rest()
+
+
+@on_virtual_time
+async def test_that_no_coordinator_answers_is_said_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await at_work(scene)
+        member = scene.member(scene.worker("a"))
+        scene.lines["a"].cut()
+        member.start()
+        await asyncio.sleep(70)
+        assert caplog.text.count("no coordinator has answered for") == 2
+        scene.lines["a"].mend()
+        await member.joined()
+        await member.exit()

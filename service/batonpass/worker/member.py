@@ -65,6 +65,11 @@ LEAST_SLEEP_S = 0.001
 LATE_MS = 1_000
 """A timer that fires this much too late is worth a warning: heartbeats were late too."""
 
+SILENCE_MS = 5_000
+"""How long no coordinator may answer before that is a warning."""
+
+SAY_SILENCE_AGAIN_MS = 30_000
+
 _FINAL_STATUSES = frozenset({401, 403, 413, 422})
 
 
@@ -133,6 +138,8 @@ class Member:
         self._hurried = asyncio.Event()
         self._signals = 0
         self._disk_keeping: asyncio.Task[None] | None = None
+        self._silent_since_ms: int | None = None
+        self._said_silence_ms = -SAY_SILENCE_AGAIN_MS
         self._calls: dict[asyncio.Task[None], None] = {}  # in the order of the calls
         self._timer: asyncio.TimerHandle | None = None
         self._turned = asyncio.Event()
@@ -427,9 +434,20 @@ class Member:
         except Exception:
             log.exception("%s could not be sent", request.kind)
         if reply is None:
+            self._say_silence()
             self._turn(lambda now: self._machine.on_no_answer(request, now_ms=now))
         else:
+            self._silent_since_ms = None
             self._turn(lambda now: self._machine.on_answer(request, reply.status, reply.body, now_ms=now))
+
+    def _say_silence(self) -> None:
+        """Log, now and then, that no coordinator has answered anything for a while."""
+        now_ms = self._clock()
+        self._silent_since_ms = self._silent_since_ms or now_ms
+        if now_ms - self._silent_since_ms >= SILENCE_MS and now_ms - self._said_silence_ms >= SAY_SILENCE_AGAIN_MS:
+            self._said_silence_ms = now_ms
+            silent_s = (now_ms - self._silent_since_ms) // 1_000
+            log.warning("no coordinator has answered for %s s; %s is asked next", silent_s, self._http.url)
 
     # --- what the machine says --------------------------------------------------------------------------------------
 

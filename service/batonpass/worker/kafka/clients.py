@@ -20,7 +20,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_time, to_its_end
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.reading import Reading
-from batonpass.worker.kafka.topics import MissingPartition, log_ends, look_up, settings_of
+from batonpass.worker.kafka.topics import SAY_AGAIN_S, MissingPartition, log_ends, look_up, settings_of
 from batonpass.worker.kafka.transaction import Producer, Subtopology
 
 log = logging.getLogger("batonpass.worker.kafka")
@@ -304,7 +304,9 @@ class Closing:
         while left := [busy for busy, (whose, _) in self._busy.items() if task_id in {None, whose}]:
             for busy in left:
                 self._busy[busy][1].set()
-            await asyncio.wait(left)
+            done, _ = await asyncio.wait(left, timeout=SAY_AGAIN_S)
+            if not done:
+                log.warning("still waiting for what is being closed of %s", task_id or "all tasks")
 
     async def _close(self, closes: tuple[Close, ...], hurry: asyncio.Event, delay_s: float) -> None:
         # Cancelled at the end of the process, it closes at once, so that the cluster learns that the clients are gone.

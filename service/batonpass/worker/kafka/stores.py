@@ -297,6 +297,7 @@ class RocksStore:
         finally:
             self._shut()
             if self._is_damaged:
+                log.warning("the state in %s is damaged: it is removed, and restored from its changelog", self._folder)
                 discard(self._folder)
 
     def _shut(self) -> None:
