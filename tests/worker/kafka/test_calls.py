@@ -34,8 +34,8 @@ PART = (
     "away/a/store.close/1/*",
     "away/a/changelog.stop/1/hangs",
     # A transaction, step by step.
-    "tail/a/producer.*/1/raises*",
-    "tail/a/producer.commit_transaction/1/hangs",
+    "tail/a/producer.*/1/raises-after",
+    "tail/a/producer.commit_transaction/1/[hr]*",
     "tail/a/store.get/1/raises",
     # A promotion, a demotion, and an owner that restores everything.
     "handover/b/producer.fence/1/raises*",
@@ -46,7 +46,7 @@ PART = (
     "cold-start/c/producer.connect/1/hangs",
     "cold-start/c/input.committed/1/hangs",
     # What the coordinator is told, and tells.
-    "handover/?/coordinator.*/1/raises-after",
+    "handover/b/coordinator.*/1/raises-after",
 )
 """What is told without being asked for: each kind of call once, and each kind of fault that has once been found."""
 

@@ -6,7 +6,6 @@ goes on in whatever way the workers do.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +20,8 @@ from batonpass.core.inputs import GroupDeclaration, PinRequest
 from batonpass.worker.protocol import Role
 
 LIMIT_S = 60.0
-"""How long a story may take; without a fault it takes some seconds. The longest documented wait after one call is for
-an answer to the fence (15 s), then for what is given up to close (10 s); busy machines need more."""
+"""How long a phase may take; without a fault it takes a second or two. The longest documented wait after one call is
+for an answer to the fence (15 s), then for what is given up to close (10 s); busy machines need more."""
 
 PHASES = (
     "first-start",
@@ -53,16 +52,17 @@ class Story:
         """Where the changelog was seen to end, and when."""
         self.took_s: dict[str, float] = {}
         self._producer = producer
-        self._ends_at = asyncio.get_running_loop().time() + LIMIT_S
+        self._ends_at = 0.0
 
     async def tell(self) -> None:
         """Tell it, phase by phase.
 
         Raises:
-            AssertionError: when that takes too long.
+            AssertionError: when one takes too long.
         """
         for phase in PHASES:
             began = time.monotonic()
+            self._ends_at = began + LIMIT_S
             self.world.calls.begin(phase)
             await self._tell(phase)
             self.took_s[phase] = time.monotonic() - began
@@ -123,8 +123,8 @@ class Story:
     # --- steps ------------------------------------------------------------------------------------------------------
 
     async def _until(self, fact: Callable[[], Any], what: str) -> None:
-        """Wait for a fact, for as long as the story may take."""
-        left_s = max(0.0, self._ends_at - asyncio.get_running_loop().time())
+        """Wait for a fact, for as long as the phase may take."""
+        left_s = max(0.0, self._ends_at - time.monotonic())
         await until(fact, within_s=left_s, every_s=0.03, seen=lambda: f"no {what}")
 
     async def _write(self, count: int) -> None:
