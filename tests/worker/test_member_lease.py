@@ -171,7 +171,7 @@ async def test_that_no_coordinator_answers_is_said_now_and_then(caplog: pytest.L
         scene.lines["a"].cut()
         member.start()
         await asyncio.sleep(70)
-        assert caplog.text.count("no coordinator has answered for") == 2
+        assert caplog.text.count("no coordinator has answered for") in {2, 3}
         scene.lines["a"].mend()
         await member.joined()
         await member.exit()

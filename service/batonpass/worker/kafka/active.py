@@ -33,7 +33,7 @@ from batonpass.worker.kafka.changelog import Changelog, CommitLost
 from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Prepared, Terms
 from batonpass.worker.kafka.connection import in_words
 from batonpass.worker.kafka.options import Step
-from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S
+from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S, place_of
 from batonpass.worker.kafka.stores import TaskState, progress
 from batonpass.worker.kafka.topics import MissingPartition, Said, TopicsMissing
 from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooLarge, Subtopology
@@ -343,7 +343,7 @@ class Active:
                     await self._renew_offsets(clients)
                 if time.monotonic() - reported_lag_at > INPUT_LAG_S:
                     reported_lag_at = time.monotonic()
-                    await self._tell_input_lag(clients, sum(map(len, left.values())), said)
+                    self._tell_input_lag(clients, sum(map(len, left.values())), said)
                     if self._task.may_begin:
                         self._note_level()
         finally:
@@ -387,7 +387,7 @@ class Active:
         """
         producer = clients.producer
         context = Context(self._state, self._part.changelogs, producer)
-        await producer.begin_transaction()
+        await self._in_time(producer.begin_transaction(), clients)
         self._observe(Step.BEGUN)
         try:
             offsets, left = await self._fill(context, clients, batches, stopping)
@@ -431,8 +431,8 @@ class Active:
         """
         if not self._task.may_process:
             return
-        offsets = {one: await self._in_time(clients.input.position(one), clients) for one in clients.partitions}
-        await clients.producer.begin_transaction()
+        offsets = {one: place for one in clients.partitions if (place := place_of(clients.input, one)) is not None}
+        await self._in_time(clients.producer.begin_transaction(), clients)
         await self._in_time(clients.producer.send_offsets_to_transaction(offsets, self._group), clients)
         await self._in_time(clients.producer.commit_transaction(), clients)
         self._committed |= offsets
@@ -512,13 +512,13 @@ class Active:
                 left_s = commit_at - time.monotonic()
             batches = await self._poll(clients, stopping, max(0, int(left_s * 1_000)), left)
 
-    async def _tell_input_lag(self, clients: Clients, unprocessed: int, said: Said) -> None:
+    def _tell_input_lag(self, clients: Clients, unprocessed: int, said: Said) -> None:
         lag = unprocessed
         for partition in clients.partitions:
             # The log's end, and not the last stable offset: what an open transaction holds back waits too.
             end = clients.input.highwater(partition)
             if end is not None and end >= 0:
-                lag += max(0, end - await clients.input.position(partition))
+                lag += max(0, end - (place_of(clients.input, partition) or 0))
         self._task.input_lag(lag)
         why = clients.reading.held_back()
         if why and said.is_news(why):

@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, to_its_end
 from batonpass.worker.kafka.metadata import topic_ids
 from batonpass.worker.kafka.options import ActiveOptions
-from batonpass.worker.kafka.reading import Reading
+from batonpass.worker.kafka.reading import Reading, place_of
 from batonpass.worker.kafka.stores import TaskState, TaskStore
 from batonpass.worker.kafka.topics import MissingPartition, deletions_kept_ms, log_ends, look_up
 
@@ -225,12 +225,12 @@ class Changelog:
             return 0
         for partition in self._topics:
             # The store stood where this read began, so where the read has come is right also without records.
-            self._apply(partition, batches.get(partition, ()), await consumer.position(partition))
+            self._apply(partition, batches.get(partition, ()), place_of(consumer, partition))
         self._reading(consumer).look(came=bool(batches))
         self._note_level(consumer)
         return sum(map(len, batches.values()))
 
-    def _apply(self, partition: TopicPartition, records: Sequence[ConsumerRecord], position: int) -> None:
+    def _apply(self, partition: TopicPartition, records: Sequence[ConsumerRecord], position: int | None) -> None:
         store = self._store(partition)
         for record in records:
             if record.key is None:
@@ -239,7 +239,7 @@ class Changelog:
                     "key, so it changes nothing that a store could hold: somebody else writes there. Remove it with "
                     "kafka-delete-records.sh, which removes all records before it too, or make the changelog anew"
                 )
-        if records or position != store.position:
+        if position is not None and (records or position != store.position):
             store.apply([(record.key, record.value) for record in records], position)
             self.records_read += len(records)
 
@@ -361,9 +361,8 @@ class Changelog:
     def _align(self, consumer: AIOKafkaConsumer) -> None:
         """Place the consumer where the stores are."""
         for partition in self._topics:
-            state = consumer._subscription.subscription.assignment.state_value(partition)  # noqa: SLF001 - `position` waits
             position = self._store(partition).position
-            if not state.has_valid_position or state.position != position:
+            if place_of(consumer, partition) != position:
                 consumer.seek(partition, position)
 
     def _store(self, partition: TopicPartition) -> TaskStore:

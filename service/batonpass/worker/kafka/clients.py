@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_time, to_its_end
 from batonpass.worker.kafka.options import ActiveOptions
-from batonpass.worker.kafka.reading import Reading
+from batonpass.worker.kafka.reading import Reading, place_of
 from batonpass.worker.kafka.topics import SAY_AGAIN_S, MissingPartition, log_ends, look_up, settings_of
 from batonpass.worker.kafka.transaction import Producer, Subtopology
 
@@ -213,9 +213,8 @@ class Clients:
 
     def _seek(self, places: Mapping[TopicPartition, int]) -> None:
         for partition, place in places.items():
-            state = self.input._subscription.subscription.assignment.state_value(partition)  # noqa: SLF001 - `position` waits
             # What was read ahead from there is kept.
-            if not state.has_valid_position or state.position != place:
+            if place_of(self.input, partition) != place:
                 self.input.seek(partition, place)
 
     def raise_if_gone(self) -> None:

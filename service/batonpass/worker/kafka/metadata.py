@@ -170,6 +170,7 @@ async def topic_ids(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, 
     """
     try:
         answer = await client.send(client.get_random_node(), _TopicIds(topics))
-    except (IncompatibleBrokerVersion, NotImplementedError):
+    except (IncompatibleBrokerVersion, RuntimeError):
+        # The broker has no such version of the request.
         return {}
     return {topic: topic_id for error_code, topic, topic_id, *_ in answer.topics if not error_code}

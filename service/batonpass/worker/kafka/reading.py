@@ -24,6 +24,12 @@ NOT_READ_S = 5.0
 """A consumer from which nobody read for so long asks its broker nothing, so that a missing answer means nothing."""
 
 
+def place_of(consumer: AIOKafkaConsumer, partition: TopicPartition) -> int | None:
+    """Return the offset that a consumer reads next in a partition, without waiting for one; None if it has no place."""
+    state = consumer._subscription.subscription.assignment.state_value(partition)  # noqa: SLF001 - `position` waits for ever
+    return state.position if state.has_valid_position else None
+
+
 class NoAnswer(KafkaError):  # type: ignore[misc]  # aiokafka has no types
     """The broker of a partition has not answered for a while."""
 
