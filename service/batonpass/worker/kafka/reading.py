@@ -17,7 +17,7 @@ SILENT_S = 15.0
 GONE_S = 2.0
 """After this time without an answer a topic that the cluster does not know any more counts as missing."""
 
-HELD_BACK_S = 5.0
+HELD_BACK_S = 2.0
 """How long a transaction may be open before it is named. Workers write one in a piece and end it in milliseconds."""
 
 NOT_READ_S = 5.0
