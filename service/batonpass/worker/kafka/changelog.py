@@ -78,7 +78,7 @@ class Facts:
             client, topics, unless_told=options.delete_retention_ms, uncompacted=options.uncompacted_changelogs
         )
         begins = await consumer.beginning_offsets(list(partitions))
-        return cls(begins, await log_ends(client, partitions), kept_ms, await topic_ids(client, topics))
+        return cls(begins, await log_ends(client, partitions), kept_ms, await topic_ids(client, partitions))
 
 
 def judge(state: TaskState, facts: Facts, now_ms: int) -> list[str]:
@@ -205,7 +205,7 @@ class Changelog:
         consumer = self._opened
         if time.monotonic() - self._looked_at > TOPICS_LOOK_S:
             self._looked_at = time.monotonic()
-            ids = await topic_ids(consumer._client, self._topics.values())  # noqa: SLF001 - nothing public asks for it
+            ids = await topic_ids(consumer._client, self._topics)  # noqa: SLF001 - nothing public asks for it
             if any(self._state.topic_id(topic) != topic_id for topic, topic_id in ids.items()):
                 await self._judge(consumer)
         return await self._read(consumer, timeout_ms)

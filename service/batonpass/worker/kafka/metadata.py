@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
+from collections import defaultdict
 from collections.abc import Iterable
 from io import BytesIO
 from typing import Any
 
+from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaConnectionError, KafkaError
@@ -160,17 +162,26 @@ class _TopicIds(Request[_Question]):  # type: ignore[misc]
         return request_struct_class([(_NO_ID, topic, {}) for topic in self._topics], False, False, {})
 
 
-async def topic_ids(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, str]:
-    """Return the id of each topic (KIP-516), as Kafka's tools show it; a topic that is made anew has another one.
+async def topic_ids(client: AIOKafkaClient, partitions: Iterable[TopicPartition]) -> dict[str, str]:
+    """Return the id of the topic of each partition (KIP-516), as Kafka's tools show it; one made anew has another.
 
-    Topics that do not exist are left out, and all of them where the brokers are older than Kafka 2.8.
+    The partition's leader is asked, since it has the records; others may not have heard of a topic that was made anew.
+    Topics without a leader are left out, and all of them where the brokers are older than Kafka 2.8.
 
     Raises:
         KafkaError: when the cluster cannot be asked.
     """
-    try:
-        answer = await client.send(client.get_random_node(), _TopicIds(topics))
-    except (IncompatibleBrokerVersion, RuntimeError):
-        # The broker has no such version of the request.
-        return {}
-    return {topic: topic_id for error_code, topic, topic_id, *_ in answer.topics if not error_code}
+    asked: dict[int, set[str]] = defaultdict(set)
+    for partition in partitions:
+        leader = client.cluster.leader_for_partition(partition)
+        if leader is not None and leader >= 0:
+            asked[leader].add(partition.topic)
+    ids: dict[str, str] = {}
+    for leader, topics in asked.items():
+        try:
+            answer = await client.send(leader, _TopicIds(topics))
+        except (IncompatibleBrokerVersion, RuntimeError):
+            # The broker has no such version of the request.
+            continue
+        ids |= {topic: topic_id for error_code, topic, topic_id, *_ in answer.topics if not error_code}
+    return ids

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from aiokafka import TopicPartition
 from aiokafka.admin.config_resource import ConfigResourceType
@@ -19,6 +20,10 @@ from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 log = logging.getLogger("batonpass.worker.kafka")
 
 SAY_AGAIN_S = 30.0
+
+LEADER_TRIES = 10
+LEADER_PAUSE_S = 0.1
+"""How often, and how soon, a partition without a leader is asked for again: one is being elected."""
 
 LEAST_DELETIONS_KEPT_MS = 1_000
 """The least `delete.retention.ms` of a changelog: with less, a copy that reads all the time would be too old."""
@@ -58,20 +63,31 @@ async def look_up(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, se
     return {topic: set(partitions) for topic, partitions in found.items() if partitions is not None}
 
 
-async def log_ends(client: AIOKafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+async def log_ends(client: AIOKafkaClient, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     """Return where each partition's log ends (its high watermark), transactions that are still open included.
 
     The end that a reader of committed records gets from aiokafka is the last stable offset, which stands still for as
     long as anybody's transaction is open.
 
     Raises:
-        KafkaError: when the cluster cannot be asked.
+        KafkaError: when the cluster cannot be asked, or a partition has had no leader for a second.
     """
+    for _ in range(LEADER_TRIES):
+        try:
+            return await _log_ends_once(client, partitions)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            await client.force_metadata_update()
+            await asyncio.sleep(LEADER_PAUSE_S)
+    return await _log_ends_once(client, partitions)
+
+
+async def _log_ends_once(client: AIOKafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     asked: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     for partition in partitions:
         leader = client.cluster.leader_for_partition(partition)
         if leader is None or leader < 0:
-            client.force_metadata_update()
             raise LeaderNotAvailableError(partition)
         asked[leader][partition.topic].append((partition.partition, OffsetResetStrategy.LATEST))
     ends: dict[TopicPartition, int] = {}
@@ -80,7 +96,6 @@ async def log_ends(client: AIOKafkaClient, partitions: Iterable[TopicPartition])
         for topic, answered in answer.topics:
             for number, code, *_, end in answered:
                 if code:
-                    client.force_metadata_update()
                     raise for_code(code)(TopicPartition(topic, number))
                 ends[TopicPartition(topic, number)] = end
     return ends
