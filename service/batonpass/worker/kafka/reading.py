@@ -98,4 +98,6 @@ class Reading:
 
     def _is_held_back(self, partition: TopicPartition) -> bool:
         _, since = self._open.get(partition, (-1, math.inf))
-        return time.monotonic() - since > HELD_BACK_S
+        now = time.monotonic()
+        # What was seen before anybody read on says nothing of now.
+        return now - since > HELD_BACK_S and now - self._looked_at < NOT_READ_S

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -179,7 +180,8 @@ class KafkaRuntime(Callbacks):
                 if said.is_news(repr(error)):
                     log.warning("%r cannot be tailed for now: %s", task, await in_words(error, self._connection))
                 # The next try has a new reader, which begins with the addresses that were given.
-                await changelog.close()
+                with suppress(KafkaError):
+                    await changelog.close()
                 await asyncio.sleep(self._options.retry_ms / 1_000)
 
     async def on_active(self, task: Task) -> None:
