@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from tests.kafka.cluster import known_to_broker
 from tests.waiting import until
+from tests.worker.kafka.test_stores import flip_bytes
 from tests.worker.kafka.totals import (
     Job,
     NewTopics,
@@ -17,6 +18,7 @@ from tests.worker.kafka.totals import (
     check_exactly_once,
     expected,
     new_job,
+    read,
     write,
 )
 
@@ -222,3 +224,30 @@ async def change(job: Job, *numbers: int) -> None:
     async with AIOKafkaProducer(bootstrap_servers=job.connection.bootstrap_servers) as producer:
         for number in numbers:
             await producer.send_and_wait(job.changelog, b"1", key=str(number).encode(), partition=0)
+
+
+async def test_damage_that_shows_while_a_task_runs_makes_its_store_begin_anew(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not fail for ever, also after a restart, until somebody deletes the folder."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 3_000, keys=3_000)
+    a = Owner(job.runtime(tmp_path, "a"))
+    a.hold(TASK, Role.ACTIVE)
+    await until(lambda: len(a.totals()) == 3_000)
+    await a.close()
+    store = RocksStore(tmp_path / TASK / job.changelog)
+    store._db.flush()
+    store.close()
+    flip_bytes(next((tmp_path / TASK / job.changelog).glob("*.sst")))
+    b = Owner(job.runtime(tmp_path, "b"))
+    b.hold(TASK, Role.ACTIVE)
+    await write(job, 3_000, keys=3_000, first=3_000)
+    error = await ended(b)
+    assert isinstance(error, StoreFailed)
+    assert "checksum mismatch" in str(error)
+    b.hold(TASK, Role.ACTIVE)
+    await until(lambda: "is damaged: it is removed, and restored from its changelog" in caplog.text)
+    await until(lambda: b.totals() == expected(6_000, keys=3_000))
+    await b.close()
+    assert len(await read(job, job.output)) == 6_000
