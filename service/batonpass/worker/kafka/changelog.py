@@ -66,14 +66,22 @@ class Facts:
     async def ask(
         cls, consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition], options: ActiveOptions
     ) -> Facts:
-        """Ask the cluster, over the connections of a consumer that has looked the topics up.
+        """Ask the cluster, over the connections of a consumer.
 
         Raises:
             ChangelogRefused: when a topic may forget what a store needs.
+            MissingPartition: when one does not exist.
             KafkaError: when the cluster cannot be asked.
         """
         client = consumer._client  # noqa: SLF001 - an admin client would be one more connection for each copy
         topics = {partition.topic for partition in partitions}
+        known = await look_up(client, topics)
+        for topic, number in partitions:
+            if number not in known[topic]:
+                raise MissingPartition(
+                    f"changelog {topic} has {len(known[topic])} partitions, and no partition {number}: it needs as many "
+                    "as the source has"
+                )
         kept_ms = await deletions_kept_ms(
             client, topics, unless_told=options.delete_retention_ms, uncompacted=options.uncompacted_changelogs
         )
@@ -157,7 +165,6 @@ class Changelog:
         )
         try:
             await to_its_end(consumer.start())
-            await self._check(consumer)
             await self._judge(consumer)
             # No await in between, in which the client would look for a position by itself.
             consumer.assign(list(self._topics))
@@ -166,15 +173,6 @@ class Changelog:
             await disconnect(consumer)
             raise
         self._consumer, self._looked_at = consumer, time.monotonic()
-
-    async def _check(self, consumer: AIOKafkaConsumer) -> None:
-        known = await look_up(consumer._client, self._topics.values())  # noqa: SLF001 - nothing public asks just once
-        for partition, topic in self._topics.items():
-            if partition.partition not in known[topic]:
-                raise MissingPartition(
-                    f"changelog {topic} has {len(known[topic])} partitions, and none for {self._state.task_id}: "
-                    f"it needs as many as the source has"
-                )
 
     async def _judge(self, consumer: AIOKafkaConsumer) -> None:
         """Ask the cluster about the changelogs, and begin each store anew that they cannot bring up to date."""

@@ -19,7 +19,7 @@ from batonpass.worker.kafka.clients import Clients, Closing, Prepared, Terms
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_words, to_its_end
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.stores import OpenStore, ReadableStore, RocksStore, StateFolder, StoreFailed, progress
-from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition, Said, look_up
+from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition, Said
 from batonpass.worker.kafka.transaction import Subtopology
 from batonpass.worker.protocol import Offsets, Progress, Role
 from batonpass.worker.tasks import Callbacks, Revocation, Task
@@ -103,7 +103,6 @@ class KafkaRuntime(Callbacks):
         topics = self._part(task_id).changelog_topics
         partitions = [TopicPartition(topic, split_task_id(task_id)[1]) for topic in topics]
         try:
-            await look_up(consumer._client, topics)  # noqa: SLF001 - nothing public asks just once
             facts = await Facts.ask(consumer, partitions, self._options)
             state = self._folder.open(task_id, topics)
             try:
