@@ -71,6 +71,8 @@ def _is_still(descriptor: int, opened: os.stat_result) -> bool:
 
 def _close(copies: set[int]) -> None:
     """Close them, and let their numbers stand for the null device."""
+    # A socket that is closed already has the number -1.
+    copies = {descriptor for descriptor in copies if descriptor >= 0}
     if not copies:
         return
     for descriptor in copies:

@@ -28,9 +28,11 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
 )
+from aiokafka.structs import OffsetAndMetadata
 
-from batonpass.worker.kafka.changelog import Changelog, CommitLost
+from batonpass.worker.kafka.changelog import TOPICS_LOOK_S, Changelog, CommitLost
 from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Prepared, Terms
+from batonpass.worker.kafka.commits import metadata_of
 from batonpass.worker.kafka.connection import in_words
 from batonpass.worker.kafka.options import Step
 from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S, place_of
@@ -50,6 +52,9 @@ GATHER = 3
 """How many times in its interval a transaction with few records polls for all that have gathered since."""
 
 FEW = 50
+
+BATCH_ADDS = 200
+"""More than a batch of one record adds to it, in bytes."""
 
 GIVE_UP_S = 1.0
 """How long a call that is given up may take to end."""
@@ -124,12 +129,17 @@ class Active:
         self._limits = terms.limits
         self._has_committed = False
         self._committed: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, str] = {}
+        self._has_run = False
         self.restored = 0
         """Records that were read from the changelog after the grant, over all tries."""
 
     @property
     def final_position(self) -> Offsets | None:
-        """Where the changelog ends for the next owner; None for a stateless task."""
+        """Where the changelog ends for the next owner; None for a stateless task, or where that is not known."""
+        if not self._has_run:
+            # It has written nothing, and may not have restored what others wrote.
+            return self._task.restore_to
         positions = self._state.positions
         if len(self._part.changelog_topics) == 1:
             return positions.get(self._part.changelog_topics[0])
@@ -195,10 +205,13 @@ class Active:
             if not await self._lease_holds():
                 return
             self._observe(Step.CHECKED_LEASE)
-            await self._check_commits(await clients.find_input())
+            found = await clients.find_input()
+            self._heed_remade(clients)
+            await self._check_commits(clients, found)
             self._observe(Step.READ_OFFSETS)
             if self._changelog is not None:
                 self._changelog.pause()
+            self._has_run = True
             self._task.running()
             self._observe(Step.RUNNING)
             await self._process(clients)
@@ -267,7 +280,7 @@ class Active:
         if waited_s < HELD_BACK_S:
             return ""
         why = changelog.held_back() or f"nothing comes of {self._state.positions}, up to {dict(ends)}"
-        if said.is_news(why):
+        if said.is_news("waits"):
             log.warning("%r waits with its restore, for %.0f s now: %s", self._task, waited_s, why)
         return f"waits with its restore: {why}"
 
@@ -283,22 +296,36 @@ class Active:
         short = ", ".join(
             f"{topic} ends at {ends[topic]}, before {at}" for topic, at in wanted.items() if at > ends.get(topic, at)
         )
-        if not short:
-            return
-        lost = f"changelog {short}, where the last owner of {self._task.id} stopped: the cluster has lost what it acknowledged"
-        if self._options.changelog_short == "fail":
-            raise ChangelogShort(f"{lost}. Bring it back, or set changelog_short to run, which goes on without it")
-        log.warning("%s; it runs all the same, as changelog_short says", lost)
+        if short:
+            self._heed_lost(f"changelog {short}, where the last owner of {self._task.id} stopped")
 
-    async def _check_commits(self, found: Mapping[TopicPartition, int | None]) -> None:
+    def _heed_remade(self, clients: Clients) -> None:
+        """Refuse to run with another changelog than the one that the committed offsets were committed with.
+
+        Raises:
+            ChangelogShort: when there is one, and nobody has said to run all the same.
+        """
+        remade = ", ".join(topic for topic in self._part.changelog_topics if clients.is_remade(topic))
+        if remade:
+            self._heed_lost(f"changelog {remade} was deleted and made anew since offsets were committed")
+
+    def _heed_lost(self, what: str) -> None:
+        if self._options.changelog_short == "fail":
+            raise ChangelogShort(
+                f"{what}: the cluster has lost what it acknowledged. Bring it back, or set changelog_short to run, which "
+                "goes on without it"
+            )
+        log.warning("%s; it runs all the same, as changelog_short says", what)
+
+    async def _check_commits(self, clients: Clients, found: Mapping[TopicPartition, int | None]) -> None:
         """Drop the state if the cluster has lost commits that it acknowledged, as brokers may.
 
-        State and offsets are committed together. State without any offset means that the cluster has dropped the
-        group's offsets, or that the group has another name now.
+        State and offsets are committed together. State without any offset, or without one that was committed once,
+        means that the cluster has dropped the group's offsets, or that the group has another name now.
 
         Raises:
             CommitLost: when commits were lost; the state is then to be restored.
-            OffsetsGone: when no offset is committed, and there is state.
+            OffsetsGone: when no offset is committed, or none any more, and there is state.
         """
         lost = [f"{part}: {found.get(part)}, after {mine}" for part, mine in self._committed.items()
                 if (found.get(part) or 0) < mine]  # fmt: skip
@@ -307,12 +334,20 @@ class Active:
             await self._changelog.forget()
             raise CommitLost(f"committed offsets went back ({', '.join(lost)}): the state is restored from scratch")
         has_state = any(next(iter(store.scan()), None) is not None for store in self._state.stores.values())
-        if has_state and all(offset is None for offset in found.values()):
-            partitions = ", ".join(f"{one.topic}-{one.partition}" for one in sorted(found))
+        none = [one for one, offset in found.items() if offset is None]
+        # A source that was added never had one.
+        gone = none if len(none) == len(found) else [one for one in none if one.topic in clients.committed_ids]
+        if has_state and gone:
+            partitions = ", ".join(f"{one.topic}-{one.partition}" for one in sorted(gone))
             raise OffsetsGone(
                 f"group {self._group} has no committed offset of {partitions}, and its state is not empty: commit the "
                 "offsets up to which the state counts, or empty the changelog to begin anew"
             )
+        changelogs = set(self._part.changelog_topics)
+        committed = {one.topic for one, offset in found.items() if offset is not None}
+        self._topic_ids = {
+            topic: known for topic, known in clients.topic_ids.items() if topic in changelogs | committed
+        }
 
     def _report(self, ends: Mapping[str, int], detail: str = "") -> None:
         self._task.progress(progress(self._state.positions, ends, self._part.changelog_topics, detail))
@@ -329,25 +364,43 @@ class Active:
         stopping = asyncio.ensure_future(self._task.stop_requested())
         reported_lag_at = 0.0
         said = Said()
-        renew_at = time.monotonic() + FIRST_RENEWAL_S
+        looked_at = moved_at = time.monotonic()
+        renew_at = looked_at + FIRST_RENEWAL_S
+        # Where the input is to go on by what is committed, and where this task has come without anything to process.
+        at_start = self._places(clients)
+        places: dict[TopicPartition, int] = {}
         left: Batches = {}
         try:
             while not self._task.stopping:
                 batches = left or await self._poll(clients, stopping, POLL_MS, self._options.records_max)
                 left = {}
                 if batches:
-                    left = await self._transaction(clients, batches, stopping)
+                    left, places = await self._transaction(clients, batches, stopping), {}
                     self._has_committed = True
-                if not left and time.monotonic() >= renew_at:
-                    renew_at = time.monotonic() + RENEW_S
-                    await self._renew_offsets(clients)
-                if time.monotonic() - reported_lag_at > INPUT_LAG_S:
-                    reported_lag_at = time.monotonic()
+                now = time.monotonic()
+                if not left and not self._task.stopping:
+                    # Once it is to stop, a poll may have been cut short, with records that nobody has processed.
+                    places = self._places(clients)
+                    has_moved = places != at_start | self._committed
+                    if now >= renew_at or (has_moved and now - moved_at > FIRST_RENEWAL_S):
+                        renew_at, moved_at = now + RENEW_S, now
+                        await self._renew_offsets(clients, places)
+                if now - looked_at > TOPICS_LOOK_S:
+                    looked_at = now
+                    await clients.raise_if_remade()
+                if now - reported_lag_at > INPUT_LAG_S:
+                    reported_lag_at = now
                     self._tell_input_lag(clients, sum(map(len, left.values())), said)
                     if self._task.may_begin:
                         self._note_level()
+            if places and places != at_start | self._committed:
+                # Markers and aborted records have moved it on. Retention may take them while nobody runs the task.
+                await self._renew_offsets(clients, places)
         finally:
             stopping.cancel()
+
+    def _places(self, clients: Clients) -> dict[TopicPartition, int]:
+        return {one: place for one in clients.partitions if (place := place_of(clients.input, one)) is not None}
 
     async def _poll(
         self, clients: Clients, stopping: asyncio.Future[Any], timeout_ms: int, records_max: int
@@ -374,7 +427,7 @@ class Active:
         except OffsetOutOfRangeError as error:
             await clients.find_input_again(error)
             return {}
-        clients.reading.look(came=bool(batches))
+        clients.reading.look(batches)
         return batches
 
     async def _transaction(self, clients: Clients, batches: Batches, stopping: asyncio.Future[Any]) -> Batches:
@@ -402,7 +455,9 @@ class Active:
                     # The transaction is left open: the next owner ends it.
                     await self._task.stop_requested()
                     return {}
-                await self._in_time(producer.send_offsets_to_transaction(offsets, self._group), clients)
+                await self._in_time(
+                    producer.send_offsets_to_transaction(self._with_ids(clients, offsets), self._group), clients
+                )
                 self._observe(Step.OFFSETS_SENT)
             await self._in_time(producer.commit_transaction(), clients)
         except BatchRefused as refused:
@@ -422,8 +477,8 @@ class Active:
         producer.raise_if_unanswered()
         return left
 
-    async def _renew_offsets(self, clients: Clients) -> None:
-        """Commit the input's present offsets once more, so that none grows old.
+    async def _renew_offsets(self, clients: Clients, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets without records, so that none grows old, or falls behind markers that retention takes.
 
         Raises:
             ProducerFenced: when another member has the task.
@@ -431,12 +486,23 @@ class Active:
         """
         if not self._task.may_process:
             return
-        offsets = {one: place for one in clients.partitions if (place := place_of(clients.input, one)) is not None}
         await self._in_time(clients.producer.begin_transaction(), clients)
-        await self._in_time(clients.producer.send_offsets_to_transaction(offsets, self._group), clients)
+        await self._in_time(
+            clients.producer.send_offsets_to_transaction(self._with_ids(clients, offsets), self._group), clients
+        )
         await self._in_time(clients.producer.commit_transaction(), clients)
         self._committed |= offsets
         clients.producer.raise_if_unanswered()
+
+    def _with_ids(
+        self, clients: Clients, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Add to offsets which topics they, and the state, belong to."""
+        self._topic_ids |= {
+            one.topic: known for one in offsets if (known := clients.topic_ids.get(one.topic)) is not None
+        }
+        metadata = metadata_of(self._topic_ids)
+        return {partition: OffsetAndMetadata(offset, metadata) for partition, offset in offsets.items()}
 
     async def _in_time(self, call: Awaitable[Any], clients: Clients) -> Any:
         """Await a call for no longer than the broker keeps a transaction open; a client that hangs is given up then.
@@ -461,12 +527,14 @@ class Active:
     async def _limited(self, clients: Clients, refused: BatchRefused) -> KafkaError:
         """Have the next try write batches that the topic takes; return the error that begins it, or ends all tries."""
         limit = await clients.largest_message(refused.topic)
-        if clients.batch_bytes <= (limit or 1) or (limit is not None and refused.largest > limit):
+        least = refused.largest + BATCH_ADDS
+        if clients.batch_bytes <= (limit or least) or (limit is not None and refused.largest > limit):
+            self._limits.pop(refused.topic, None)
             return RecordTooLarge(
                 f"a record of {refused.largest} bytes for topic {refused.topic}, which takes {limit or '?'} bytes with "
                 "what a batch adds (max.message.bytes)"
             )
-        self._limits[refused.topic] = batch_bytes = limit or clients.batch_bytes // 2
+        self._limits[refused.topic] = batch_bytes = limit or max(least, clients.batch_bytes // 2)
         return KafkaError(f"{refused.args[0]}: it goes on with batches of at most {batch_bytes} bytes")
 
     async def _fill(
@@ -521,7 +589,7 @@ class Active:
                 lag += max(0, end - (place_of(clients.input, partition) or 0))
         self._task.input_lag(lag)
         why = clients.reading.held_back()
-        if why and said.is_news(why):
+        if why and said.is_news("held back"):
             log.warning("the input of %r is held back: %s", self._task, why)
 
     def _note_level(self) -> None:

@@ -224,7 +224,7 @@ class Changelog:
         for partition in self._topics:
             # The store stood where this read began, so where the read has come is right also without records.
             self._apply(partition, batches.get(partition, ()), place_of(consumer, partition))
-        self._reading(consumer).look(came=bool(batches))
+        self._reading(consumer).look(batches)
         self._note_level(consumer)
         return sum(map(len, batches.values()))
 

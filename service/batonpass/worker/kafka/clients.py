@@ -17,7 +17,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
+from batonpass.worker.kafka.commits import topic_ids_of
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_time, to_its_end
+from batonpass.worker.kafka.metadata import topic_ids
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.reading import Reading, place_of
 from batonpass.worker.kafka.topics import SAY_AGAIN_S, MissingPartition, log_ends, look_up, settings_of
@@ -86,6 +88,10 @@ class Clients:
         self.partitions: list[TopicPartition] = []
         self._guess: dict[TopicPartition, int | None] = {}
         self._bounds: dict[TopicPartition, tuple[int, int]] = {}
+        self.topic_ids: dict[str, str] = {}
+        """The ids of sources and changelogs, as far as brokers tell them."""
+        self.committed_ids: dict[str, str] = {}
+        """What they were when the committed offsets were committed, as far as that is known."""
         self.reading = Reading(self.input, ())
 
     async def connect(self) -> None:
@@ -173,17 +179,27 @@ class Clients:
         return places
 
     def _gone(self, offsets: Mapping[TopicPartition, int | None]) -> list[TopicPartition]:
-        """Return the partitions that do not have the offset any more, or do not have it yet."""
+        """Return the partitions that do not have the offset any more, do not have it yet, or never had it."""
         return [
             partition
             for partition, offset in offsets.items()
-            if offset is not None and not self._bounds[partition][0] <= offset <= self._bounds[partition][1]
+            if offset is not None
+            and (
+                not self._bounds[partition][0] <= offset <= self._bounds[partition][1]
+                or self.is_remade(partition.topic)
+            )
         ]
+
+    def is_remade(self, topic: str) -> bool:
+        """Whether a topic was deleted and made anew since the committed offsets were committed."""
+        was, now = self.committed_ids.get(topic), self.topic_ids.get(topic)
+        return was is not None and now is not None and was != now
 
     def _heed_gone(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         gone = "; ".join(
             f"group {self._group} is to go on at offset {offsets[partition]} of {partition.topic}-{partition.partition}, "
             f"which is now {begin} to {end}"
+            + (", and was deleted and made anew since" if self.is_remade(partition.topic) else "")
             for partition in self._gone(offsets)
             for begin, end in [self._bounds[partition]]
         )
@@ -196,15 +212,37 @@ class Clients:
             log.warning("%s: it goes on at %s, as offset_gone says", gone, self._options.offset_gone)
 
     async def _committed(self) -> dict[TopicPartition, int | None]:
-        return {partition: await self.input.committed(partition) for partition in self.partitions}
+        # The public method returns no metadata, and asks for one partition at a time.
+        found = await self.input._coordinator.fetch_committed_offsets(self.partitions)  # noqa: SLF001
+        self.committed_ids = {}
+        for committed in found.values():
+            self.committed_ids |= topic_ids_of(committed.metadata)
+        offsets = {partition: found[partition].offset for partition in self.partitions if partition in found}
+        return {one: offset if (offset := offsets.get(one, -1)) >= 0 else None for one in self.partitions}
 
     async def _find_bounds(self) -> None:
+        client = self.input._client  # noqa: SLF001 - nothing public asks for ends and ids
         asking = asyncio.gather(
-            self.input.beginning_offsets(self.partitions),
-            log_ends(self.input._client, self.partitions),  # noqa: SLF001 - nothing public asks for it
+            self.input.beginning_offsets(self.partitions), log_ends(client, self.partitions), self._ids()
         )
-        begins, ends = await in_time(asking, f"begin and end of {_listed(self.partitions)} were not read")
+        begins, ends, self.topic_ids = await in_time(
+            asking, f"begin and end of {_listed(self.partitions)} were not read"
+        )
         self._bounds = {partition: (begins[partition], ends[partition]) for partition in self.partitions}
+
+    async def _ids(self) -> dict[str, str]:
+        changelogs = [TopicPartition(topic, self._partition) for topic in self._part.changelog_topics]
+        return await topic_ids(self.input._client, [*self.partitions, *changelogs])  # noqa: SLF001 - as above
+
+    async def raise_if_remade(self) -> None:
+        """Raise when a source or a changelog was deleted and made anew since this try began.
+
+        Raises:
+            KafkaError: naming it, or when the cluster cannot be asked.
+        """
+        for topic, topic_id in (await in_time(self._ids(), "the ids of its topics were not read")).items():
+            if self.topic_ids.get(topic, topic_id) != topic_id:
+                raise KafkaError(f"topic {topic} was deleted and made anew under a task that uses it")
 
     async def _guess_input(self) -> None:
         with suppress(KafkaError):
@@ -223,9 +261,11 @@ class Clients:
         Raises:
             MissingPartition: naming it.
         """
-        cluster = self.producer.client.cluster
-        for topic in (*self._part.changelog_topics, *self._part.outputs):
-            if cluster.partitions_for_topic(topic) is None:
+        client = self.producer.client
+        # It would look again only after minutes.
+        client.force_metadata_update()
+        for topic in sorted(client._topics):  # noqa: SLF001 - all that it writes to, named as an output or not
+            if client.cluster.partitions_for_topic(topic) is None:
                 raise MissingPartition(f"topic {topic} does not exist any more")
 
     async def largest_message(self, topic: str) -> int | None:

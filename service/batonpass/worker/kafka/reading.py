@@ -11,8 +11,8 @@ from aiokafka.errors import KafkaError
 
 from batonpass.worker.kafka.topics import MissingPartition
 
-SILENT_S = 15.0
-"""After this time without an answer of the broker a reader is made anew."""
+SILENT_S = 30.0
+"""After this time without an answer of the broker, beside what it may wait for news, a reader is made anew."""
 
 GONE_S = 2.0
 """After this time without an answer a topic that the cluster does not know any more counts as missing."""
@@ -40,30 +40,36 @@ class Reading:
     def __init__(self, consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition]) -> None:
         self._consumer = consumer
         self._partitions = tuple(partitions)
+        # A broker may wait for news for as long as this client lets it.
+        self._silent_s = SILENT_S + consumer._fetch_max_wait_ms / 1_000  # noqa: SLF001 - nothing public shows it
         self._looked_at = time.monotonic()
         self._answers = dict.fromkeys(self._partitions, (-1, self._looked_at))
         # Where an open transaction began, and since when it is known to be open.
         self._open: dict[TopicPartition, tuple[int, float]] = {}
 
-    def look(self, *, came: bool) -> None:
-        """Look at what the last read has brought; ``came`` says whether there were records.
+    def look(self, came: Collection[TopicPartition]) -> None:
+        """Look at what the last read has brought, which is records of the partitions in ``came``.
 
         Raises:
             NoAnswer: when a broker has not answered for `SILENT_S`.
             MissingPartition: when a partition does not exist any more.
         """
         now = time.monotonic()
-        was_read, self._looked_at = not came and now - self._looked_at < NOT_READ_S, now
+        was_read, self._looked_at = now - self._looked_at < NOT_READ_S, now
         for partition in self._partitions:
             answer, at = self._answers[partition]
             latest = self._consumer.last_poll_timestamp(partition)
-            if latest != answer or not was_read:
+            if latest != answer or not was_read or partition in came or self._has_more(partition):
                 self._answers[partition] = (latest, now)
             elif now - at > GONE_S and not self._exists(partition):
                 raise MissingPartition(f"{partition.topic} has no partition {partition.partition} any more")
-            elif now - at > SILENT_S:
-                raise NoAnswer(f"no answer about {partition.topic}-{partition.partition} for {SILENT_S:.0f} s")
+            elif now - at > self._silent_s:
+                raise NoAnswer(f"no answer about {partition.topic}-{partition.partition} for {self._silent_s:.0f} s")
             self._note_open(partition, now)
+
+    def _has_more(self, partition: TopicPartition) -> bool:
+        """Whether records have come that were not handed out yet: nothing is asked for meanwhile."""
+        return partition in self._consumer._fetcher._records  # noqa: SLF001 - nothing public shows it
 
     def _note_open(self, partition: TopicPartition, now: float) -> None:
         stable, end = self._consumer.last_stable_offset(partition), self._consumer.highwater(partition)
@@ -90,8 +96,7 @@ class Reading:
         """Return in words which transactions hold records back, and have for a while; empty if none does."""
         return "; ".join(
             f"a transaction that began at offset {self._open[partition][0]} of {partition.topic}-{partition.partition} is "
-            f"still open and holds back what follows, up to {self._consumer.highwater(partition)} "
-            "(kafka-transactions.sh find-hanging names it)"
+            "still open and holds back what follows (kafka-transactions.sh find-hanging names it)"
             for partition in self._partitions
             if self._is_held_back(partition)
         )

@@ -113,7 +113,9 @@ class KafkaRuntime(Callbacks):
             if not kept:
                 self._folder.remove(task_id)
                 return None
-        except (StoreFailed, ChangelogRefused, MissingPartition) as error:
+        except KafkaConnectionError:
+            raise
+        except (StoreFailed, ChangelogRefused, KafkaError) as error:
             log.warning("the state of %s on disk is not used for now: %s", task_id, error)
             return None
         return progress(positions, {partition.topic: facts.ends[partition] for partition in partitions}, topics)
@@ -170,7 +172,7 @@ class KafkaRuntime(Callbacks):
                         told_at, has_told = now, True
                         topics, held_back = part.changelog_topics, changelog.held_back()
                         task.progress(progress(copy.state.positions, changelog.known_ends(), topics, held_back))
-                        if held_back and said.is_news(held_back):
+                        if held_back and said.is_news("held back"):
                             log.warning("%r cannot be read on for now: %s", task, held_back)
             except KafkaError as error:
                 # That a cluster is away says nothing about the copy; that its changelog is gone does.
@@ -250,12 +252,13 @@ class KafkaRuntime(Callbacks):
     def store(self, task_id: str, name: str) -> ReadableStore | None:
         """Return a task's store for reading, whatever its role here; None when there is no copy.
 
-        It holds what was committed and has reached this copy. Do not keep it: it is closed when the task goes.
+        It holds what was committed and has reached this copy. Do not keep it: it is closed when the task goes. A read
+        here that fails is its reader's own affair, unless it finds damage.
         """
         copy = self._copies.get(task_id)
         if copy is None:
             return None
-        return copy.state.stores[self._part(task_id).changelogs[name]]
+        return copy.state.stores[self._part(task_id).changelogs[name]].inner
 
     def positions(self, task_id: str) -> Mapping[str, int] | None:
         """Return the positions of a task's copy here, by changelog topic; None when there is no copy."""

@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from batonpass.core.ids import split_task_id
 from batonpass.worker.protocol import Progress
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from rocksdict import Options, Rdict, RdictIter
 
 log = logging.getLogger("batonpass.worker.kafka")
+
+Answer = TypeVar("Answer")
 
 Change = tuple[bytes, bytes | None]
 """A key with its new value; None removes the key."""
@@ -128,7 +130,8 @@ class MemoryStore:
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with their values in order, as they are when the scan begins."""
-        return iter(sorted(item for item in self._records.items() if item[0].startswith(prefix)))
+        # Copied first: another thread may read while this one writes.
+        return iter(sorted(item for item in list(self._records.items()) if item[0].startswith(prefix)))
 
     def apply(self, changes: Iterable[Change], position: int) -> None:
         """Apply records and move the position."""
@@ -206,6 +209,8 @@ class RocksStore:
         self._memory = memory or _memory_of_this_process()
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
         self._is_damaged = False
+        # A store may be read in another thread than the one that closes it.
+        self._turn = threading.Lock()
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._open()
@@ -249,8 +254,9 @@ class RocksStore:
             StoreClosed: at the next record, when the store was closed or begun anew meanwhile.
             Exception: when the files cannot be read to the end.
         """
-        scan = _Scan(self._db.iter(), _RECORD + prefix, self._note)
-        self._scans.add(scan)
+        with self._turn:
+            scan = _Scan(self._db.iter(), _RECORD + prefix, self._note)
+            self._scans.add(scan)
         return scan
 
     def apply(self, changes: Iterable[Change], position: int) -> None:
@@ -301,11 +307,12 @@ class RocksStore:
                 discard(self._folder)
 
     def _shut(self) -> None:
-        for scan in list(self._scans):
-            scan.close()
-        # After an error RocksDB raises it once more, though it closes its files.
-        with suppress(Exception):
-            self._db.close()
+        with self._turn:
+            for scan in list(self._scans):
+                scan.close()
+            # After an error RocksDB raises it once more, though it closes its files.
+            with suppress(Exception):
+                self._db.close()
 
     def _note(self, error: Exception) -> None:
         self._is_damaged |= _is_damage(error)
@@ -396,35 +403,52 @@ def in_memory(_folder: Path) -> Store:
     return MemoryStore()
 
 
+def checked_bytes(given: bytes) -> bytes:
+    """Return what is to be a key or a value.
+
+    Raises:
+        TypeError: when it is not bytes, which no store and no changelog takes.
+    """
+    if not isinstance(given, bytes):
+        raise TypeError(f"keys and values of a store are bytes, and not {given!r}")
+    return given
+
+
 class TaskStore:
     """A task's store of one changelog. It names itself in errors, and remembers that it has failed."""
 
     def __init__(self, name: str, store: Store) -> None:
         self._name = name
-        self._store = store
+        self.inner = store
         self.has_failed = False
 
     @property
     def position(self) -> int | None:
         """The offset of the first changelog record that is not in this store."""
-        return self._store.position
+        return self._do(lambda: self.inner.position)
 
     @property
     def level_ms(self) -> int:
         """When it was last known to be level with its changelog."""
-        return self._store.level_ms
+        return self._do(lambda: self.inner.level_ms)
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, or None."""
+        """Return the value of a key, or None.
+
+        Raises:
+            TypeError: when the key is not bytes.
+            StoreFailed: when the store failed.
+        """
+        checked_bytes(key)
         try:
-            return self._store.get(key)
+            return self.inner.get(key)
         except Exception as error:
             raise self._failed(error) from error
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with their values in order, as they are when the scan begins."""
         try:
-            yield from self._store.scan(prefix)
+            yield from self.inner.scan(checked_bytes(prefix))
         except StoreClosed:
             # A scan that somebody holds has ended; the store may be whole.
             raise
@@ -433,23 +457,23 @@ class TaskStore:
 
     def apply(self, changes: Iterable[Change], position: int) -> None:
         """Apply records and move the position, both or neither."""
-        self._do(lambda: self._store.apply(changes, position))
+        self._do(lambda: self.inner.apply(changes, position))
 
     def note_level(self, level_ms: int) -> None:
         """Note when it was level with its changelog."""
-        self._do(lambda: self._store.note_level(level_ms))
+        self._do(lambda: self.inner.note_level(level_ms))
 
     def wipe(self) -> None:
         """Forget everything, the position too."""
-        self._do(self._store.wipe)
+        self._do(self.inner.wipe)
 
     def close(self) -> None:
         """Close files and end scans."""
-        self._do(self._store.close)
+        self._do(self.inner.close)
 
-    def _do(self, call: Callable[[], None]) -> None:
+    def _do(self, call: Callable[[], Answer]) -> Answer:
         try:
-            call()
+            return call()
         except Exception as error:
             raise self._failed(error) from error
 

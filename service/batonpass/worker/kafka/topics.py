@@ -155,16 +155,13 @@ async def deletions_kept_ms(
 
 
 class Said:
-    """What was logged last, so that a lasting problem is not logged again and again."""
+    """What was logged lately, so that a lasting problem is not logged again and again."""
 
     def __init__(self) -> None:
-        self._last = ""
-        self._at = 0.0
+        self._at: dict[str, float] = {}
 
     def is_news(self, words: str) -> bool:
         """Whether something is to be logged, because it is new or was last logged a while ago."""
         now = time.monotonic()
-        if words == self._last and now - self._at < SAY_AGAIN_S:
-            return False
-        self._last, self._at = words, now
-        return True
+        self._at = {said: at for said, at in self._at.items() if now - at < SAY_AGAIN_S}
+        return self._at.setdefault(words, now) == now

@@ -10,12 +10,17 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.client import ConnectionGroup, CoordinationType
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
+from aiokafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 
 from batonpass.worker.kafka.connection import in_time, to_its_end
 from batonpass.worker.kafka.metadata import adopt
-from batonpass.worker.kafka.stores import ReadableStore, TaskState
-from batonpass.worker.kafka.topics import look_up
+from batonpass.worker.kafka.stores import ReadableStore, TaskState, checked_bytes
+from batonpass.worker.kafka.topics import MissingPartition, look_up
 
 STOP_S = 1.0
 """How long a producer that stops waits for answers before it gives up a request that it waits for."""
@@ -201,7 +206,7 @@ class StoreInTransaction:
         Raises:
             TypeError: when one of them is not bytes, which no changelog takes.
         """
-        self.changes[_bytes(key)] = _bytes(value)
+        self.changes[checked_bytes(key)] = checked_bytes(value)
 
     def delete(self, key: bytes) -> None:
         """Remove a key.
@@ -209,7 +214,7 @@ class StoreInTransaction:
         Raises:
             TypeError: when it is not bytes.
         """
-        self.changes[_bytes(key)] = None
+        self.changes[checked_bytes(key)] = None
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield the keys that begin with ``prefix`` with their values, in order, as this transaction has them."""
@@ -217,12 +222,6 @@ class StoreInTransaction:
         kept = ((key, value) for key, value in self._store.scan(prefix) if key not in changed)
         new = sorted((key, value) for key, value in changed.items() if value is not None and key.startswith(prefix))
         return heapq.merge(kept, new)
-
-
-def _bytes(given: bytes) -> bytes:
-    if not isinstance(given, bytes):
-        raise TypeError(f"keys and values of a store are bytes, and not {given!r}")
-    return given
 
 
 class RecordTooLarge(MessageSizeTooLargeError):  # type: ignore[misc]  # aiokafka has no types
@@ -325,6 +324,8 @@ class Context:
         self._largest[topic] = max(size, self._largest.get(topic, 0))
         try:
             future: asyncio.Future[object] = await self._producer.send(topic, value, **where)
+        except UnknownTopicOrPartitionError as error:
+            raise MissingPartition(f"topic {topic} does not exist, or may not be written: make it first") from error
         except MessageSizeTooLargeError as error:
             raise RecordTooLarge(
                 f"a record of {size} bytes for topic {topic}: {error} (in producer_options)"
