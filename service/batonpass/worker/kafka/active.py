@@ -129,6 +129,7 @@ class Active:
         self._limits = terms.limits
         self._has_committed = False
         self._committed: dict[TopicPartition, int] = {}
+        self._found: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}
         self._has_run = False
         self.restored = 0
@@ -497,10 +498,14 @@ class Active:
     def _with_ids(
         self, clients: Clients, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Add to offsets which topics they, and the state, belong to."""
-        self._topic_ids |= {
-            one.topic: known for one in offsets if (known := clients.topic_ids.get(one.topic)) is not None
-        }
+        """Add to offsets which topics they, and the state, belong to.
+
+        The first commit of a source commits the others' offsets once more, so that each of them names all sources.
+        """
+        ids = {one.topic: known for one in offsets if (known := clients.topic_ids.get(one.topic)) is not None}
+        if ids.keys() - self._topic_ids.keys():
+            self._topic_ids |= ids
+            offsets = self._found | self._committed | offsets
         metadata = metadata_of(self._topic_ids)
         return {partition: OffsetAndMetadata(offset, metadata) for partition, offset in offsets.items()}
 

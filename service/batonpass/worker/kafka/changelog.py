@@ -34,8 +34,8 @@ AGE_SHARE = 5 / 6
 CLOCK_STEP_MS = 60_000
 """How far a clock may have been set back since a state was level. A state from farther ahead has an unknown age."""
 
-TOPICS_LOOK_S = 30.0
-"""How often a copy looks whether its changelogs are still the topics that they were."""
+TOPICS_LOOK_S = 10.0
+"""How often a task's topics are looked at, whether they are still the ones that they were."""
 
 
 def is_too_old(level_ms: int, deletions_kept_ms: float, now_ms: int) -> bool:
