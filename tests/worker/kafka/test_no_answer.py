@@ -16,7 +16,8 @@ from tests.worker.kafka.totals import Job, NewTopics, Owner, check_exactly_once,
 
 from batonpass.kafka.broker import LocalBroker
 from batonpass.sockets import free_port
-from batonpass.worker.kafka import ActiveOptions, KafkaConnection
+from batonpass.worker.kafka import ActiveOptions, KafkaConnection, KafkaRuntime
+from batonpass.worker.kafka.active import ChangelogShort
 from batonpass.worker.kafka.topics import TopicsMissing
 from batonpass.worker.protocol import Role
 
@@ -56,18 +57,56 @@ async def test_a_changelog_that_is_deleted_is_a_copy_that_is_not_ready_and_a_fai
     a, b = (Owner(job.runtime(tmp_path / name, name, options=QUICK)) for name in ("a", "b"))
     a.hold(TASK, Role.ACTIVE)
     b.hold(TASK, Role.STANDBY)
-    await until(lambda: a.states == ["running"] and b.is_caught_up(TASK))
+    await write(job, 10)
+    await until(lambda: a.totals() == expected(10) and b.totals() == expected(10) and b.is_caught_up(TASK))
     await delete(job, job.changelog)
     await until(lambda: b.progressed[TASK].remaining() is None)
     assert job.changelog in b.progressed[TASK].detail
-    await write(job, 10)
-    assert isinstance(await ended(a), TopicsMissing)
+    await write(job, 10, first=10)
+    assert isinstance(await asyncio.wait_for(ended(a), 30), TopicsMissing)
     await make(bootstrap, job.changelog)
     a.hold(TASK, Role.ACTIVE)
-    await until(lambda: b.totals() == expected(10) and b.is_caught_up(TASK))
+    assert isinstance(await ended(a), ChangelogShort)
     await b.close()
     await a.close()
-    await check_exactly_once(job, 10)
+
+
+async def test_a_topic_that_is_gone_is_missed_while_another_of_the_task_is_busy(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    job = await new_job(bootstrap, new_topic)
+    other = await new_topic("orders")
+    part = dataclasses.replace(job.subtopology("a"), sources=(job.source, other))
+    a = Owner(KafkaRuntime(job.connection, job.group, {"0": part}, folder=tmp_path, options=QUICK))
+    a.hold(TASK, Role.ACTIVE)
+    await until(lambda: a.states == ["running"])
+    await delete(job, other)
+    _, run = a.tasks[TASK]
+    for number in range(200):
+        await write(job, 1, first=number)
+        if run.done():
+            break
+        await asyncio.sleep(0.1)
+    error = await ended(a)
+    assert isinstance(error, TopicsMissing)
+    assert other in str(error)
+    await a.close()
+
+
+async def test_an_output_that_nobody_named_and_is_gone_is_a_failure_with_its_name(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    job = await new_job(bootstrap, new_topic)
+    a = Owner(job.runtime(tmp_path, "a", options=dataclasses.replace(QUICK, missing_topic_ms=0)))
+    a.hold(TASK, Role.ACTIVE)
+    await write(job, 10)
+    await until(lambda: a.totals() == expected(10))
+    await delete(job, job.output)
+    await write(job, 10, first=10)
+    error = await asyncio.wait_for(ended(a), 60)
+    assert isinstance(error, TopicsMissing)
+    assert job.output in str(error)
+    await a.close()
 
 
 class Name:

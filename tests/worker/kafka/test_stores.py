@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord
@@ -282,6 +283,27 @@ def test_a_store_that_failed_says_so_to_whoever_did_not_heed_it(tmp_path: Path) 
         state.stores["changelog"].get(b"a")
     with pytest.raises(StoreFailed, match="has failed before"):
         state.raise_if_failed()
+    state.close()
+
+
+def test_a_store_whose_place_cannot_be_told_has_failed(tmp_path: Path) -> None:
+    class Fails(MemoryStore):
+        @property
+        def position(self) -> int | None:
+            raise OSError("no place")
+
+    state = StateFolder(tmp_path, lambda _: Fails()).open("0_0", ["changelog"])
+    with pytest.raises(StoreFailed, match="no place"):
+        _ = state.positions
+    assert state.has_failed
+
+
+def test_a_wrong_question_is_no_failure_of_the_store(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path).open("0_0", ["changelog"])
+    wrong: Any = "k1"
+    with pytest.raises(TypeError, match="are bytes, and not 'k1'"):
+        state.stores["changelog"].get(wrong)
+    assert not state.has_failed
     state.close()
 
 

@@ -505,7 +505,7 @@ class Active:
         ids = {one.topic: known for one in offsets if (known := clients.topic_ids.get(one.topic)) is not None}
         if ids.keys() - self._topic_ids.keys():
             self._topic_ids |= ids
-            offsets = self._found | self._committed | offsets
+            offsets = {**self._found, **self._committed, **offsets}
         metadata = metadata_of(self._topic_ids)
         return {partition: OffsetAndMetadata(offset, metadata) for partition, offset in offsets.items()}
 
