@@ -84,9 +84,9 @@ def clean() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
-def build(tree: Path, dist: Path) -> None:
-    """Make everything of the sources in ``tree`` that is handed out, but the sums."""
-    when = run("git", "log", "-1", "--format=%ct", "HEAD").strip()
+def build(commit: str, tree: Path, dist: Path) -> None:
+    """Make everything that is handed out, but the sums, of a commit, whose files are in ``tree``."""
+    when = time_of(commit)
     say("building the wheel and the source distribution")
     run(BIN / "python", "-m", "hatchling", "build", "-d", dist, cwd=tree, SOURCE_DATE_EPOCH=when)
     version = version_of(only(dist, "*.whl"))
@@ -98,13 +98,18 @@ def build(tree: Path, dist: Path) -> None:
     shutil.copy(target / "bom.json", dist / f"batonpass-kafka-streams-{version}.sbom.cdx.json")
     say("packing the context of the images")
     context = dist / f"batonpass-{version}-images.tar.gz"
-    run("git", "archive", "--prefix", f"batonpass-{version}/", "-o", context, "HEAD", *IMAGES, *IMAGES_FOLDERS)
+    run("git", "archive", "--prefix", f"batonpass-{version}/", "-o", context, commit, *IMAGES, *IMAGES_FOLDERS)
     say("listing what the coordinator's image installs")
     run(
         *(BIN / "cyclonedx-py", "requirements", tree / "deploy" / "locks" / "run.lock", "--output-reproducible"),
         *("--pyproject", tree / "pyproject.toml", "--output-file", dist / f"batonpass-{version}.sbom.cdx.json"),
         SOURCE_DATE_EPOCH=when,
     )
+
+
+def time_of(commit: str) -> str:
+    """Return when a commit was made, in seconds since 1970: what is made of it is dated so."""
+    return run("git", "log", "-1", "--format=%ct", commit).strip()
 
 
 def only(folder: Path, pattern: str) -> Path:
@@ -130,7 +135,7 @@ def digests(dist: Path) -> str:
     return "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
 
 
-def check_names(dist: Path) -> None:
+def check_names(tree: Path, dist: Path) -> None:
     """See that all is there, of one version, which the changelog has."""
     version = version_of(only(dist, "*.whl"))
     wanted = {
@@ -143,31 +148,30 @@ def check_names(dist: Path) -> None:
     }
     if (found := {path.name for path in dist.iterdir()} - {SUMS}) != wanted:
         raise Refused(f"expected {sorted(wanted)}, found {sorted(found)}")
-    if f"\n## [{version}]" not in run("git", "show", "HEAD:CHANGELOG.md"):
+    if f"\n## [{version}]" not in (tree / "CHANGELOG.md").read_text():
         raise Refused(f"CHANGELOG.md says nothing of {version}")
     for bill in dist.glob("*.cdx.json"):
         if not json.loads(bill.read_text())["components"]:
             raise Refused(f"{bill.name} lists nothing")
 
 
-def check_images(dist: Path) -> None:
+def check_images(tree: Path, dist: Path) -> None:
     """See that the context has each file that the Dockerfile copies."""
     with tarfile.open(only(dist, "*-images.tar.gz")) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
-    copied = re.findall(r"^COPY (?!--from)(?:--\S+ )*(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    copied = re.findall(r"^COPY (?!--from)(?:--\S+ )*(.+) \S+$", (tree / "Dockerfile").read_text(), re.MULTILINE)
     if missing := set(" ".join(copied).split()) - names:
         raise Refused(f"the context of the images lacks {sorted(missing)}")
 
 
-def check_source(dist: Path, scratch: Path) -> None:
+def check_source(commit: str, dist: Path, scratch: Path) -> None:
     """See that the source distribution makes the same wheel, byte for byte."""
     wheel = only(dist, "*.whl")
     say("making the wheel again from the source distribution")
     run("tar", "-xf", only(dist, f"batonpass-{version_of(wheel)}.tar.gz"), "-C", scratch)
-    when = run("git", "log", "-1", "--format=%ct", "HEAD").strip()
     again = scratch / "again"
-    source = only(scratch, "batonpass-*")
-    run(BIN / "python", "-m", "hatchling", "build", "-t", "wheel", "-d", again, cwd=source, SOURCE_DATE_EPOCH=when)
+    build_again = (BIN / "python", "-m", "hatchling", "build", "-t", "wheel", "-d", again)
+    run(*build_again, cwd=only(scratch, "batonpass-*"), SOURCE_DATE_EPOCH=time_of(commit))
     if only(again, "*.whl").read_bytes() != wheel.read_bytes():
         raise Refused("the source distribution makes another wheel")
 
@@ -283,6 +287,7 @@ def check_pythons(dist: Path, scratch: Path) -> list[str]:
 
 def release() -> None:
     """Make and check everything, then put it in the place of what was in `dist/`."""
+    commit = run("git", "rev-parse", "HEAD").strip()
     if changed := run("git", "status", "--porcelain").splitlines():
         say(f"{len(changed)} changes are not committed, and not in what is made")
     with tempfile.TemporaryDirectory(prefix="batonpass-release-") as made:
@@ -292,20 +297,20 @@ def release() -> None:
         tree, dist, source = (scratch / name for name in ("tree", "dist", "source"))
         for folder in (tree, dist, source):
             folder.mkdir()
-        run("git", "archive", "-o", scratch / "tree.tar", "HEAD")
+        run("git", "archive", "-o", scratch / "tree.tar", commit)
         run("tar", "-xf", scratch / "tree.tar", "-C", tree)
-        build(tree, dist)
+        build(commit, tree, dist)
         sums = digests(dist)
         (dist / SUMS).write_text(sums)
-        check_names(dist)
-        check_images(dist)
-        check_source(dist, source)
+        check_names(tree, dist)
+        check_images(tree, dist)
+        check_source(commit, dist, source)
         lines = check_pythons(dist, scratch)
         if digests(dist) != sums:
             raise Refused(f"the files are not those of {SUMS} any more")
         shutil.rmtree(DIST, ignore_errors=True)
         shutil.copytree(dist, DIST)
-    print(f"\n--- make release: {run('git', 'describe', '--always', '--dirty').strip()}, in dist/")
+    print(f"\n--- make release: commit {commit[:8]}, in dist/")
     print(sums, end="")
     print("\n".join(lines), flush=True)
 
