@@ -38,7 +38,7 @@ containers: ## build every image, run docker-compose.yml in Podman, and try it (
 	.venv/bin/python -m pytest -x -s tests/containers/story.py $(ARGS)
 
 .PHONY: check
-check: ## lint, types, import rules, spelling: no tests
+check: ## lint, types, import rules, spelling, workflows: no tests
 	$(ENVIRONMENT) dev
 	.venv/bin/python .ci/steps.py check
 

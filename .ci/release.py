@@ -100,11 +100,16 @@ def build(commit: str, tree: Path, dist: Path) -> None:
     context = dist / f"batonpass-{version}-images.tar.gz"
     run("git", "archive", "--prefix", f"batonpass-{version}/", "-o", context, commit, *IMAGES, *IMAGES_FOLDERS)
     say("listing what the coordinator's image installs")
+    bill = dist / f"batonpass-{version}.sbom.cdx.json"
     run(
         *(BIN / "cyclonedx-py", "requirements", tree / "deploy" / "locks" / "run.lock", "--output-reproducible"),
-        *("--pyproject", tree / "pyproject.toml", "--output-file", dist / f"batonpass-{version}.sbom.cdx.json"),
+        *("--pyproject", tree / "pyproject.toml", "--output-file", bill),
         SOURCE_DATE_EPOCH=when,
     )
+    listed = json.loads(bill.read_text())
+    # It cannot know: the version stands in the package.
+    listed["metadata"]["component"]["version"] = version
+    bill.write_text(json.dumps(listed, indent=1) + "\n")
 
 
 def time_of(commit: str) -> str:
