@@ -49,7 +49,7 @@ def test_the_changelog_begins_with_this_version() -> None:
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_forms_and_workflows_fit_their_schemas(schema: str) -> None:
-    command = [BIN / "check-jsonschema", "--builtin-schema", schema, *SCHEMAS[schema]]
+    command = [str(BIN / "check-jsonschema"), "--builtin-schema", schema, *map(str, SCHEMAS[schema])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
