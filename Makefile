@@ -38,7 +38,7 @@ containers: ## build every image, run docker-compose.yml in Podman, and try it (
 	.venv/bin/python -m pytest -x -s tests/containers/story.py $(ARGS)
 
 .PHONY: check
-check: ## lint, types, import rules, spelling: no tests
+check: ## lint, types, import rules, spelling, workflows: no tests
 	$(ENVIRONMENT) dev
 	.venv/bin/python .ci/steps.py check
 
@@ -89,12 +89,9 @@ kafka: ## run a Kafka broker on this machine, without Docker, until Ctrl-C (ARGS
 	.venv/bin/python -m batonpass.kafka $(ARGS)
 
 .PHONY: release
-release: ## build what is handed out, the wheel and the jar for Kafka Streams, into dist/ (needs Maven and a JDK)
-	$(ENVIRONMENT) dev
-	.venv/bin/python -m hatchling build -t wheel -d dist
-	mvn -q -B -f clients/kafka-streams/pom.xml clean verify
-	cp clients/kafka-streams/target/batonpass-kafka-streams-*[0-9].jar dist/
-	cd dist && { sha256sum *.whl *.jar 2>/dev/null || shasum -a 256 *.whl *.jar; } | tee SHA256SUMS
+release: ## make what is handed out, into dist/, of the last commit, and check it on each Python that is here (a few minutes; needs Maven and a JDK)
+	$(ENVIRONMENT) release
+	.venv/bin/python .ci/release.py
 
 .PHONY: dev
 dev: ## only prepare .venv for work on the code

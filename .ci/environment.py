@@ -32,9 +32,10 @@ PURPOSES = {
     "dev": "what the service, the audit, the checks and the tests need (with Spark; about 1 GB)",
     "audit": "what the nightly audit needs (with Spark, about 500 MB)",
     "broker": "a Java runtime for the Kafka broker, since there is no Java 17 or later (35 MB)",
+    "sbom": "what lists the parts of a release",
 }
 # What these purposes install into .venv; what they need beside it, `main` adds.
-SYNONYMS = {"demo": "run", "kafka": "run", "streams": "run", "test": "dev", "containers": "dev"}
+SYNONYMS = {"demo": "run", "kafka": "run", "streams": "run", "test": "dev", "containers": "dev", "release": "dev"}
 SERVICE = ("pyproject.toml", "--extra", "server", "--extra", "kafka", "--extra", "dashboard")
 # In this order: `dev` is the widest and is resolved first, the others are held to its versions.
 RESOLUTIONS = {
@@ -145,7 +146,9 @@ def main() -> None:
             prepare(SYNONYMS.get(purpose, purpose))
             if purpose == "test":
                 system.prepare()
-            if purpose == "streams":
+            if purpose == "release":
+                prepare("sbom")
+            if purpose in {"streams", "release"}:
                 system.have(tuple(part for part in system.PARTS if part.name == "maven"))
             if purpose == "containers":
                 containers.prepare()

@@ -34,9 +34,13 @@ CHECK = (
     Step("ruff", ("ruff", "check", ".")),
     Step("ruff format", ("ruff", "format", "--check", ".")),
     Step("mypy", ("mypy", "service", "tests")),
-    Step("mypy .ci", ("mypy", ".ci/containers.py", ".ci/environment.py", ".ci/steps.py", ".ci/system.py")),
+    Step(
+        "mypy .ci",
+        ("mypy", *(f".ci/{name}.py" for name in ("containers", "environment", "release", "steps", "system"))),
+    ),
     Step("import-linter", ("lint-imports",)),
     Step("codespell", ("codespell",)),
+    Step("zizmor", ("zizmor", "--offline", "--quiet", ".github")),
 )
 # The iteration order of a set of strings depends on the hash seed. Two tests of the core decide the same under several
 # of them; here the core runs under one, and whatever uses it under another.

@@ -12,10 +12,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 CORE = ROOT / "service" / "batonpass" / "core"
 TOP_LEVEL = {
+    "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
+    "CONTRIBUTING.md",
     "Dockerfile",
     "LICENSE",
     "Makefile",
     "README.md",
+    "SECURITY.md",
     "clients",
     "deploy",
     "docker-compose.yml",

@@ -5,4 +5,4 @@ the shells around it. `worker` is the other side of the wire: the SDK. `simulate
 test, before and after the fact. `cli` and `dashboard` are for people. Imports point down only.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

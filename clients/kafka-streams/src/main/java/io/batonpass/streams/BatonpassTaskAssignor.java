@@ -27,7 +27,7 @@ import org.slf4j.LoggerFactory;
  * coordinator.
  */
 public final class BatonpassTaskAssignor implements TaskAssignor {
-    static final String VERSION = "0.1.0";
+    static final String VERSION = "0.2.0";
 
     private static final Logger LOG = LoggerFactory.getLogger(BatonpassTaskAssignor.class);
     private static final Duration MAX_RETRY = Duration.ofMinutes(1);
