@@ -31,6 +31,7 @@ VERSION_IN = {
     "docs/audit.md": r"batonpass-([\d.]+)-py3-none-any\.whl",
     "docs/dashboard.md": r"batonpass-([\d.]+)-py3-none-any\.whl",
     "docs/kafka-streams.md": r"batonpass-kafka-streams[:-](\d+\.\d+\.\d+)",
+    "docs/worker-guide.md": r"batonpass-([\d.]+)-py3-none-any\.whl",
     "README.md": r"batonpass-([\d.]+)-py3-none-any\.whl",
 }
 """Where the version stands besides the package itself."""
