@@ -1,4 +1,4 @@
-"""Topics that were deleted and made anew, and are longer: offsets and state of the old ones are not taken for theirs."""
+"""Topics that were deleted and made anew, and are longer: nobody takes offsets and state of the old ones for theirs."""
 
 import json
 from collections.abc import AsyncIterator
