@@ -47,6 +47,19 @@ async def test_a_changelog_that_would_forget_is_refused_by_the_name_of_its_setti
     await one.close()
 
 
+async def test_one_that_forgets_by_age_too_is_taken_with_a_warning(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changelog = await new_topic("store", cleanup_policy="compact,delete")
+    job = dataclasses.replace(await new_job(bootstrap, new_topic), changelog=changelog)
+    copies = [Owner(job.runtime(tmp_path / name, name)) for name in ("a", "b")]
+    for one in copies:
+        one.hold(TASK, Role.STANDBY)
+        await until(lambda: one.is_caught_up(TASK))  # noqa: B023
+        await one.close()
+    assert caplog.text.count(f"changelog {changelog} has cleanup.policy=compact,delete") == 1
+
+
 async def test_state_that_was_level_by_a_clock_that_was_ahead_is_restored(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path
 ) -> None:

@@ -140,10 +140,16 @@ async def deletions_kept_ms(
             )  # fmt: skip
             kept[topic] = unless_told
             continue
-        kept[topic] = int(settings["delete.retention.ms"]) if "compact" in settings["cleanup.policy"] else math.inf
+        policy = settings["cleanup.policy"]
+        kept[topic] = int(settings["delete.retention.ms"]) if "compact" in policy else math.inf
+        if "compact" in policy and "delete" in policy and _said.is_news(topic):
+            log.warning(
+                "changelog %s has cleanup.policy=%s: what is older than its retention is in the state until that is "
+                "restored, and then no more", topic, policy,
+            )  # fmt: skip
         if kept[topic] is math.inf and not uncompacted:
             raise ChangelogRefused(
-                f"changelog {topic} has cleanup.policy={settings['cleanup.policy']}: Kafka deletes its records by their "
+                f"changelog {topic} has cleanup.policy={policy}: Kafka deletes its records by their "
                 "age, and state with them. Set cleanup.policy=compact, or say uncompacted_changelogs=True if it may forget"
             )
         if kept[topic] < LEAST_DELETIONS_KEPT_MS:
@@ -165,3 +171,6 @@ class Said:
         now = time.monotonic()
         self._at = {said: at for said, at in self._at.items() if now - at < SAY_AGAIN_S}
         return self._at.setdefault(words, now) == now
+
+
+_said = Said()
