@@ -30,7 +30,6 @@ from aiokafka.errors import (
 )
 
 from batonpass.worker.kafka.metadata import adopt
-from batonpass.worker.kafka.repeats import write_once
 from batonpass.worker.kafka_login import OAUTHBEARER, WITH_PASSWORD, Token, login_of
 
 ANSWER_TIMEOUT_S: Final = 15.0
@@ -348,5 +347,3 @@ def _authenticator(connection: AIOKafkaConnection) -> OAuthAuthenticator:
 # aiokafka (0.14) takes the refusal for a success. The broker answers nothing to its next request, so aiokafka knows no
 # broker from then on, and never tries again. There is no other way to change that (decision 0052).
 AIOKafkaConnection.authenticator_oauth = _authenticator
-
-write_once()

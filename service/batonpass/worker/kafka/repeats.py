@@ -18,7 +18,7 @@ class Repeats(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written; all are where somebody looks for mistakes, at DEBUG."""
-        if record.levelno < logging.WARNING or logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
+        if record.levelno < logging.WARNING or logging.root.isEnabledFor(logging.DEBUG):
             return True
         line, now = record.getMessage(), time.monotonic()
         at, held = self._seen.get(line, (-EVERY_S, 0))

@@ -18,6 +18,7 @@ from batonpass.worker.kafka.changelog import Changelog, Facts, judge
 from batonpass.worker.kafka.clients import Clients, Closing, Prepared, Terms
 from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_words, to_its_end
 from batonpass.worker.kafka.options import ActiveOptions
+from batonpass.worker.kafka.repeats import write_once
 from batonpass.worker.kafka.stores import OpenStore, ReadableStore, RocksStore, StateFolder, StoreFailed, progress
 from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition, Said
 from batonpass.worker.kafka.transaction import Subtopology
@@ -59,6 +60,7 @@ class KafkaRuntime(Callbacks):
 
         ``folder`` keeps state between starts, and is this process's own. ``open_store`` makes the stores.
         """
+        write_once()
         self._connection = connection
         self._group = group
         self._parts = dict(subtopologies)

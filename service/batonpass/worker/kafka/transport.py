@@ -22,6 +22,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, disconnect, in_words, to_its_end
 from batonpass.worker.kafka.metadata import adopt
+from batonpass.worker.kafka.repeats import write_once
 from batonpass.worker.kafka.unreadable import UnreadableRecords
 from batonpass.worker.protocol.messages import parse_answer
 
@@ -44,6 +45,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, connection: KafkaConnection, *, prefix: str = "batonpass") -> None:
         """Name the cluster and the topics' prefix; nothing is connected before the first call."""
+        write_once()
         self._connection = connection
         self._topics = TopicNames(prefix)
         self._starting = asyncio.Lock()
