@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+from weakref import WeakSet
 
 EVERY_S = 30.0
 LINES_MAX = 1_000
+
+_users: WeakSet[object] = WeakSet()
 
 
 class Repeats(logging.Filter):
@@ -18,7 +21,8 @@ class Repeats(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written; all are where somebody looks for mistakes, at DEBUG."""
-        if record.levelno < logging.WARNING or logging.root.isEnabledFor(logging.DEBUG):
+        logger = logging.getLogger(record.name)
+        if not _users or record.levelno < logging.WARNING or logger.isEnabledFor(logging.DEBUG):
             return True
         line, now = record.getMessage(), time.monotonic()
         at, held = self._seen.get(line, (-EVERY_S, 0))
@@ -33,8 +37,9 @@ class Repeats(logging.Filter):
         return True
 
 
-def write_once() -> None:
-    """Have all of aiokafka's loggers write the same line once in a while."""
+def write_once(user: object) -> None:
+    """Have all of aiokafka's loggers write the same line once in a while, for as long as there is this user of it."""
+    _users.add(user)
     for name in [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "aiokafka"]:
         logger = logging.getLogger(name)
         if not any(isinstance(each, Repeats) for each in logger.filters):

@@ -60,7 +60,7 @@ class KafkaRuntime(Callbacks):
 
         ``folder`` keeps state between starts, and is this process's own. ``open_store`` makes the stores.
         """
-        write_once()
+        write_once(self)
         self._connection = connection
         self._group = group
         self._parts = dict(subtopologies)

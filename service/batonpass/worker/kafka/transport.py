@@ -45,7 +45,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, connection: KafkaConnection, *, prefix: str = "batonpass") -> None:
         """Name the cluster and the topics' prefix; nothing is connected before the first call."""
-        write_once()
+        write_once(self)
         self._connection = connection
         self._topics = TopicNames(prefix)
         self._starting = asyncio.Lock()
