@@ -24,7 +24,8 @@ TASK = "0_0"
 async def commit(job: Job, offset: int) -> None:
     """Set the committed offset of the input, as an unclean election, a restore or an operator leaves it."""
     part = TopicPartition(job.source, 0)
-    async with AIOKafkaConsumer(**job.connection.client_options(), group_id=job.group) as consumer:
+    options = job.connection.client_options() | {"enable_auto_commit": False}
+    async with AIOKafkaConsumer(**options, group_id=job.group) as consumer:
         consumer.assign([part])
         await consumer.commit({part: offset})
 

@@ -96,7 +96,8 @@ async def test_an_input_that_was_made_anew_is_not_read_on_in_the_middle(
     await make_anew(admin, job.source)
     await write(job, 200)
     part = TopicPartition(job.source, 0)
-    async with AIOKafkaConsumer(**job.connection.client_options(), group_id=job.group) as consumer:
+    options = job.connection.client_options() | {"enable_auto_commit": False}
+    async with AIOKafkaConsumer(**options, group_id=job.group) as consumer:
         consumer.assign([part])
         # A cluster drops the offsets of a topic with the topic, a copy of a cluster does not.
         await consumer.commit({part: (50, metadata_of({job.source: "OGLpDVXHRyafP_KnE9jhjg"}))})
