@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from tests.waiting import until
 
 from batonpass.kafka.broker import BOOTSTRAP_VARIABLE
 
@@ -99,3 +100,15 @@ def topics_of_a_job(names: Sequence[str], partitions: int = 1) -> list[NewTopic]
     *others, changelog = names
     compacted = NewTopic(changelog, partitions, 1, topic_configs={"cleanup.policy": "compact"})
     return [*(NewTopic(name, partitions, 1) for name in others), compacted]
+
+
+async def make_anew(admin: AIOKafkaAdminClient, topic: str, **settings: str) -> None:
+    """Delete a topic and make another one of its name."""
+    await admin.delete_topics([topic])
+
+    async def is_made() -> bool:
+        made = await admin.create_topics([NewTopic(topic, 1, 1, topic_configs=settings)])
+        return all(code == 0 for _, code, *_ in made.topic_errors)
+
+    await until(is_made)
+    await known_to_broker(admin, topic, 1)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from tests.kafka.cluster import known_to_broker
+from aiokafka.admin import AIOKafkaAdminClient
+from tests.kafka.cluster import make_anew
 from tests.waiting import until
 from tests.worker.kafka.test_reader_and_store import change, ended
 from tests.worker.kafka.totals import NewTopics, Owner, expected, new_job, write
@@ -36,18 +36,6 @@ async def admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
     await client.start()
     yield client
     await client.close()
-
-
-async def make_anew(admin: AIOKafkaAdminClient, topic: str, **settings: str) -> None:
-    """Delete a topic and make another one of its name."""
-    await admin.delete_topics([topic])
-
-    async def is_made() -> bool:
-        made = await admin.create_topics([NewTopic(topic, 1, 1, topic_configs=settings)])
-        return all(code == 0 for _, code, *_ in made.topic_errors)
-
-    await until(is_made)
-    await known_to_broker(admin, topic, 1)
 
 
 @pytest.mark.parametrize("is_running", [False, True])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from tests.kafka.cluster import known_to_broker
+from aiokafka.admin import AIOKafkaAdminClient
+from tests.kafka.cluster import make_anew
 from tests.waiting import until
 from tests.worker.kafka.test_stores import flip_bytes
 from tests.worker.kafka.totals import (
@@ -199,15 +199,7 @@ async def test_a_changelog_that_was_made_anew_is_recognised_though_it_is_longer(
         await copy.close()
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
-    await admin.delete_topics([job.changelog])
-
-    async def is_made() -> bool:
-        compacted = NewTopic(job.changelog, 1, 1, topic_configs={"cleanup.policy": "compact"})
-        made = await admin.create_topics([compacted])
-        return all(code == 0 for _, code, *_ in made.topic_errors)
-
-    await until(is_made)
-    await known_to_broker(admin, job.changelog, 1)
+    await make_anew(admin, job.changelog, **{"cleanup.policy": "compact"})
     await admin.close()
     await change(job, *range(100, 120))
     if not is_running:
