@@ -114,8 +114,8 @@ async def paired(
 ) -> AsyncIterator[Pair]:
     """Run two coordinators that divide the groups between them."""
 
-    def divided(_settings: Settings, url: str, clock: Any) -> MemoryStore:
-        store = MemoryStore(clock)
+    def divided(_settings: Settings, url: str) -> MemoryStore:
+        store = MemoryStore(MachineClock())
         store.ownership = Divided(owners)
         store.ownership.own = url
         return store

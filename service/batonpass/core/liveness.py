@@ -17,6 +17,7 @@ from batonpass.core.reasons import Happened, Held
 from batonpass.core.records import (
     DrainStarted,
     GoneForgotten,
+    GrantsHeld,
     MemberGone,
     MemberSuspected,
     Record,
@@ -30,10 +31,16 @@ from batonpass.core.replies import Done, Reply
 from batonpass.core.reports import park
 
 
-def started(draft: DecisionDraft, _item: Started) -> Reply:
-    """Judge no member for the largest session timeout: the coordinator was not there to hear them (L3, L5)."""
+def started(draft: DecisionDraft, item: Started) -> Reply:
+    """Judge no member for the largest session timeout: the coordinator was not there to hear them (L3, L5).
+
+    After the clock has moved, a lease whose end is stored may still run although that instant is over. By then it ends.
+    """
     judge_from_ms = draft.now_ms + draft.group.longest_session_ms
     draft.soft = draft.soft._replace(started_ms=draft.now_ms, judge_from_ms=judge_from_ms)
+    if item.clock_moved and judge_from_ms > draft.group.grants_from_ms and draft.group.version:
+        draft.record(GrantsHeld(judge_from_ms, "the clock of the database has moved"))
+        draft.wake(judge_from_ms)
     draft.needs_step = True
     return Done()
 

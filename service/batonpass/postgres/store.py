@@ -19,6 +19,7 @@ from batonpass.postgres.samples import PostgresSamples
 from batonpass.postgres.sorting import keep_sorted
 from batonpass.postgres.tokens import PostgresTokens
 from batonpass.postgres.upkeep import DEFAULT_RETENTION, Retention, Upkeep
+from batonpass.runtime.clocks import DatabaseClock
 from batonpass.runtime.ports import StoreUnavailable
 
 LEASE_CONNECTIONS = 2
@@ -67,7 +68,8 @@ class PostgresStore:
         self._lease_engine = connect(options.database_url, connections_max=LEASE_CONNECTIONS)
         leases = Leases(self._lease_engine, lease_ms=options.lease_ms)
         registration = Registration(options.coordinator_url, options.code, options.lease_ms, options.renewal_ms)
-        self.ownership = Fleet(leases, registration)
+        self.clock = DatabaseClock()
+        self.ownership = Fleet(leases, registration, clock=self.clock)
         self.log = PostgresRecordLog(self._engine, tenure=self.ownership, writing=self._writing)
         self.archive = PostgresArchive(self._engine)
         self.samples = PostgresSamples(self._engine)
