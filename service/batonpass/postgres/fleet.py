@@ -22,7 +22,7 @@ from batonpass.core.ids import GroupId
 from batonpass.postgres.coordinator_names import fresh_name, is_dead
 from batonpass.postgres.leases import Leases, LiveCoordinator
 from batonpass.postgres.snapshots import KIND
-from batonpass.runtime.clocks import DatabaseClock, boot_ms
+from batonpass.runtime.clocks import UNCERTAIN_MAX_MS, DatabaseClock, boot_ms
 from batonpass.runtime.ports import StoreUnavailable
 
 LEASE_MS: Final = 5_000
@@ -81,11 +81,17 @@ class Fleet:
         self._to_release: set[GroupId] = set()
         self._woken = asyncio.Event()
         self._news = asyncio.Event()
+        self._trouble = ""
 
     @property
     def id(self) -> str:
         """The name under which groups are owned now; a new one after the lease was lost."""
         return self._id
+
+    @property
+    def trouble(self) -> str:
+        """Why the lease could not be renewed last; "" if it was."""
+        return self._trouble
 
     @property
     def living(self) -> Sequence[LiveCoordinator]:
@@ -152,7 +158,8 @@ class Fleet:
             while True:
                 try:
                     pause_ms = await self.renew_and_look()
-                except (StoreUnavailable, DBAPIError):
+                except (StoreUnavailable, DBAPIError) as error:
+                    self._in_trouble(error.detail if isinstance(error, StoreUnavailable) else str(error))
                     self._steady_since = float("inf")
                     await asyncio.sleep(RETRY_MS / 1_000)
                     continue
@@ -235,10 +242,18 @@ class Fleet:
         if self._clock.moved_ms() != moved_ms:
             self.noted("database-clock-moved", {"ahead_of_this_machine_ms": round(self._clock.ahead_ms())})
         if not self._clock.is_known():
+            off = f"{self._clock.uncertain_ms():.0f} ms, which is more than {UNCERTAIN_MAX_MS:.0f}"
+            self._in_trouble(f"its answers take so long that its clock is known to within {off}")
             return
+        self._trouble = ""
         # From before the request was sent: the database began to count later.
         self._valid_until = sent_ms + self._registration.lease_ms * (1 - MARGIN)
         self._steady_since = min(self._steady_since, sent_ms)
+
+    def _in_trouble(self, why: str) -> None:
+        if why != self._trouble:
+            self.noted("lease-not-renewed", {"coordinator": self._id, "reason": why})
+        self._trouble = why
 
     def _look(self, living: Sequence[LiveCoordinator]) -> None:
         if [one.id for one in living] != [one.id for one in self._living]:

@@ -101,5 +101,5 @@ class DatabaseClock:
         return self.uncertain_ms() <= UNCERTAIN_MAX_MS
 
     def ahead_ms(self) -> float:
-        """Return by how much the database's clock is ahead of this machine's time of day; 0 before the first reading."""
+        """Return by how much the database's clock is ahead of this machine's; 0 before the first reading."""
         return 0.0 if self._low_ms == float("-inf") else self._boot() + self._offset_ms - self._wall()
