@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -16,7 +15,6 @@ from tests.waiting import until
 
 from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled
-from batonpass.postgres import connect as connecting
 from batonpass.postgres.connect import Remedy, Server, connect, fetch_rows, reaching, remedy_of
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.store import PostgresStore, StoreOptions
@@ -146,14 +144,3 @@ async def test_a_store_comes_back_after_its_server_was_read_only(own_url: str) -
     await until(lambda: store.ownership.holds(ORDERS), within_s=20)
     assert store.not_ready() == ""
     await store.stop()
-
-
-async def test_a_statement_without_an_answer_ends_its_connection(own_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server behind it may be gone without a word."""
-    monkeypatch.setattr(connecting, "STATEMENT_TIMEOUT_S", 0.5)
-    engine = connect(own_url, connections_max=1)
-    ((before,),) = await fetch_rows(engine, PID)
-    with pytest.raises(StoreUnavailable, match="no answer"):
-        await fetch_rows(engine, text("select pg_sleep(20)"))
-    assert await asyncio.wait_for(fetch_rows(engine, PID), 5) != [(before,)]
-    await engine.dispose()

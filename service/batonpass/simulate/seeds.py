@@ -47,7 +47,7 @@ def draw(seed: int) -> WorldPlan:
         numbered,
         chaos_ms,
         growth_per_s,
-        clock_skews_ms=(0, 0, 0, 700, -700, 30_000, -30_000),
+        clock_errors_ms=(0, 0, 0, 2, -2),
     )
 
 

@@ -167,11 +167,10 @@ class World(CoordinatorObserver):
     # --- coordinators -------------------------------------------------------------------------------------------
 
     def new_coordinator(self) -> SimulatedCoordinator:
-        """Return a coordinator that has not started yet, with a clock of its own."""
+        """Return a coordinator that has not started yet, with an error of its own about the time."""
         number = len(self.coordinators)
-        skews = self.plan.clock_skews_ms
-        skew_ms = seeded(self.plan.seed, "clock", number).choice(skews)
-        coordinator = SimulatedCoordinator(f"c{number}", self.clock, self.store, self, clock_offset_ms=skew_ms)
+        error_ms = seeded(self.plan.seed, "clock", number).choice(self.plan.clock_errors_ms)
+        coordinator = SimulatedCoordinator(f"c{number}", self.clock, self.store, self, clock_error_ms=error_ms)
         self.coordinators.append(coordinator)
         return coordinator
 
