@@ -36,7 +36,7 @@ def serve(
                 "BATONPASS_DATABASE_URL is not set.",
                 todo="Set it to postgresql://user:password@host:port/database, or try `batonpass up`, which needs none.",
             )
-        require_fit(url)
+        require_fit(url, wait_s=settings.database_wait_s)
         listen(settings, listening=lambda at: _say(at, without_password(url), as_json=as_json))
 
 

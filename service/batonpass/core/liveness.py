@@ -38,6 +38,8 @@ def started(draft: DecisionDraft, item: Started) -> Reply:
     """
     judge_from_ms = draft.now_ms + draft.group.longest_session_ms
     draft.soft = draft.soft._replace(started_ms=draft.now_ms, judge_from_ms=judge_from_ms)
+    if item.clock_moved:
+        _set_clock_back(draft)
     if item.clock_moved and judge_from_ms > draft.group.grants_from_ms and draft.group.version:
         draft.record(GrantsHeld(judge_from_ms, "the clock of the database has moved"))
         draft.wake(judge_from_ms)
