@@ -181,4 +181,4 @@ def test_a_clock_that_has_moved_holds_a_group_that_was_deleted_too() -> None:
 def test_a_group_that_never_was_has_nothing_to_hold() -> None:
     scene = Scene()
     scene.do(Started(clock_moved=True))
-    assert scene.last.records == ()
+    assert scene.log == []

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import make_url, text
@@ -236,16 +237,16 @@ async def test_what_appends_keeps_its_connection_and_ends_it_with_its_engine(dat
     """One connection serves all appends; a lost one is replaced."""
     writing, engine = connect(database_url), connect(database_url)
     log = unleased_log(engine, writing=writing)
-    pids = []
+    drivers: list[Any] = []
     for version in range(4):
         await append(log, [ProbeScheduled(version)], version)
         async with log._connections[0].lent() as driver:
-            pids.append(driver.get_server_pid())
+            drivers.append(driver)
         if version == 1:
-            driver.terminate()
-    assert pids[0] == pids[1] != pids[2] == pids[3]
+            drivers[-1].terminate()
+    assert drivers[0] is drivers[1] is not drivers[2] is drivers[3]
     await writing.dispose()
-    assert driver.is_closed()
+    assert drivers[-1].is_closed()
     await engine.dispose()
 
 
