@@ -37,8 +37,9 @@ from batonpass.worker.kafka.connection import in_words
 from batonpass.worker.kafka.options import Step
 from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S, place_of
 from batonpass.worker.kafka.stores import TaskState, progress
+from batonpass.worker.kafka.subtopology import Subtopology
 from batonpass.worker.kafka.topics import MissingPartition, Said, TopicsMissing
-from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooLarge, Subtopology
+from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooLarge
 from batonpass.worker.protocol import Offsets
 from batonpass.worker.tasks import Task
 
@@ -93,6 +94,12 @@ async def given_up(call: asyncio.Future[Any]) -> None:
         call.cancel()
         await asyncio.wait((call,), timeout=GIVE_UP_S)
     call.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def _where(record: ConsumerRecord) -> str:
+    """Return which record it is, for whoever reads why it was not processed."""
+    key = "no key" if record.key is None else f"key {record.key!r:.100}"
+    return f"in {record.topic}-{record.partition} at offset {record.offset}, {key}"
 
 
 class ChangelogShort(Exception):
@@ -214,6 +221,7 @@ class Active:
                 self._changelog.pause()
             self._has_run = True
             self._task.running()
+            log.info("%r runs", self._task)
             self._observe(Step.RUNNING)
             await self._process(clients)
             close_after_s = CLOSE_DELAY_S
@@ -252,7 +260,7 @@ class Active:
         finally:
             await given_up(asking)
         self._observe(Step.READ_END)
-        before = changelog.records_read
+        before, began_at = changelog.records_read, time.monotonic()
         said, least, moved_at, has_ended_own = Said(), math.inf, time.monotonic(), False
         try:
             await changelog.restore_some(ends, PROMPT_S)
@@ -273,6 +281,8 @@ class Active:
         if self._task.stopping:
             return
         self._heed_short(ends)
+        read, took_s = changelog.records_read - before, time.monotonic() - began_at
+        log.info("%r has restored %d records in %.2f s, up to %s", self._task, read, took_s, ends)
         self._observe(Step.RESTORED)
 
     def _what_it_waits_for(self, changelog: Changelog, ends: Mapping[str, int], moved_at: float, said: Said) -> str:
@@ -572,7 +582,11 @@ class Active:
                     if now - turn >= TURN_S:
                         await asyncio.sleep(0)
                         turn = time.monotonic()
-                    await self._part.process(record, context)
+                    try:
+                        await self._part.process(record, context)
+                    except Exception as error:
+                        error.add_note(_where(record))
+                        raise
                     offsets[partition] = record.offset + 1
                 came += len(records)
             left -= came

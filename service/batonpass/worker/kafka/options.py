@@ -31,6 +31,14 @@ _CHOICES = {
     "offset_gone": ("fail", "earliest", "latest"),
     "changelog_short": ("fail", "run"),
 }
+_LEAST = {
+    "commit_interval_ms": 0,
+    "records_max": 1,
+    "transaction_timeout_ms": 1,
+    "retry_ms": 0,
+    "missing_topic_ms": 0,
+    "delete_retention_ms": 1,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +59,7 @@ class ActiveOptions:
     1970, by which the age of state is measured.
 
     Raises:
-        ValueError: for a choice that there is not.
+        ValueError: for a number that means nothing, or a choice that there is not.
     """
 
     commit_interval_ms: int = 100
@@ -72,7 +80,11 @@ class ActiveOptions:
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
     def __post_init__(self) -> None:
-        """Refuse a choice that there is not."""
+        """Refuse a number that means nothing, and a choice that there is not."""
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{name} is a whole number from {least} on, and not {value!r}")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is one of {', '.join(choices)}, and not {getattr(self, name)!r}")
