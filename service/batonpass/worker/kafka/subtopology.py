@@ -26,9 +26,10 @@ class Subtopology:
 
     A task reads the partition of its own number from every topic in ``sources``. They must have equally many
     partitions, or a key would be with one task in one source and with another in the next; with ``copartitioned`` false
-    they may differ, and a task reads those that have its number. ``changelogs`` names the changelog topic of each
-    store; without any, the tasks are stateless. ``outputs`` names topics that ``process`` writes to; for one that is
-    not named, a new owner has to ask the cluster before its first record.
+    they may differ, and a task reads those that have its number. Records of several sources are processed by their
+    timestamps (``max_task_idle_ms``); sources that ``tables`` names are read to their end first. ``changelogs`` names
+    the changelog topic of each store; without any, the tasks are stateless. ``outputs`` names topics that ``process``
+    writes to; for one that is not named, a new owner has to ask the cluster before its first record.
 
     Raises:
         TypeError: for a value of another type, such as a string in place of a tuple, or a ``process`` that is not
@@ -41,11 +42,15 @@ class Subtopology:
     changelogs: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     copartitioned: bool = True
+    tables: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what could only count wrong, or nothing at all."""
         _check_names("sources", self.sources)
         _check_names("outputs", self.outputs)
+        _check_names("tables", self.tables)
+        if others := set(self.tables).difference(self.sources):
+            raise ValueError(f"tables names {', '.join(sorted(others))}, which is no source: name it in both")
         if not self.sources:
             raise ValueError("sources is empty: name the topics that the tasks read")
         if not isinstance(self.changelogs, Mapping):
