@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +15,7 @@ import typer
 
 from batonpass.cli.client_context import DEFAULT_URL, find
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.folder import UpFolder, default_folder, folder_named, running_here
+from batonpass.cli.folder import UpFolder, default_folder, folder_named, keep_from_others, running_here
 
 HOLDER = """
 import sys
@@ -74,6 +75,70 @@ def test_a_folder_is_made_and_kept(tmp_path: Path) -> None:
     assert folder.token(lambda: "made-twice") == "made-once"
     assert folder.token_file.stat().st_mode & 0o777 == 0o600
     folder.release()
+
+
+@pytest.fixture
+def umask() -> Iterator[Callable[[int], object]]:
+    """Set the umask until the end of the test."""
+    before = os.umask(0)
+    os.umask(before)
+    yield os.umask
+    os.umask(before)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o077])
+@pytest.mark.parametrize("is_root", [True, False])
+def test_nobody_else_may_write_what_is_made_or_hold_the_lock(
+    tmp_path: Path,
+    umask: Callable[[int], object],
+    monkeypatch: pytest.MonkeyPatch,
+    mask: int,
+    is_root: bool,  # noqa: FBT001
+) -> None:
+    """Root's folder can be entered, because the database does not run as root."""
+    monkeypatch.setattr("batonpass.cli.folder._is_root", lambda: is_root)
+    umask(mask)
+    folder = UpFolder(tmp_path / "above" / "data")
+    folder.hold()
+    folder.announce("http://127.0.0.1:1")
+    folder.keep(folder.token_file, "t_1")
+    keep_from_others()
+    folder.workers.mkdir()
+    (folder.workers / "log").write_text("")
+    modes = {file.relative_to(tmp_path): file.stat().st_mode & 0o777 for file in tmp_path.rglob("*")}
+    assert {file: oct(mode) for file, mode in modes.items() if mode & 0o022} == {}
+    assert modes[Path("above/data/lock")] == modes[Path("above/data/token")] == 0o600
+    folder.release()
+    take(folder.path)
+
+
+@pytest.mark.parametrize("name", ["lock", "batonpass.json"])
+def test_a_folder_that_others_may_have_written_in_is_refused(tmp_path: Path, name: str) -> None:
+    """The token goes to the address that is written there."""
+    path = tmp_path / "data"
+    with Elsewhere(path, "http://127.0.0.1:19"):
+        assert find(None, None, path) == ("http://127.0.0.1:19", "t_1")
+        path.chmod(0o711)
+        (path / name).chmod(0o666)
+        if name == "lock":
+            with pytest.raises(Failure, match="other users may write") as refused:
+                find(None, None, path)
+            assert refused.value.code is Exit.REFUSED
+    with pytest.raises(Failure, match="other users may write"):
+        take(path)
+    path.chmod(0o700)
+    take(path)
+    assert (path / "lock").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("name", ["lock", "batonpass.json"])
+def test_a_file_of_another_user_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "data"
+    take(path)
+    os.chown(path / name, 65_534, 65_534)
+    with pytest.raises(Failure, match="another user"):
+        take(path)
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.core.scene import Scene, copy, running, topology
 
 from batonpass.core.decide import decide
 from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Heartbeat, Leave, PinRequest, ProbeRequest, Started, Tick
+from batonpass.core.inputs import DrainRequest, Heartbeat, Leave, PinRequest, ProbeRequest, Started
 from batonpass.core.model import Role
 from batonpass.core.probing import is_at_rest
 from batonpass.core.reasons import NoChange
