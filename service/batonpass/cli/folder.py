@@ -29,7 +29,7 @@ import typer
 
 from batonpass import __version__
 from batonpass.cli.exits import Exit, Failure
-from batonpass.private_files import write_private
+from batonpass.private_files import open_lock, write_private
 
 MARK = "batonpass.json"
 FORMAT = 1
@@ -219,10 +219,7 @@ class UpFolder:
         file = self.path / "lock"
         if file.exists():
             self._require_own(file)
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-        # Whoever can read it can hold it, and so keep every `up` out.
-        os.fchmod(descriptor, 0o600)
-        return os.fdopen(descriptor, "r+")
+        return open_lock(file)
 
     def _require_own(self, file: Path) -> None:
         """Refuse a file that others may have written: it says where the token goes, or whose the folder is.
