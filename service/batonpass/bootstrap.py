@@ -339,7 +339,7 @@ def _readiness(coordinator: Coordinator, watch: CommitWatch, store: Store) -> Re
 
 def _show(counts: Counts, coordinator: Coordinator, policy: AdmissionPolicy, health: Health, store: Store) -> None:
     """Add gauges for numbers that other objects keep."""
-    counts.add_gauge("polls_parked", "Long-polls that wait.", lambda: policy.limits.polls.taken)
+    counts.add_gauge("polls_parked", "Calls that wait for news, here or passed on.", lambda: policy.limits.polls.taken)
     counts.add_gauge("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
     counts.add_gauge("ready", "1 while /readyz says so.", lambda: not health.readiness.reasons())
     counts.add_gauge("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.lease_left_s)

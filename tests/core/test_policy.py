@@ -176,7 +176,7 @@ def test_a_session_may_be_three_heartbeats_and_a_second(session_ms: int, heartbe
 
 def test_what_a_group_has_from_an_earlier_version_it_may_keep_and_not_choose_anew() -> None:
     base = GroupConfig(session_timeout_ms=1_003, heartbeat_interval_ms=1)
-    same = {"session_timeout_ms": 1_003, "heartbeat_interval_ms": 1}
+    same: dict[str, object] = {"session_timeout_ms": 1_003, "heartbeat_interval_ms": 1}
     assert parse_config({**same, "num_standby_replicas": 1}, base) == replace(base, num_standby_replicas=1)
     assert list(faults({"heartbeat_interval_ms": 2}, base)) == ["config.heartbeat_interval_ms"]
     assert list(faults(same)) == ["config.session_timeout_ms", "config.heartbeat_interval_ms"]

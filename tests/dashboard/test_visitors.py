@@ -212,8 +212,8 @@ async def test_a_shared_token_lets_look_and_never_command(canned: Canned) -> Non
     for _ in range(3):
         looked = await client.get("/groups/fleet")
         assert (looked.status_code, "set-cookie" in looked.headers) == (200, False)
-    assert "Nobody is signed in" in looked.text
-    assert 'href="/login"' in looked.text
+        assert "Nobody is signed in" in looked.text
+        assert 'href="/login"' in looked.text
     assert len(dashboard_of(client).sessions) == 0
     form = {"stamp": dashboard_of(client).onlooker.stamp, "reason": "x"}
     for stamp_ in (form, form | {"stamp": "x"}):
