@@ -13,6 +13,7 @@ from typing import Self
 import pytest
 import typer
 
+from batonpass.cli import up
 from batonpass.cli.client_context import DEFAULT_URL, find
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, default_folder, folder_named, keep_from_others, running_here
@@ -78,7 +79,7 @@ def test_a_folder_is_made_and_kept(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def umask() -> Iterator[Callable[[int], object]]:
+def umask() -> Iterator[Callable[[int], int]]:
     """Set the umask until the end of the test."""
     before = os.umask(0)
     os.umask(before)
@@ -90,7 +91,7 @@ def umask() -> Iterator[Callable[[int], object]]:
 @pytest.mark.parametrize("is_root", [True, False])
 def test_nobody_else_may_write_what_is_made_or_hold_the_lock(
     tmp_path: Path,
-    umask: Callable[[int], object],
+    umask: Callable[[int], int],
     monkeypatch: pytest.MonkeyPatch,
     mask: int,
     is_root: bool,  # noqa: FBT001
@@ -110,6 +111,24 @@ def test_nobody_else_may_write_what_is_made_or_hold_the_lock(
     assert modes[Path("above/data/lock")] == modes[Path("above/data/token")] == 0o600
     folder.release()
     take(folder.path)
+
+
+def test_up_begins_by_keeping_what_it_makes_from_others(
+    tmp_path: Path, umask: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database, the workers and all else that it starts take that over."""
+    found: list[int] = []
+
+    def hold(_: UpFolder) -> None:
+        found.append(umask(0))
+        raise Failure(Exit.REFUSED, "far enough")
+
+    monkeypatch.setattr(UpFolder, "hold", hold)
+    monkeypatch.setattr(up, "_die_in_order", lambda: None)
+    umask(0o005)
+    with pytest.raises(typer.Exit):
+        up.up(data=tmp_path / "data", demo=False)
+    assert found == [0o027]
 
 
 @pytest.mark.parametrize("name", ["lock", "batonpass.json"])
