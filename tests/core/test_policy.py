@@ -86,6 +86,8 @@ def test_a_whole_number_may_be_written_with_a_point() -> None:
 def test_null_is_a_value_of_no_setting_but_the_catch_up_time(name: str) -> None:
     assert list(faults({name: None})) == [f"config.{name}"]
     assert parse_config({"acceptable_catchup_ms": None}).acceptable_catchup_ms is None
+    set_before = GroupConfig(acceptable_catchup_ms=5_000)
+    assert parse_config({"acceptable_catchup_ms": None}, set_before).acceptable_catchup_ms is None
 
 
 @pytest.mark.parametrize("value", [True, "0.5", float("nan")])
