@@ -22,6 +22,7 @@ import httpx
 from httpx_sse import EventSource, ServerSentEvent
 
 from batonpass import __version__
+from batonpass.variables import variable
 
 PATIENCE_S: Final = 10.0
 """How long a read is repeated while coordinators say that they cannot answer now, unless the caller says how long."""
@@ -349,7 +350,7 @@ def trusted_by_environment() -> ssl.SSLContext | bool:
     Raises:
         ValueError: when one of these files cannot be used.
     """
-    authorities, own, key = (os.environ.get(f"BATONPASS_{name}_FILE") or None for name in ("CA", "CERT", "KEY"))
+    authorities, own, key = (variable(f"BATONPASS_{name}_FILE") for name in ("CA", "CERT", "KEY"))
     if authorities is None and own is None:
         return True
     try:

@@ -6,12 +6,14 @@ Every one has a range and says what it is for; docs/settings.md and .env.example
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AnyHttpUrl, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from batonpass.database_url import DatabaseUrl
 from batonpass.worker.kafka_login import Login, login_of
 
 MIB: Final = 1_048_576
@@ -47,7 +49,10 @@ class Settings(BaseSettings):
     )
 
     # Postgres and the fleet
-    database_url: SecretStr | None = Field(default=None, description="postgresql://user:password@host:port/database.")
+    database_url: SecretStr | None = Field(
+        default=None,
+        description="postgresql://user:password@host:port/database, and options of libpq (docs/postgres.md).",
+    )
     database_connections_max: int = Field(
         default=10,
         ge=2,
@@ -312,6 +317,22 @@ class Settings(BaseSettings):
         le=300,
         description="How long requests under way, and then what was accepted, may take to end.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _trimmed(cls, given: Any) -> Any:
+        """Take values by the rule of ``batonpass.variables``; no open path at all is a value too."""
+        if not isinstance(given, Mapping):
+            return given
+        trimmed = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
+        return {name: value for name, value in trimmed.items() if value != "" or name == "open_paths"}
+
+    @field_validator("database_url")
+    @classmethod
+    def _understood(cls, given: SecretStr | None) -> SecretStr | None:
+        if given is not None:
+            DatabaseUrl.read(given.get_secret_value())
+        return given
 
     @field_validator("open_paths", mode="before")
     @classmethod

@@ -21,7 +21,9 @@ from batonpass.cli.client_context import failing_well, table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, running_here
 from batonpass.cli.spans import day_named
+from batonpass.database_url import DatabaseUrl
 from batonpass.terminal import say, say_on_stderr, screen
+from batonpass.variables import variable
 
 if TYPE_CHECKING:
     from batonpass.audit.findings import AuditResult
@@ -251,7 +253,7 @@ def _try_out(out: str | None) -> None:
 
 
 def _url(given: str | None) -> str:
-    url = (given or os.environ.get("BATONPASS_DATABASE_URL", "")).strip() or _of_up()
+    url = (given or "").strip() or variable("BATONPASS_DATABASE_URL") or _of_up()
     if not url:
         raise Failure(
             Exit.BAD_INPUT,
@@ -259,6 +261,10 @@ def _url(given: str | None) -> str:
             todo="Set BATONPASS_DATABASE_URL (postgresql://user:password@host:port/database), give --database-url, or run"
             " exactly one `batonpass up` on this machine.",
         )
+    try:
+        DatabaseUrl.read(url)
+    except ValueError as error:
+        raise Failure(Exit.BAD_INPUT, f"{'--database-url' if given else 'BATONPASS_DATABASE_URL'}: {error}.") from None
     return url
 
 

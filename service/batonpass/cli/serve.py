@@ -29,13 +29,13 @@ def serve(
     """Run a coordinator on the Postgres that BATONPASS_DATABASE_URL names; docs/settings.md has every setting."""
     with failing_well(as_json=as_json):
         settings = settings_of({"host": host, "port": port})
-        url = "" if settings.database_url is None else settings.database_url.get_secret_value().strip()
-        if not url:
+        if settings.database_url is None:
             raise Failure(
                 Exit.BAD_INPUT,
                 "BATONPASS_DATABASE_URL is not set.",
                 todo="Set it to postgresql://user:password@host:port/database, or try `batonpass up`, which needs none.",
             )
+        url = settings.database_url.get_secret_value()
         require_fit(url)
         listen(settings, listening=lambda at: _say(at, without_password(url), as_json=as_json))
 

@@ -34,6 +34,7 @@ from batonpass.runtime.access import new_secret
 from batonpass.settings import OPEN_PATHS
 from batonpass.sockets import free_port
 from batonpass.terminal import say, say_on_stderr, screen
+from batonpass.variables import variable
 
 LOOK_EVERY_S = 1.0
 DASHBOARD_NEEDS: Final = ("jinja2", "starlette", "uvicorn")
@@ -76,7 +77,7 @@ def up(
     """
     with failing_well(as_json=as_json):
         _die_in_order()
-        named = os.environ.get("BATONPASS_DATA", "").strip()
+        named = variable("BATONPASS_DATA")
         folder = UpFolder(data or (Path(named) if named else default_folder()))
         job = None if simulated or not demo else DemoJob(folder, workers, _tell)
         processes = WorkerProcesses(folder, workers, job or SimulatedWorkers()) if demo else None
