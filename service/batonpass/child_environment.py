@@ -24,6 +24,15 @@ def home() -> Path | None:
         return None
 
 
+def is_nameless() -> bool:
+    """Whether the system does not know this user by name, without which neither Postgres nor Spark runs."""
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return True
+    return False
+
+
 def child_environment(**more: str) -> dict[str, str]:
     """Return the environment of a program of this package, or of one that fetches something for it, and ``more``."""
     kept = {name: said for name, said in os.environ.items() if name not in OF_THE_LOCALE and not name.startswith("LC_")}

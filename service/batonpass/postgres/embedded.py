@@ -31,7 +31,7 @@ SOCKET_PATH_MAX = 90
 """The system allows about 104 bytes for the path of a socket, and the server adds its own name to the folder's."""
 
 ENVIRONMENT = server_environment(LC_ALL="C")
-"""Names of files are bytes to Postgres, and every system has this locale, with which it is one process from the start."""
+"""Names of files are bytes to Postgres, so it needs no other locale than the one that every system has."""
 
 
 class EmbeddedPostgres(ChildServer):
@@ -145,9 +145,8 @@ class EmbeddedPostgres(ChildServer):
     def _command(self, binaries: Path, port: int) -> list[str]:
         command = [str(binaries / "postgres"), "-D", str(self._cluster), "-p", str(port)]
         # The setting is a list with commas; a name in quotes is one entry of it whatever it has in it.
-        sockets = (
-            f'"{str(self._cluster).replace('"', '""')}"' if len(os.fsencode(self._cluster)) < SOCKET_PATH_MAX else ""
-        )
+        named = str(self._cluster).replace('"', '""')
+        sockets = f'"{named}"' if len(os.fsencode(self._cluster)) < SOCKET_PATH_MAX else ""
         settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": sockets}
         if not self._durable:
             settings |= {"fsync": "off", "full_page_writes": "off"}
