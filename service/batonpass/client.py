@@ -22,6 +22,7 @@ import httpx
 from httpx_sse import EventSource, ServerSentEvent
 
 from batonpass import __version__
+from batonpass.http_clients import http_client
 from batonpass.variables import variable
 
 PATIENCE_S: Final = 10.0
@@ -38,7 +39,6 @@ REOPEN_MAX_S: Final = 10.0
 """After how long a broken stream is opened again: by failures in a row, and at most if a coordinator says how long."""
 
 PAGE: Final = 500
-THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0", "::"})  # noqa: S104 - a name, nothing is bound to it
 NO_ANSWER: Final = (httpx.HTTPError, ssl.SSLError)
 """What is raised when no answer comes. The library does not wrap TLS errors after the connection was made."""
 
@@ -110,20 +110,19 @@ class CoordinatorClient:
         """Connect on first use. Several URLs are separated by commas.
 
         Raises:
-            ValueError: when one of them is no URL.
+            ValueError: when one of them is no URL, or the proxy that the environment names for it cannot be used.
         """
         self.patience_s = patience_s
         self._token = token
         self._at = 0
         self._urls = urls_in(urls)
         self._clients = [
-            httpx.AsyncClient(
+            http_client(
+                [url],
+                verify=trusted,
+                transport=transport,
                 base_url=url,
                 headers={"user-agent": f"{agent}/{__version__}", "accept": "application/json"},
-                transport=transport,
-                verify=trusted,
-                # A coordinator on this machine is never behind a proxy, whatever the environment says.
-                trust_env=httpx.URL(url).host not in THIS_MACHINE,
             )
             for url in self._urls
         ]

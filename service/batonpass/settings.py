@@ -14,6 +14,7 @@ from pydantic import AnyHttpUrl, Field, SecretStr, field_validator, model_valida
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from batonpass.database_url import DatabaseUrl
+from batonpass.sockets import CONNECTIONS_MIN
 from batonpass.worker.kafka_login import Login, login_of
 
 MIB: Final = 1_048_576
@@ -27,7 +28,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="BATONPASS_", frozen=True, extra="ignore")
 
     # Where it listens
-    host: str = Field(default="127.0.0.1", min_length=1, description="The address to listen on.")
+    host: str = Field(
+        default="127.0.0.1", min_length=1, description="The address to listen on; :: is every address, of IPv4 too."
+    )
     port: int = Field(default=8420, ge=0, le=65_535, description="The port to listen on; 0 takes any free one.")
     advertised_url: AnyHttpUrl | None = Field(
         default=None,
@@ -232,10 +235,11 @@ class Settings(BaseSettings):
     )
     connections_max: int = Field(
         default=30_000,
-        ge=10,
+        ge=CONNECTIONS_MIN,
         le=1_000_000,
         description="Connections that are open at once, idle ones too; beyond them all but probes and scrapes are answered 503. Fewer, "
-        "where the system's limit on open files has no room for so many; the log says so at the start.",
+        "where the system's limit on open files has no room for so many; the log says so at the start. Where it has room for "
+        "fewer than 10, nothing starts.",
     )
     request_arrival_s: float = Field(
         default=60,

@@ -26,6 +26,7 @@ from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
 from batonpass.cli.spans import span_ms
 from batonpass.client import AGAIN_S, ApiError, CoordinatorClient, Refused, path, trusted_by_environment, urls_in
 from batonpass.core.durations import duration
+from batonpass.http_clients import proxy_for
 from batonpass.terminal import say, say_on_stderr, screen, shown
 from batonpass.variables import variable
 
@@ -315,10 +316,15 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
 
 def _check_urls(text: str) -> None:
     try:
-        urls_in(text)
+        urls = urls_in(text)
     except ValueError as error:
         todo = f"It looks like {DEFAULT_URL}; several stand with commas between them."
         raise Failure(Exit.BAD_INPUT, f"{error}.", todo=todo) from None
+    try:
+        for url in urls:
+            proxy_for(url)
+    except ValueError as error:
+        raise Failure(Exit.BAD_INPUT, f"{error}.") from None
 
 
 def _from_environment(name: str, kind: Callable[[str], Any]) -> Any:
