@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 FORM: Final = "postgresql://user:password@host:port/database"
 SCHEME: Final = re.compile(r"postgres(?:ql)?(?:\+\w+)?")
 PLACES: Final = ("host", "port", "user", "password", "dbname")
-"""What may stand before the question mark or behind it."""
+"""What may stand before the question mark or behind it; what stands behind it counts."""
 
 SECRETS: Final = frozenset({"password", "sslpassword"})
 FILES: Final = ("passfile", "sslcert", "sslkey", "sslrootcert", "sslcrl")
@@ -70,17 +70,16 @@ class DatabaseUrl:
         given = _query(query)
         login, _, places = authority.rpartition("@")
         user, _, password = login.partition(":")
-        before = {"host": places, "user": user, "password": password, "dbname": path.removeprefix("/")}
-        for name, said in before.items():
-            if said and name in given:
-                raise ValueError(f"it names the {name} twice, before the question mark and behind it")
-        listed = given.pop("host", None)
-        hosts = _hosts(places) if listed is None else tuple((host, None) for host in listed.split(","))
-        if ports := given.pop("port", ""):
-            hosts = _with_ports(hosts, ports)
-        named = {
-            name: given.pop(name, None) or unquote(before[name]) or None for name in ("user", "password", "dbname")
-        }
+        hosts = _hosts(places)
+        names = given.pop("host", None)
+        ports = given.pop("port", None)
+        if names is not None or ports is not None:
+            hosts = _combined(
+                [host for host, _ in hosts] if names is None else names.split(","),
+                [port for _, port in hosts] if ports is None else [_port(one) for one in ports.split(",")],
+            )
+        before = {"user": user, "password": password, "dbname": path.removeprefix("/")}
+        named = {name: given.pop(name, None) or unquote(said) or None for name, said in before.items()}
         return cls(hosts, named["user"], named["password"], named["dbname"], given)
 
     def __str__(self) -> str:
@@ -173,16 +172,12 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _with_ports(hosts: tuple[tuple[str, int | None], ...], text: str) -> tuple[tuple[str, int | None], ...]:
-    ports = [_port(one) for one in text.split(",")]
-    if any(port is not None for _, port in hosts):
-        raise ValueError("it names the port twice, before the question mark and behind it")
-    hosts = hosts or (("", None),)
+def _combined(hosts: Sequence[str], ports: Sequence[int | None]) -> tuple[tuple[str, int | None], ...]:
+    """Return each host with its port; one port is that of all."""
+    hosts, ports = hosts or [""], ports or [None]
     if len(ports) not in {1, len(hosts)}:
         raise ValueError("it names not as many ports as hosts")
-    return tuple(
-        (host, port) for (host, _), port in zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=True)
-    )
+    return tuple(zip(hosts, ports if len(ports) > 1 else [*ports] * len(hosts), strict=True))
 
 
 def _place(host: str, port: int | None) -> str:
