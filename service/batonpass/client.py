@@ -18,8 +18,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
-import httpx
-from httpx_sse import EventSource, ServerSentEvent
+import httpx2 as httpx
 
 from batonpass import __version__
 from batonpass.http_clients import http_client
@@ -227,7 +226,7 @@ class CoordinatorClient:
     @asynccontextmanager
     async def stream(
         self, path: str, *, after: str, token: str | None = None
-    ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+    ) -> AsyncIterator[AsyncIterator[httpx.ServerSentEvent]]:
         """Lend a stream of events, from ``after`` on if that is not empty.
 
         It is asked for once; after a break, the next call asks the next coordinator.
@@ -245,7 +244,7 @@ class CoordinatorClient:
                 if not answer.is_success:
                     await answer.aread()
                     self._read(answer)
-                yield EventSource(answer).aiter_sse()
+                yield aiter(httpx.EventSource(answer, max_event_size=None))
         except NO_ANSWER as error:
             self._leave(at)
             raise _unreachable(self._urls[at], error) from None
@@ -334,7 +333,7 @@ class EventFeed:
             failures += 1
 
 
-def _event_of(frame: ServerSentEvent) -> dict[str, Any] | None:
+def _event_of(frame: httpx.ServerSentEvent) -> dict[str, Any] | None:
     """Return the event of a frame. A frame with a type (events are missing) becomes an event of that type."""
     if not frame.data:
         return None

@@ -14,7 +14,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any, Final
 from urllib.request import getproxies, proxy_bypass
 
-import httpx
+import httpx2 as httpx
 
 SCHEMES: Final = frozenset({"http", "https", "socks5", "socks5h"})
 

@@ -6,7 +6,7 @@ import socket
 import ssl
 from pathlib import Path
 
-import httpx
+import httpx2 as httpx
 import pytest
 import trustme
 from tests.dashboard.browsing import dashboard

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import httpx
+import httpx2 as httpx
 
 from batonpass.api.context import FORWARDED, HEADER, Disconnected
 from batonpass.runtime.ports import NotOwner, StoreUnavailable

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 
 from batonpass.client import ApiError
 from batonpass.demo.group import DemoGroup

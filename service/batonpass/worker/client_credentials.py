@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote
 
-import httpx
+import httpx2 as httpx
 
 from batonpass.http_clients import http_client
 from batonpass.worker.clock import Clock, system_clock

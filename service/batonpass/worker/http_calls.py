@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2 as httpx
 import msgspec
 
 from batonpass.http_clients import http_client

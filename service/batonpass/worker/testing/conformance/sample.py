@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 
-import httpx
+import httpx2 as httpx
 
 from batonpass.http_clients import http_client
 from batonpass.worker import Callbacks, Member, Revocation, Task
