@@ -9,8 +9,8 @@ from typing import Final
 from batonpass.cli.exits import Exit, Failure
 from batonpass.sockets import TooFewFiles, bind, room_for
 
-PORT_TODO: Final = "Choose another port with --port N, or any free one with --port 0."
-HOST_TODO: Final = "Choose another address with --host; :: is every address of this machine."
+PORT_ADVICE: Final = "Choose another port with --port N, or any free one with --port 0."
+HOST_ADVICE: Final = "Choose another address with --host; :: is every address of this machine."
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -25,13 +25,13 @@ def bound(host: str, port: int) -> socket.socket:
         raise busy(host, port, error) from None
 
 
-def busy(host: str, port: int, error: OSError, todo: str = PORT_TODO) -> Failure:
+def busy(host: str, port: int, error: OSError, todo: str = PORT_ADVICE) -> Failure:
     """Return the failure for an address that is not available. ``todo`` is what to do where its port is taken."""
     is_of_port = error.errno in {errno.EADDRINUSE, errno.EACCES, errno.EPERM}
     return Failure(
         Exit.REFUSED,
         f"cannot listen on {host}:{port}: {error.strerror or error}.",
-        todo=todo if is_of_port else HOST_TODO,
+        todo=todo if is_of_port else HOST_ADVICE,
     )
 
 
