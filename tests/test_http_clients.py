@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -18,6 +19,7 @@ from batonpass.worker.http_calls import HttpCalls
 from batonpass.worker.options import Options
 from batonpass.worker.protocol import Request, RequestKind
 
+SERVICE = Path(__file__).resolve().parent.parent / "service"
 FAR, FAR_6 = "http://coordinator.example:8420", "http://[fd00::7]:8420"
 PROXY = "http://proxy.example:3128"
 HEARTBEAT = Request(
@@ -51,6 +53,11 @@ async def hop() -> AsyncIterator[Hop]:
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
         yield Hop(f"http://127.0.0.1:{port}", asked)
+
+
+def test_clients_are_made_in_one_place() -> None:
+    made = [path.name for path in SERVICE.rglob("*.py") if "httpx.AsyncClient(" in path.read_text()]
+    assert made == ["http_clients.py"]
 
 
 @pytest.mark.parametrize(

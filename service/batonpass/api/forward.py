@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx2 as httpx
 
 from batonpass.api.context import FORWARDED, HEADER, Disconnected
+from batonpass.http_clients import http_client
 from batonpass.runtime.ports import NotOwner, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -49,11 +50,10 @@ class Forwarder:
     def __init__(self, *, verify: ssl.SSLContext | bool = True) -> None:
         """Connect on first use. ``verify`` is how the others' certificates are checked."""
         # A long-poll holds its connection for as long as it waits, so connections have no limit of their own here.
-        self._client = httpx.AsyncClient(
+        self._client = http_client(
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=IDLE_MAX, keepalive_expiry=IDLE_S),
             verify=verify,
-            trust_env=False,
         )
         self._waiting: set[asyncio.Task[None]] = set()
 
