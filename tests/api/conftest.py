@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests import openapi_document
 from tests.contracts.memory_audits import MemoryAudits
