@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from pydantic import SecretStr
 from tests.waiting import until
