@@ -20,6 +20,9 @@ from batonpass.worker.protocol import MemberProtocol, MemberSettings
 FAR = 6
 """Units: more than the longest timeout of a scenario."""
 
+LONG_AGO = -8
+"""Heartbeats: more than can be under way at once."""
+
 LEFT_OUT = frozenset(
     {
         # Only grow, and are compared by nothing but their equality with the log's own, which is looked at by itself.
@@ -158,7 +161,10 @@ def _instant(like: Likeness, value: Any) -> Any:
 def _seq(like: Likeness, value: Any) -> Any:
     if isinstance(value, Mapping):
         return tuple(sorted([(name, _seq(like, each)) for name, each in value.items()]))
-    return value if value is None else value - like._seq_from
+    if value is None or value <= 0:
+        # What is no heartbeat's, or was before the first.
+        return value
+    return max(LONG_AGO, value - like._seq_from) + LONG_AGO
 
 
 def _tries(like: Likeness, value: Any) -> Any:

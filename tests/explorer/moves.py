@@ -38,6 +38,14 @@ def moves(world: World) -> Iterator[Move]:
         yield from _of_worker(world, name)
     yield from _of_coordinators(world)
     yield from _of_time(world)
+    for name, worker in world.workers.items():
+        if worker.machine is not None and worker.machine.phase is Phase.JOINED and _drains(world, worker.machine.member_id):
+            yield from _allowed(world, Move(f"{name} is to stay after all", lambda changed: changed.tell(name, "undrain"), (f"{name} stays",)))
+
+
+def _drains(world: World, member_id: str | None) -> bool:
+    member = world.leader.group.members.get(MemberId(member_id or ""))
+    return member is not None and member.drain is not None
 
 
 def after(world: World, move: Move) -> World:
@@ -105,22 +113,21 @@ def _break_poll(world: World, poll: Message) -> None:
     world.tell(poll.worker, "on_no_answer", poll.request)
 
 
-def _without(world: World, message: Message) -> None:
+def _without(world: World, message: Message, *, stays: bool = False) -> None:
+    """Take a message off the wire, or keep it as one that may still arrive."""
     wire = list(world.wire)
     wire.remove(message)
-    world.wire = tuple(wire)
+    world.wire = (*wire, message._replace(late=True)) if stays else tuple(wire)
 
 
 def _arrive(world: World, message: Message, *, stays: bool = False) -> None:
-    if not stays:
-        _without(world, message)
+    _without(world, message, stays=stays)
     world.tell(message.worker, "on_answer", message.request, message.status, message.body)
 
 
 def _hear(world: World, message: Message, index: int, *, stays: bool = False, late: bool = False) -> None:
     """Let a coordinator hear a request. An answer without news is there at once, unless it is to be late."""
-    if not stays:
-        _without(world, message)
+    _without(world, message, stays=stays)
     item = to_input(message.request)
     answered = world.decide(index, item) if item is not None else None
     worker = world.workers[message.worker]
@@ -133,7 +140,7 @@ def _hear(world: World, message: Message, index: int, *, stays: bool = False, la
     if status < 300 and not (body and (body.get("assignment") or body.get("report"))) and not late:
         world.tell(message.worker, "on_answer", message.request, status, body)
     else:
-        world.wire = (*world.wire, message._replace(status=status, body=body))
+        world.wire = (*world.wire, message._replace(status=status, body=body, late=message.late or late))
 
 
 def _hear_and_die(world: World, message: Message) -> None:
@@ -142,6 +149,7 @@ def _hear_and_die(world: World, message: Message) -> None:
 
 
 def _give_up(world: World, message: Message) -> None:
+    _without(world, message, stays=True)
     world.tell(message.worker, "on_no_answer", message.request)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from tests.explorer.likeness import Likeness
 from tests.explorer.search import check_rest
@@ -19,9 +21,9 @@ UNFENCED = MemberSettings(on_lease_lost=OnLeaseLost.STOP, poll_wait_ms=86_400_00
 
 CONFIG: Mapping[str, object] = {
     "heartbeat_interval_ms": UNIT_MS,
-    "session_timeout_ms": 4 * UNIT_MS,
+    "session_timeout_ms": 3 * UNIT_MS + 1_000,
     "suspect_timeout_ms": UNIT_MS,
-    "rebalance_timeout_ms": 3 * UNIT_MS,
+    "rebalance_timeout_ms": 2 * UNIT_MS,
     "rejoin_grace_ms": 2 * UNIT_MS,
     "initial_rebalance_delay_ms": 0,
     "rebalance_batch_ms": 0,
@@ -64,13 +66,43 @@ def named(settings: MemberSettings, name: str, *, takeover: bool = False) -> Mem
     return replace(settings, instance_id=name, takeover=takeover)
 
 
+NUMBERS = Path(__file__).with_name("numbers.json")
+"""How many worlds each scenario has, how many ways lead between them, and how long the longest of the shortest is."""
+
+
+def pinned() -> dict[str, list[int]]:
+    """Return the numbers that are written down."""
+    return json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
+
+
+def write(name: str, numbers: list[int]) -> None:
+    """Write the numbers of a scenario down."""
+    known = pinned() | {name: numbers}
+    lines = [f'  "{each}": {known[each]}' for each in SCENARIOS if each in known]
+    NUMBERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+PAIR = {"a": UNFENCED, "b": UNFENCED}
+FENCED_PAIR = {"a": FENCED, "b": FENCED}
+
 SCENARIOS: Mapping[str, Scenario] = {
-    "join": Scenario({"a": UNFENCED}, {"b": UNFENCED}, tasks=2),
-    "join-wire": Scenario({"a": UNFENCED}, {"b": UNFENCED}, tasks=2, budget={"wire": 1}),
-    "drain-a": Scenario({"a": UNFENCED, "b": UNFENCED}, budget={"a drains": 1}),
-    "drain": Scenario({"a": UNFENCED, "b": UNFENCED}, budget={"a drains": 1, "b drains": 1}),
-    "drain-wire": Scenario({"a": UNFENCED, "b": UNFENCED}, budget={"a drains": 1, "wire": 1}),
-    "drain-time": Scenario({"a": UNFENCED, "b": UNFENCED}, budget={"a drains": 1, "units": 1}),
-    "time": Scenario({"a": UNFENCED, "b": UNFENCED}, budget={"units": 5, "a is silent": 5}),
-    "join-time": Scenario({"a": UNFENCED}, {"b": UNFENCED}, tasks=2, budget={"units": 1}),
+    "join": Scenario({"a": UNFENCED}, {"b": UNFENCED}, tasks=2, budget={"crashes": 1}),
+    "join-many": Scenario({"a": UNFENCED}, {"b": UNFENCED}, tasks=4, is_large=True),
+    "drains": Scenario(PAIR, budget={"a drains": 1, "b drains": 1}),
+    "wire": Scenario(PAIR, budget={"a drains": 1, "wire": 1}),
+    "two-coordinators": Scenario(PAIR, budget={"a drains": 1, "takeovers": 1}),
+    "silence": Scenario(PAIR, budget={"units": 4, "a is silent": 3}),
+    "suspicion": Scenario(FENCED_PAIR, standbys=1, budget={"a breaks": 1, "units": 1, "a is silent": 1}),
+    "restart": Scenario({"a": named(UNFENCED, "a"), "b": UNFENCED}, budget={"a restarts": 1, "units": 2}),
+    "out-of-memory": Scenario(
+        {"a": UNFENCED, "b": named(UNFENCED, "b", takeover=True)}, tasks=2, budget={"b out of memory": 2}
+    ),
+    "failing": Scenario(PAIR, budget={"a fails": 1, "b fails": 1}),
+    "stateless": Scenario(PAIR, tasks=0, stateless=1, budget={"a drains": 1, "a dies": 1}),
+    "standby": Scenario(FENCED_PAIR, standbys=1, budget={"a drains": 1, "a dies": 1}),
+    "join-wire": Scenario({"a": UNFENCED}, {"b": UNFENCED}, tasks=2, budget={"wire": 1}, is_large=True),
+    "drain-silence": Scenario(PAIR, budget={"a drains": 1, "a is silent": 3, "units": 3}, is_large=True),
+    "overdue-beside-drain": Scenario(
+        PAIR | {"c": UNFENCED}, tasks=3, budget={"a drains": 1, "c is silent": 3, "units": 3}, is_large=True
+    ),
 }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.explorer.likeness import Likeness
 from tests.explorer.moves import TIME, Move, after, moves
@@ -31,37 +30,47 @@ class Found:
     detail: str = ""
     story: list[str] = field(default_factory=list)
 
+    def broken(self, by: LawBroken, story: list[str]) -> Found:
+        """Return this with a law that broke, and the story that led to it."""
+        return replace(self, law=by.law, detail=str(by), story=[*story, *by.way])
 
-def explore(root: World, *, progress: Callable[[Found], None] | None = None) -> Found:
-    """Go every way from a world. Stop at the first law that breaks."""
+    @property
+    def numbers(self) -> list[int]:
+        """What is written down of a search that found nothing wrong."""
+        return [self.states, self.ways, self.depth]
+
+
+def explore(root: World) -> Found:
+    """Go every way from a world, up to the first law that breaks.
+
+    What breaks a law on the way to rest may have a shorter story, so the search goes on for as long as it may find it.
+    """
     like, resting = Likeness(), set[int]()
-    first = _key(like, root)[1]
+    rest_key, first = _key(like, root)
     came: dict[int, tuple[int, str]] = {first: (0, "")}
-    found, layer = Found(states=1), [(first, like.key(root), root)]
-    while layer:
+    found, on_the_way, layer = Found(states=1), Found(), [(first, rest_key, root)]
+    while layer and (not on_the_way.law or found.depth < len(on_the_way.story)):
         following: list[tuple[int, int, World]] = []
         for key, rest_key, world in layer:
-            words = ""
-            try:
-                check_rest(world, like, resting, rest_key)
-                for move in moves(world):
-                    words = move.words
+            if not on_the_way.law:
+                try:
+                    check_rest(world, like, resting, rest_key)
+                except LawBroken as broken:
+                    on_the_way = found.broken(broken, _story(came, key))
+            for move in moves(world):
+                try:
                     child = after(world, move)
-                    found.ways += 1
-                    child_rest_key, child_key = _key(like, child)
-                    if child_key not in came:
-                        came[child_key] = (key, words)
-                        following.append((child_key, child_rest_key, child))
-            except LawBroken as broken:
-                found.law, found.detail = broken.law, str(broken)
-                found.story = [*_story(came, key), *([words] if words else [])]
-                return found
+                except LawBroken as broken:
+                    return found.broken(broken, [*_story(came, key), move.words])
+                found.ways += 1
+                rest_key, child_key = _key(like, child)
+                if child_key not in came:
+                    came[child_key] = (key, move.words)
+                    following.append((child_key, rest_key, child))
         found.states, found.depth = len(came), found.depth + bool(following)
         layer = following
         like.known.clear()
-        if progress:
-            progress(found)
-    return found
+    return on_the_way if on_the_way.law else found
 
 
 def _key(like: Likeness, world: World) -> tuple[int, int]:
@@ -81,25 +90,31 @@ def _story(came: dict[int, tuple[int, str]], key: int) -> list[str]:
 def check_rest(world: World, like: Likeness, resting: set[int], key: int) -> World:
     """Check that the group comes to rest from here if nothing more goes wrong (L9). Return the world at rest.
 
-    It goes the first way that leads to another world than before; that time passes is the last of them. ``resting``
-    are the worlds from which this was seen already.
+    It goes the first way that leads to another world than before: time passes where nothing else is left to do, and
+    a drain is called off where that does not help either. ``resting`` are worlds from which this was seen already.
     """
-    path: set[int] = set()
+    path: dict[int, str] = {}
     if key not in resting:
         world = world.copy()
-        world.budget = {TIME: STEPS_TO_REST}
+        world.budget = {TIME: 1, **{f"{name} stays": 1 for name in world.workers}}
     while key not in resting and not is_resting(world):
-        path.add(key)
+        path[key] = ""
         for move in moves(world):
-            child = after(world, move)
+            try:
+                child = after(world, move)
+            except LawBroken as broken:
+                broken.way = [*filter(None, path.values()), move.words]
+                raise
             child.budget = world.budget
-            key = like.key(child)
-            if key not in path:
-                world = child
+            child_key = like.key(child)
+            if child_key not in path:
+                path[key] = move.words
+                world, key = child, child_key
                 break
         if key in path or len(path) > STEPS_TO_REST:
-            left = dict(world.leader.group.unsettled)
-            raise LawBroken([Violation("L9", f"no rest; unsettled: {left}, after {len(path)} more moves")])
+            broken = LawBroken([Violation("L9", f"no rest; unsettled: {dict(world.leader.group.unsettled)}")])
+            broken.way = [words for words in path.values() if words]
+            raise broken
     resting |= {*path, key}
     return world
 

@@ -53,11 +53,12 @@ AT_BEGIN = Progress(position=0, end_offset=END)
 
 
 class LawBroken(Exception):
-    """What broke, in the order in which it was found."""
+    """The laws that broke, the first one first; and the ``way`` there, where that was a way to rest."""
 
     def __init__(self, violations: list[Violation]) -> None:
         super().__init__("; ".join(f"{one.law} {one.task or ''} {one.detail}" for one in violations))
         self.law = violations[0].law
+        self.way: list[str] = []
 
 
 class Coordinator(NamedTuple):
@@ -70,13 +71,17 @@ class Coordinator(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A request under way, or (with a ``status``) its answer, to or from one process of a worker."""
+    """A request under way, or (with a ``status``) its answer, to or from one process of a worker.
+
+    It is gone once its process waits for it no longer, unless it is ``late``: then it may still arrive, or never.
+    """
 
     worker: str
     process: int
     request: Request
     status: int = 0
     body: Body | None = None
+    late: bool = False
 
     def is_open_poll_of(self, name: str) -> bool:
         return self.worker == name and self.request.kind is RequestKind.POLL and not self.status
@@ -232,9 +237,12 @@ class World:
     def _carry_out(self, name: str, instructions: list[Instruction]) -> None:
         worker = self.workers[name]
         if worker.machine is not None:
-            # A long-poll that is no longer waited for is a closed connection.
-            poll = worker.machine._poll.in_flight
-            self.wire = tuple(each for each in self.wire if not each.is_open_poll_of(name) or each.request == poll)
+            waits_for = [channel.in_flight for channel in worker.machine._channels()]
+            self.wire = tuple(
+                each
+                for each in self.wire
+                if each.worker != name or each.process != worker.process or each.late or each.request in waits_for
+            )
         for each in instructions:
             if isinstance(each, Send):
                 self.wire = (*self.wire, Message(name, worker.process, each.request))
