@@ -11,9 +11,9 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from tests.explorer.world import UNIT_MS, Coordinator, Ids, Message, Worker, World
+from tests.explorer.world import UNIT_MS, Message, World
 
-from batonpass.core.model import Group, Member, Task
+from batonpass.core.model import Member, Task
 from batonpass.core.soft import MemberSoft, Soft
 from batonpass.worker.protocol import MemberProtocol, MemberSettings
 
@@ -110,7 +110,9 @@ def _soft(like: Likeness, soft: Soft) -> Any:
     for member, known in sorted(soft.members.items()):
         like._seq_from = like._seqs[member]
         members.append((member, like._of(known)))
-    return tuple(members), tuple([_field(name)(like, each) for name, each in zip(soft._fields, soft, strict=True) if name != "members"])
+    return tuple(members), tuple(
+        [_field(name)(like, each) for name, each in zip(soft._fields, soft, strict=True) if name != "members"]
+    )
 
 
 def _parts_of(kind: type) -> Parts:
@@ -145,10 +147,14 @@ def _field(name: str) -> Parts:
     found = FIELDS.get(name)
     if found is None:
         found = FIELDS[name] = (
-            (lambda _like, _value: None) if name in LEFT_OUT
-            else _seq if name in SEQS
-            else _tries if name in TRIES
-            else _instant if name.endswith("_ms")
+            (lambda _like, _value: None)
+            if name in LEFT_OUT
+            else _seq
+            if name in SEQS
+            else _tries
+            if name in TRIES
+            else _instant
+            if name.endswith("_ms")
             else Likeness._of
         )
     return found

@@ -8,13 +8,14 @@ the world's budget, which a scenario gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from tests.explorer.world import AT_END, MOMENT_MS, UNIT_MS, Message, World
 
 from batonpass.core.answers import answer_to_poll
-from batonpass.core.inputs import Input, PollBroken, PollOpened, ReleaseRequest, Started, Tick
 from batonpass.core.ids import MemberId
+from batonpass.core.inputs import Input, PollBroken, PollOpened, ReleaseRequest, Started, Tick
 from batonpass.core.replies import Reply
 from batonpass.simulate.wire import to_answer, to_input
 from batonpass.worker.protocol import LeaveMode, Pending, Phase, RequestKind, Role, Stage
@@ -39,8 +40,15 @@ def moves(world: World) -> Iterator[Move]:
     yield from _of_coordinators(world)
     yield from _of_time(world)
     for name, worker in world.workers.items():
-        if worker.machine is not None and worker.machine.phase is Phase.JOINED and _drains(world, worker.machine.member_id):
-            yield from _allowed(world, Move(f"{name} is to stay after all", lambda changed: changed.tell(name, "undrain"), (f"{name} stays",)))
+        if (
+            worker.machine is not None
+            and worker.machine.phase is Phase.JOINED
+            and _drains(world, worker.machine.member_id)
+        ):
+            yield from _allowed(
+                world,
+                Move(f"{name} is to stay after all", lambda changed: changed.tell(name, "undrain"), (f"{name} stays",)),
+            )
 
 
 def _drains(world: World, member_id: str | None) -> bool:
@@ -64,11 +72,14 @@ def _allowed(world: World, *chosen: Move) -> Iterator[Move]:
 
 
 def _of_message(world: World, message: Message, number: int) -> Iterator[Move]:
-    again = "" if world.wire.index(message) == number else " (another)"
-    words = message.words + again
+    words = message.words + " (another)" * [each.words for each in world.wire[:number]].count(message.words)
     if message.status:
         yield Move(f"{words} arrives", lambda changed: _arrive(changed, message))
-        faults = [Move(f"{words} arrives, and will once more", lambda changed: _arrive(changed, message, stays=True), ("wire",))]
+        faults = [
+            Move(
+                f"{words} arrives, and will once more", lambda changed: _arrive(changed, message, stays=True), ("wire",)
+            )
+        ]
     elif message.request.kind is RequestKind.POLL:
         yield from _of_poll(world, message)
         return
@@ -78,13 +89,27 @@ def _of_message(world: World, message: Message, number: int) -> Iterator[Move]:
             yield Move(f"{words} arrives{by}", lambda changed, index=index: _hear(changed, message, index))
         last = len(world.coordinators) - 1
         faults = [
-            Move(f"{words} arrives, and will once more", lambda changed: _hear(changed, message, last, stays=True), ("wire",)),
-            Move(f"{words} arrives, and its answer is late", lambda changed: _hear(changed, message, last, late=True), ("wire",)),
-            Move(f"{words} arrives, and the coordinator dies before it answers", lambda changed: _hear_and_die(changed, message), ("crashes",)),
+            Move(
+                f"{words} arrives, and will once more",
+                lambda changed: _hear(changed, message, last, stays=True),
+                ("wire",),
+            ),
+            Move(
+                f"{words} arrives, and its answer is late",
+                lambda changed: _hear(changed, message, last, late=True),
+                ("wire",),
+            ),
+            Move(
+                f"{words} arrives, and the coordinator dies before it answers",
+                lambda changed: _hear_and_die(changed, message),
+                ("crashes",),
+            ),
         ]
     machine = world.workers[message.worker].machine
     if machine is not None and message.is_waited_for_by(machine):
-        faults.append(Move(f"{message.worker} waits no longer for {words}", lambda changed: _give_up(changed, message), ("wire",)))
+        faults.append(
+            Move(f"{message.worker} waits no longer for {words}", lambda changed: _give_up(changed, message), ("wire",))
+        )
     yield from _allowed(world, *faults)
 
 
@@ -171,22 +196,52 @@ def _of_worker(world: World, name: str) -> Iterator[Move]:
             yield Move(f"{name} has stopped {task}", lambda changed, task=task: changed.stop(name, task))
         elif holding.role is not Role.ACTIVE:
             if holding.progress != AT_END:
-                yield Move(f"{name} catches up on {task}", lambda changed, task=task: changed.tell(name, "copy_progress", task, AT_END))
+                yield Move(
+                    f"{name} catches up on {task}",
+                    lambda changed, task=task: changed.tell(name, "copy_progress", task, AT_END),
+                )
         elif holding.stage is Stage.RESTORING:
             yield Move(f"{name} runs {task}", lambda changed, task=task: _run(changed, name, task))
         if holding.role is Role.ACTIVE and holding.stage is not Stage.FAILED:
-            yield from _allowed(world, Move(f"{name} fails {task}", lambda changed, task=task: changed.tell(name, "task_failed", task, "a poison record"), (f"{name} fails",)))
+            yield from _allowed(
+                world,
+                Move(
+                    f"{name} fails {task}",
+                    lambda changed, task=task: changed.tell(name, "task_failed", task, "a poison record"),
+                    (f"{name} fails",),
+                ),
+            )
         elif holding.role is Role.ACTIVE:
             yield Move(f"{name} recovers {task}", lambda changed, task=task: changed.tell(name, "task_restoring", task))
     is_joined = machine.phase is Phase.JOINED
     has_active = any(holding.role is Role.ACTIVE for holding in machine.holdings.values())
     wishes = [
         Move(f"{name} dies", lambda changed: changed.end(name), (f"{name} dies",)),
-        Move(f"{name} runs out of memory", lambda changed: changed.end(name), (f"{name} out of memory",) if has_active else ("-",)),
-        Move(f"{name} is to drain", lambda changed: changed.tell(name, "drain"), (f"{name} drains",) if is_joined else ("-",)),
-        Move(f"{name} is to drain within a unit", lambda changed: changed.tell(name, "drain", deadline_ms=UNIT_MS), (f"{name} drains soon",) if is_joined else ("-",)),
-        Move(f"{name} leaves", lambda changed: _leave(changed, name, LeaveMode.LEAVE), (f"{name} leaves",) if is_joined else ("-",)),
-        Move(f"{name} leaves to restart", lambda changed: _leave(changed, name, LeaveMode.RESTART), (f"{name} restarts",) if is_joined else ("-",)),
+        Move(
+            f"{name} runs out of memory",
+            lambda changed: changed.end(name),
+            (f"{name} out of memory",) if has_active else ("-",),
+        ),
+        Move(
+            f"{name} is to drain",
+            lambda changed: changed.tell(name, "drain"),
+            (f"{name} drains",) if is_joined else ("-",),
+        ),
+        Move(
+            f"{name} is to drain within a unit",
+            lambda changed: changed.tell(name, "drain", deadline_ms=UNIT_MS),
+            (f"{name} drains soon",) if is_joined else ("-",),
+        ),
+        Move(
+            f"{name} leaves",
+            lambda changed: _leave(changed, name, LeaveMode.LEAVE),
+            (f"{name} leaves",) if is_joined else ("-",),
+        ),
+        Move(
+            f"{name} leaves to restart",
+            lambda changed: _leave(changed, name, LeaveMode.RESTART),
+            (f"{name} restarts",) if is_joined else ("-",),
+        ),
     ]
     yield from _allowed(world, *wishes)
 
@@ -197,7 +252,6 @@ def _run(world: World, name: str, task: str) -> None:
 
 
 def _leave(world: World, name: str, mode: LeaveMode) -> None:
-    from dataclasses import replace
     world.workers[name] = replace(world.workers[name], left=mode is LeaveMode.LEAVE)
     world.tell(name, "leave", mode=mode)
 

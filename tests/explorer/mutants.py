@@ -14,7 +14,6 @@ from tests.explorer import world
 from batonpass.core import budget, lag, liveness, reconcile
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.model import Group
-from batonpass.core.records import AssignmentChanged, Record
 from batonpass.worker.protocol import Answer
 from batonpass.worker.protocol.lease import Lease
 from batonpass.worker.protocol.machine import Run
@@ -81,7 +80,7 @@ def _caught_up_at_once(patch: MonkeyPatch) -> None:
 
 
 def _append_without_guard(patch: MonkeyPatch) -> None:
-    def careless(one: world.World, _coordinator: object, _records: tuple[Record, ...], after: Group) -> bool:
+    def careless(one: world.World, _coordinator: object, after: Group) -> bool:
         one.store = after
         return True
 
@@ -112,7 +111,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "token-repeats": Mutant("drains", ("L1",), _tokens_repeat),
     "no-budget": Mutant("join-many", ("L8",), _no_budget),
     "caught-up-at-once": Mutant("drains", ("L7",), _caught_up_at_once),
-    "append-without-guard": Mutant("two-coordinators", ("L1", "L2", "L3"), _append_without_guard),
+    "append-without-guard": Mutant("two-coordinators", ("L4",), _append_without_guard),
     "judges-at-once": Mutant("join", ("L3",), _judges_at_once),
-    "never-wakes": Mutant("silence", ("L9",), _forgets_to_wake),
+    "never-wakes": Mutant("standby", ("L9",), _forgets_to_wake),
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.explorer.likeness import Likeness
 from tests.explorer.search import check_rest
-from tests.explorer.world import UNIT_MS, World, Worker, Ids, empty
+from tests.explorer.world import UNIT_MS, Ids, Worker, World, empty
 
 from batonpass.core.ids import GroupId
 from batonpass.core.inputs import GroupDeclaration
@@ -53,7 +53,12 @@ class Scenario:
         world = empty(self.first, {})
         parts = [Subtopology("0", self.tasks)] if self.tasks else []
         parts += [Subtopology("1", self.stateless, stateful=False)] if self.stateless else []
-        world.decide(0, GroupDeclaration(GroupId("g"), Topology(1, tuple(parts)), {**CONFIG, "num_standby_replicas": self.standbys}))
+        world.decide(
+            0,
+            GroupDeclaration(
+                GroupId("g"), Topology(1, tuple(parts)), {**CONFIG, "num_standby_replicas": self.standbys}
+            ),
+        )
         like = Likeness()
         world = check_rest(world, like, set(), like.key(world))
         world.budget = self.budget
@@ -91,7 +96,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "drains": Scenario(PAIR, budget={"a drains": 1, "b drains": 1}),
     "wire": Scenario(PAIR, budget={"a drains": 1, "wire": 1}),
     "two-coordinators": Scenario(PAIR, budget={"a drains": 1, "takeovers": 1}),
-    "silence": Scenario(PAIR, budget={"units": 4, "a is silent": 3}),
+    "silence": Scenario(PAIR, budget={"units": 3, "a is silent": 3}),
     "suspicion": Scenario(FENCED_PAIR, standbys=1, budget={"a breaks": 1, "units": 1, "a is silent": 1}),
     "restart": Scenario({"a": named(UNFENCED, "a"), "b": UNFENCED}, budget={"a restarts": 1, "units": 2}),
     "out-of-memory": Scenario(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tests.explorer.likeness import Likeness
-from tests.explorer.moves import TIME, Move, after, moves
+from tests.explorer.moves import TIME, after, moves
 from tests.explorer.world import POLICY, LawBroken, World
 
 from batonpass.core.invariants import Violation
@@ -87,6 +87,11 @@ def _story(came: dict[int, tuple[int, str]], key: int) -> list[str]:
     return story[::-1]
 
 
+def to_rest(world: World) -> dict[str, int]:
+    """Return what a group may need in order to rest: time, and that its drains are called off."""
+    return {TIME: 1, **{f"{name} stays": 1 for name in world.workers}}
+
+
 def check_rest(world: World, like: Likeness, resting: set[int], key: int) -> World:
     """Check that the group comes to rest from here if nothing more goes wrong (L9). Return the world at rest.
 
@@ -96,7 +101,7 @@ def check_rest(world: World, like: Likeness, resting: set[int], key: int) -> Wor
     path: dict[int, str] = {}
     if key not in resting:
         world = world.copy()
-        world.budget = {TIME: 1, **{f"{name} stays": 1 for name in world.workers}}
+        world.budget = to_rest(world)
     while key not in resting and not is_resting(world):
         path[key] = ""
         for move in moves(world):
@@ -125,15 +130,15 @@ def is_resting(world: World) -> bool:
     under_way = [each for each in world.wire if not each.is_open_poll_of(each.worker)]
     if under_way or not is_at_rest(View(leader.group, leader.soft, world.now_ms, POLICY)):
         return False
-    for worker in world.workers.values():
-        machine = worker.machine
-        if machine is None and worker.left:
-            continue
-        if machine is None or machine.phase is not Phase.JOINED:
-            return False
-        member = leader.group.members.get(machine.member_id)
-        if member is None or {task: grant.role for task, grant in member.assignment.items()} != {
-            task: holding.role for task, holding in machine.holdings.items()
-        }:
-            return False
-    return True
+    machines = [worker.machine for worker in world.workers.values() if worker.machine or not worker.left]
+    if any(machine is None or machine.phase is not Phase.JOINED for machine in machines):
+        return False
+    held = {
+        machine.member_id: {task: holding.role.value for task, holding in machine.holdings.items()}
+        for machine in machines
+        if machine is not None
+    }
+    return held == {
+        member.id: {task: grant.role.value for task, grant in member.assignment.items()}
+        for member in leader.group.members.values()
+    }

@@ -8,8 +8,8 @@ moments of a whole story are shorter than a unit. So two worlds whose times lie 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from tests.core.in_vain import left_at_deadline, stopped_in_vain
@@ -22,7 +22,6 @@ from batonpass.core.inputs import Heartbeat, Input, Join
 from batonpass.core.invariants import Transition, Violation, check_group, check_step
 from batonpass.core.model import Group
 from batonpass.core.policy import Policy
-from batonpass.core.records import Record
 from batonpass.core.reports import count_as_heard
 from batonpass.core.soft import Soft
 from batonpass.simulate.wire import Body, to_answer, unavailable
@@ -175,11 +174,19 @@ class World:
         decision = decide(one.group, one.soft, (item,), self.now_ms, POLICY)
         self._check(one, item, decision)
         self.happened.append(Happened(item, self.now_ms, one.group, decision, decision.replies[0]))
-        if decision.records and not append(self, one, decision.records, decision.after):
-            self.coordinators = tuple(other for other in self.coordinators if other is not one)
-            return None
+        if decision.records:
+            written = self.store.version
+            if not append(self, one, decision.after):
+                self.coordinators = tuple(other for other in self.coordinators if other is not one)
+                return None
+            if written != one.group.version:
+                raise LawBroken([Violation("L4", f"written past {written}, which another coordinator wrote")])
         if not decision.records and not one.leads:
-            soft = count_as_heard(one.group, one.soft, item, self.now_ms) if isinstance(item, Heartbeat | Join) else one.soft
+            soft = (
+                count_as_heard(one.group, one.soft, item, self.now_ms)
+                if isinstance(item, Heartbeat | Join)
+                else one.soft
+            )
             self._set(index, one._replace(soft=soft))
             return unavailable("coordinator-loading")
         self._set(index, one._replace(group=decision.after, soft=decision.soft))
@@ -217,7 +224,11 @@ class World:
         held = worker.machine.holdings if worker.machine else {}
         disk = {task: AT_END for task, holding in held.items() if holding.progress == AT_END}
         self.workers[name] = replace(worker, machine=None, disk=disk)
-        self.wire = tuple(each for each in self.wire if not (each.worker == name and (each.status or each.request.kind is RequestKind.POLL)))
+        self.wire = tuple(
+            each
+            for each in self.wire
+            if not (each.worker == name and (each.status or each.request.kind is RequestKind.POLL))
+        )
 
     def tell(self, name: str, what: str, *arguments: object, **named: object) -> None:
         """Call a method of a worker's machine, now, and carry out what it says."""
@@ -230,7 +241,9 @@ class World:
     def wake(self, name: str) -> None:
         """Let a worker send what is due within a moment, as a process does that is awake."""
         machine = self.workers[name].machine
-        while machine is not None and (wake_ms := machine.wake_at_ms) is not None and wake_ms <= self.now_ms + MOMENT_MS:
+        while (
+            machine is not None and (wake_ms := machine.wake_at_ms) is not None and wake_ms <= self.now_ms + MOMENT_MS
+        ):
             self.now_ms = max(self.now_ms, wake_ms)
             self._carry_out(name, machine.tick(self.now_ms))
 
@@ -277,7 +290,7 @@ class World:
                 raise LawBroken([Violation("L1", f"{unfenced} run {task} beside {with_newest}, and are not fenced")])
 
 
-def append(world: World, one: Coordinator, _records: tuple[Record, ...], after: Group) -> bool:
+def append(world: World, one: Coordinator, after: Group) -> bool:
     """Commit, unless another coordinator has the group by now, or has written; say whether it was committed."""
     if one.epoch != world.store_epoch or one.group.version != world.store.version:
         return False
