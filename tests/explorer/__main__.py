@@ -11,7 +11,7 @@ import argparse
 import sys
 import time
 
-from pytest import MonkeyPatch
+import pytest
 from tests.explorer.mutants import MUTANTS
 from tests.explorer.scenarios import SCENARIOS, pinned, write
 from tests.explorer.search import explore
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     small = [name for name, each in SCENARIOS.items() if options.all or not each.is_large]
     names = options.names or ([MUTANTS[options.mutant].scenario] if options.mutant else small)
-    with MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         if options.mutant:
             MUTANTS[options.mutant].plant(patch)
         return max([_search(name, is_written=options.write) for name in names])

@@ -1,7 +1,8 @@
 """When two worlds are alike: they differ only in counters that grow, and in moments within one unit of time.
 
 Instants count as units before or after now, and those farther away than any timeout as equally far. The ``seq`` of a
-member counts from its last heartbeat. Whatever else a world holds is compared as it is, but for what ``LEFT_OUT`` names.
+member counts from its last heartbeat. Whatever else a world holds is compared as it is, but for what ``LEFT_OUT``
+names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What can happen next in a world: each move with its words, what it costs, and what it does.
 
-What costs nothing can always happen, late or never: a message arrives, a timer fires, a worker finishes what it was told.
-A process that is frozen is one that does nothing for a while, so it needs no move. What goes wrong costs something from
-the world's budget, which a scenario gives.
+What costs nothing can happen at any time, or never: a message arrives, a timer fires, a worker finishes what it was
+told. A process that is frozen is one that does nothing for a while, so it needs no move. What goes wrong costs
+something from the world's budget, which a scenario gives. Time passes once everybody has done what was due; that
+somebody is silent meanwhile has its price too.
 """
 
 from __future__ import annotations
@@ -39,21 +40,13 @@ def moves(world: World) -> Iterator[Move]:
         yield from _of_worker(world, name)
     yield from _of_coordinators(world)
     yield from _of_time(world)
-    for name, worker in world.workers.items():
-        if (
-            worker.machine is not None
-            and worker.machine.phase is Phase.JOINED
-            and _drains(world, worker.machine.member_id)
-        ):
-            yield from _allowed(
-                world,
-                Move(f"{name} is to stay after all", lambda changed: changed.tell(name, "undrain"), (f"{name} stays",)),
-            )
+    for name in world.workers:
+        yield from _of_drain(world, name)
 
 
-def _drains(world: World, member_id: str | None) -> bool:
-    member = world.leader.group.members.get(MemberId(member_id or ""))
-    return member is not None and member.drain is not None
+def doing(act: Callable[..., object], *arguments: object, **named: object) -> Callable[[World], object]:
+    """Return an act upon a world with these arguments."""
+    return lambda world: act(world, *arguments, **named)
 
 
 def after(world: World, move: Move) -> World:
@@ -74,42 +67,36 @@ def _allowed(world: World, *chosen: Move) -> Iterator[Move]:
 def _of_message(world: World, message: Message, number: int) -> Iterator[Move]:
     words = message.words + " (another)" * [each.words for each in world.wire[:number]].count(message.words)
     if message.status:
-        yield Move(f"{words} arrives", lambda changed: _arrive(changed, message))
-        faults = [
-            Move(
-                f"{words} arrives, and will once more", lambda changed: _arrive(changed, message, stays=True), ("wire",)
-            )
-        ]
+        yield Move(f"{words} arrives", doing(_arrive, message))
+        faults = [Move(f"{words} arrives, and will once more", doing(_arrive, message, stays=True), ("wire",))]
     elif message.request.kind is RequestKind.POLL:
         yield from _of_poll(world, message)
         return
     else:
         for index, one in enumerate(world.coordinators):
             by = "" if one.leads else " at the coordinator before"
-            yield Move(f"{words} arrives{by}", lambda changed, index=index: _hear(changed, message, index))
+            yield Move(f"{words} arrives{by}", doing(_hear, message, index))
         last = len(world.coordinators) - 1
         faults = [
             Move(
                 f"{words} arrives, and will once more",
-                lambda changed: _hear(changed, message, last, stays=True),
+                doing(_hear, message, last, stays=True),
                 ("wire",),
             ),
             Move(
                 f"{words} arrives, and its answer is late",
-                lambda changed: _hear(changed, message, last, late=True),
+                doing(_hear, message, last, late=True),
                 ("wire",),
             ),
             Move(
                 f"{words} arrives, and the coordinator dies before it answers",
-                lambda changed: _hear_and_die(changed, message),
+                doing(_hear_and_die, message),
                 ("crashes",),
             ),
         ]
     machine = world.workers[message.worker].machine
     if machine is not None and message.is_waited_for_by(machine):
-        faults.append(
-            Move(f"{message.worker} waits no longer for {words}", lambda changed: _give_up(changed, message), ("wire",))
-        )
+        faults.append(Move(f"{message.worker} waits no longer for {words}", doing(_give_up, message), ("wire",)))
     yield from _allowed(world, *faults)
 
 
@@ -118,12 +105,12 @@ def _of_poll(world: World, poll: Message) -> Iterator[Move]:
     member, leader = MemberId(poll.request.member_id), world.leader
     known = leader.soft.members.get(member)
     if known is not None and known.poll_broken_ms is not None:
-        yield Move(f"{poll.words} arrives", lambda changed: _lead(changed, PollOpened(member)))
+        yield Move(f"{poll.words} arrives", doing(_lead, PollOpened(member)))
     else:
         answer = answer_to_poll(leader.group, leader.soft, member, int(poll.request.query["after"]))
         if answer is not None:
-            yield Move(f"{poll.words} is answered", lambda changed: _answer_poll(changed, poll, answer))
-        broken = Move(f"{poll.words} breaks", lambda changed: _break_poll(changed, poll), (f"{poll.worker} breaks",))
+            yield Move(f"{poll.words} is answered", doing(_answer_poll, poll, answer))
+        broken = Move(f"{poll.words} breaks", doing(_break_poll, poll), (f"{poll.worker} breaks",))
         yield from _allowed(world, broken)
 
 
@@ -186,60 +173,60 @@ def _of_worker(world: World, name: str) -> Iterator[Move]:
     machine = worker.machine
     if machine is None:
         if not worker.left:
-            yield Move(f"{name} starts", lambda changed: changed.boot(name))
+            yield Move(f"{name} starts", doing(World.boot, name))
         return
     wake_ms = machine.wake_at_ms
     if wake_ms is not None and wake_ms <= world.now_ms:
-        yield Move(f"{name}'s timer fires", lambda changed: changed.tell(name, "tick"))
+        yield Move(f"{name}'s timer fires", doing(World.tell, name, "tick"))
     for task, holding in machine.holdings.items():
         if holding.pending is not Pending.NONE:
-            yield Move(f"{name} has stopped {task}", lambda changed, task=task: changed.stop(name, task))
+            yield Move(f"{name} has stopped {task}", doing(World.stop, name, task))
         elif holding.role is not Role.ACTIVE:
             if holding.progress != AT_END:
                 yield Move(
                     f"{name} catches up on {task}",
-                    lambda changed, task=task: changed.tell(name, "copy_progress", task, AT_END),
+                    doing(World.tell, name, "copy_progress", task, AT_END),
                 )
         elif holding.stage is Stage.RESTORING:
-            yield Move(f"{name} runs {task}", lambda changed, task=task: _run(changed, name, task))
+            yield Move(f"{name} runs {task}", doing(_run, name, task))
         if holding.role is Role.ACTIVE and holding.stage is not Stage.FAILED:
             yield from _allowed(
                 world,
                 Move(
                     f"{name} fails {task}",
-                    lambda changed, task=task: changed.tell(name, "task_failed", task, "a poison record"),
+                    doing(World.tell, name, "task_failed", task, "a poison record"),
                     (f"{name} fails",),
                 ),
             )
         elif holding.role is Role.ACTIVE:
-            yield Move(f"{name} recovers {task}", lambda changed, task=task: changed.tell(name, "task_restoring", task))
+            yield Move(f"{name} recovers {task}", doing(World.tell, name, "task_restoring", task))
     is_joined = machine.phase is Phase.JOINED
     has_active = any(holding.role is Role.ACTIVE for holding in machine.holdings.values())
     wishes = [
-        Move(f"{name} dies", lambda changed: changed.end(name), (f"{name} dies",)),
+        Move(f"{name} dies", doing(World.end, name), (f"{name} dies",)),
         Move(
             f"{name} runs out of memory",
-            lambda changed: changed.end(name),
+            doing(World.end, name),
             (f"{name} out of memory",) if has_active else ("-",),
         ),
         Move(
             f"{name} is to drain",
-            lambda changed: changed.tell(name, "drain"),
+            doing(World.tell, name, "drain"),
             (f"{name} drains",) if is_joined else ("-",),
         ),
         Move(
             f"{name} is to drain within a unit",
-            lambda changed: changed.tell(name, "drain", deadline_ms=UNIT_MS),
+            doing(World.tell, name, "drain", deadline_ms=UNIT_MS),
             (f"{name} drains soon",) if is_joined else ("-",),
         ),
         Move(
             f"{name} leaves",
-            lambda changed: _leave(changed, name, LeaveMode.LEAVE),
+            doing(_leave, name, LeaveMode.LEAVE),
             (f"{name} leaves",) if is_joined else ("-",),
         ),
         Move(
             f"{name} leaves to restart",
-            lambda changed: _leave(changed, name, LeaveMode.RESTART),
+            doing(_leave, name, LeaveMode.RESTART),
             (f"{name} restarts",) if is_joined else ("-",),
         ),
     ]
@@ -256,6 +243,15 @@ def _leave(world: World, name: str, mode: LeaveMode) -> None:
     world.tell(name, "leave", mode=mode)
 
 
+def _of_drain(world: World, name: str) -> Iterator[Move]:
+    """A drain is called off last of all, because a search for rest takes the first way that there is."""
+    machine = world.workers[name].machine
+    member = world.leader.group.members.get(MemberId(machine.member_id or "")) if machine else None
+    if machine is not None and machine.phase is Phase.JOINED and member is not None and member.drain is not None:
+        undrain = Move(f"{name} is to stay after all", doing(World.tell, name, "undrain"), (f"{name} stays",))
+        yield from _allowed(world, undrain)
+
+
 # --- coordinators and time ------------------------------------------------------------------------------------------
 
 
@@ -267,10 +263,10 @@ def _of_coordinators(world: World) -> Iterator[Move]:
     for index, one in enumerate(world.coordinators):
         if one.soft.wake_ms is not None and one.soft.wake_ms <= world.now_ms:
             by = "the coordinator" if one.leads else "the coordinator before"
-            yield Move(f"{by} looks what is due", lambda changed, index=index: changed.decide(index, Tick()))
+            yield Move(f"{by} looks what is due", doing(World.decide, index, Tick()))
     for task, state in world.leader.group.tasks.items():
         if state.parked:
-            yield Move(f"an operator releases {task}", lambda changed, task=task: _lead(changed, ReleaseRequest(task)))
+            yield Move(f"an operator releases {task}", doing(_lead, ReleaseRequest(task)))
     yield from _allowed(
         world,
         Move("the coordinator restarts", _restart, ("crashes",)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from pytest import MonkeyPatch
+import pytest
 from tests.explorer import world
 
 from batonpass.core import budget, lag, liveness, reconcile
@@ -24,14 +24,14 @@ class Mutant(NamedTuple):
 
     scenario: str
     laws: tuple[str, ...]
-    plant: Callable[[MonkeyPatch], None]
+    plant: Callable[[pytest.MonkeyPatch], None]
 
 
-def _lease_ends_at_once(patch: MonkeyPatch) -> None:
+def _lease_ends_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DecisionDraft, "lease_end_ms", lambda self, _member: self.now_ms)
 
 
-def _lease_without_end(patch: MonkeyPatch) -> None:
+def _lease_without_end(patch: pytest.MonkeyPatch) -> None:
     real = Lease.answered
 
     def generous(self: Lease, seq: int, first_sent_ms: int, session_timeout_ms: int) -> None:
@@ -40,7 +40,7 @@ def _lease_without_end(patch: MonkeyPatch) -> None:
     patch.setattr(Lease, "answered", generous)
 
 
-def _grant_before_confirmation(patch: MonkeyPatch) -> None:
+def _grant_before_confirmation(patch: pytest.MonkeyPatch) -> None:
     real = reconcile._compare
 
     def hasty(view: Any, plan: Any, members: Any) -> Any:
@@ -49,7 +49,7 @@ def _grant_before_confirmation(patch: MonkeyPatch) -> None:
     patch.setattr(reconcile, "_compare", hasty)
 
 
-def _old_answers_are_believed(patch: MonkeyPatch) -> None:
+def _old_answers_are_believed(patch: pytest.MonkeyPatch) -> None:
     def credulous(self: Run, answer: Answer, *, seq: int) -> bool:
         del seq
         self.latest = answer
@@ -61,7 +61,7 @@ def _old_answers_are_believed(patch: MonkeyPatch) -> None:
     patch.setattr(Run, "take", credulous)
 
 
-def _tokens_repeat(patch: MonkeyPatch) -> None:
+def _tokens_repeat(patch: pytest.MonkeyPatch) -> None:
     real = reconcile._new_grants
 
     def repeating(view: Any, *rest: Any) -> Any:
@@ -71,15 +71,15 @@ def _tokens_repeat(patch: MonkeyPatch) -> None:
     patch.setattr(reconcile, "_new_grants", repeating)
 
 
-def _no_budget(patch: MonkeyPatch) -> None:
+def _no_budget(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(budget.Slots, "why_not", lambda _self, _ask: None)
 
 
-def _caught_up_at_once(patch: MonkeyPatch) -> None:
+def _caught_up_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lag.Copy, "is_caught_up", property(lambda _self: True))
 
 
-def _append_without_guard(patch: MonkeyPatch) -> None:
+def _append_without_guard(patch: pytest.MonkeyPatch) -> None:
     def careless(one: world.World, _coordinator: object, after: Group) -> bool:
         one.store = after
         return True
@@ -87,7 +87,7 @@ def _append_without_guard(patch: MonkeyPatch) -> None:
     patch.setattr(world, "append", careless)
 
 
-def _judges_at_once(patch: MonkeyPatch) -> None:
+def _judges_at_once(patch: pytest.MonkeyPatch) -> None:
     real = liveness.started
 
     def hasty(draft: DecisionDraft, item: Any) -> object:
@@ -98,7 +98,7 @@ def _judges_at_once(patch: MonkeyPatch) -> None:
     patch.setattr(liveness, "started", hasty)
 
 
-def _forgets_to_wake(patch: MonkeyPatch) -> None:
+def _forgets_to_wake(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DecisionDraft, "wake", lambda _self, _at_ms: None)
     patch.setattr(liveness, "find_wake", lambda _draft: None)
 
@@ -107,7 +107,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "lease-ends-at-once": Mutant("silence", ("L1", "L5"), _lease_ends_at_once),
     "worker-forgets-its-lease": Mutant("silence", ("L1",), _lease_without_end),
     "grant-before-confirmation": Mutant("drains", ("L1",), _grant_before_confirmation),
-    "old-answers-believed": Mutant("wire", ("L1",), _old_answers_are_believed),
+    "old-answers-believed": Mutant("wire", ("L1", "L9"), _old_answers_are_believed),
     "token-repeats": Mutant("drains", ("L1",), _tokens_repeat),
     "no-budget": Mutant("join-many", ("L8",), _no_budget),
     "caught-up-at-once": Mutant("drains", ("L7",), _caught_up_at_once),

@@ -97,14 +97,14 @@ SCENARIOS: Mapping[str, Scenario] = {
     "wire": Scenario(PAIR, budget={"a drains": 1, "wire": 1}),
     "two-coordinators": Scenario(PAIR, budget={"a drains": 1, "takeovers": 1}),
     "silence": Scenario(PAIR, budget={"units": 3, "a is silent": 3}),
-    "suspicion": Scenario(FENCED_PAIR, standbys=1, budget={"a breaks": 1, "units": 1, "a is silent": 1}),
     "restart": Scenario({"a": named(UNFENCED, "a"), "b": UNFENCED}, budget={"a restarts": 1, "units": 2}),
     "out-of-memory": Scenario(
         {"a": UNFENCED, "b": named(UNFENCED, "b", takeover=True)}, tasks=2, budget={"b out of memory": 2}
     ),
-    "failing": Scenario(PAIR, budget={"a fails": 1, "b fails": 1}),
+    "failing": Scenario(PAIR, standbys=1, budget={"a fails": 1, "b fails": 1}),
     "stateless": Scenario(PAIR, tasks=0, stateless=1, budget={"a drains": 1, "a dies": 1}),
     "standby": Scenario(FENCED_PAIR, standbys=1, budget={"a drains": 1, "a dies": 1}),
+    "suspicion": Scenario(FENCED_PAIR, standbys=1, budget={"a breaks": 1, "units": 1, "a is silent": 1}, is_large=True),
     "join-wire": Scenario({"a": UNFENCED}, {"b": UNFENCED}, tasks=2, budget={"wire": 1}, is_large=True),
     "drain-silence": Scenario(PAIR, budget={"a drains": 1, "a is silent": 3, "units": 3}, is_large=True),
     "overdue-beside-drain": Scenario(

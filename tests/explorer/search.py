@@ -63,10 +63,10 @@ def explore(root: World) -> Found:
                 except LawBroken as broken:
                     return found.broken(broken, [*_story(came, key), move.words])
                 found.ways += 1
-                rest_key, child_key = _key(like, child)
+                child_rest_key, child_key = _key(like, child)
                 if child_key not in came:
                     came[child_key] = (key, move.words)
-                    following.append((child_key, rest_key, child))
+                    following.append((child_key, child_rest_key, child))
         found.states, found.depth = len(came), found.depth + bool(following)
         layer = following
         like.known.clear()
@@ -117,9 +117,9 @@ def check_rest(world: World, like: Likeness, resting: set[int], key: int) -> Wor
                 world, key = child, child_key
                 break
         if key in path or len(path) > STEPS_TO_REST:
-            broken = LawBroken([Violation("L9", f"no rest; unsettled: {dict(world.leader.group.unsettled)}")])
-            broken.way = [words for words in path.values() if words]
-            raise broken
+            restless = LawBroken([Violation("L9", f"no rest; unsettled: {dict(world.leader.group.unsettled)}")])
+            restless.way = [words for words in path.values() if words]
+            raise restless
     resting |= {*path, key}
     return world
 

@@ -1,7 +1,7 @@
 """A small world: a store, its coordinators, worker processes with the real member's machine, and what is under way.
 
-A world is a value to the search: a move copies it, and changes the copy. Time is coarse. All deadlines of a scenario are
-whole units; what takes less (a retry, the least gap between two heartbeats) lets a moment of the unit pass, and the
+A world is a value to the search: a move copies it, and changes the copy. Time is coarse. All deadlines of a scenario
+are whole units; what takes less (a retry, the least gap between two heartbeats) lets a moment of the unit pass, and the
 moments of a whole story are shorter than a unit. So two worlds whose times lie in the same units go on alike.
 """
 
@@ -98,7 +98,7 @@ class Message(NamedTuple):
 
 @dataclass(slots=True)
 class Ids:
-    """Names the runs of a worker: a.1, a.2, …"""
+    """Names the runs of a worker: a.1, a.2 and so on."""
 
     name: str
     runs: int = 0
@@ -277,8 +277,9 @@ class World:
         """Hold what the workers really do to the worker's half of L1."""
         running: dict[str, list[tuple[int, str, bool]]] = {}
         for name, worker in self.workers.items():
-            for task, holding in worker.machine.holdings.items() if worker.machine else ():
-                if holding.role is Role.ACTIVE and worker.machine.may_process(task, self.now_ms):
+            machine = worker.machine
+            for task, holding in machine.holdings.items() if machine else ():
+                if machine and holding.role is Role.ACTIVE and machine.may_process(task, self.now_ms):
                     running.setdefault(task, []).append((holding.token or 0, name, worker.is_fenced))
         for task, found in running.items():
             newest = max(token for token, _, _ in found)
@@ -305,7 +306,7 @@ def fork(value: Any) -> Any:
         return {key: fork(each) for key, each in value.items()} if value else {}
     if kind is list:
         return list(value)
-    names = _changing_fields(kind)
+    names = _changing_fields(kind)  # type: ignore[arg-type]
     if not names:
         return value
     twin = object.__new__(kind)
