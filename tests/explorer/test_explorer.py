@@ -26,8 +26,8 @@ def test_every_order_of_events_keeps_the_laws_and_leads_to_rest(name: str) -> No
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant = MUTANTS[name]
-    world = SCENARIOS[mutant.scenario].world()
     mutant.plant(monkeypatch)
+    world = SCENARIOS[mutant.scenario].world()
     found = explore(world)
     assert found.law in mutant.laws
     assert list(told(world, found))[-1] == f"BROKEN {found.detail}"
