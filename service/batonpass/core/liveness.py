@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from operator import itemgetter
 
+from batonpass.core.availability import Availability, availability_of
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import PollBroken, PollOpened, Started
@@ -28,12 +29,15 @@ from batonpass.core.records import (
 )
 from batonpass.core.replies import Done, Reply
 from batonpass.core.reports import park
+from batonpass.core.soft import Soft
 
 
 def started(draft: DecisionDraft, _item: Started) -> Reply:
     """Judge no member for the largest session timeout: the coordinator was not there to hear them (L3, L5)."""
     judge_from_ms = draft.now_ms + draft.group.longest_session_ms
-    draft.soft = draft.soft._replace(started_ms=draft.now_ms, judge_from_ms=judge_from_ms)
+    draft.soft = draft.soft._replace(
+        started_ms=draft.now_ms, judge_from_ms=judge_from_ms, listens_since_ms=draft.now_ms
+    )
     draft.needs_step = True
     return Done()
 
@@ -43,8 +47,24 @@ def notice_own_silence(draft: DecisionDraft) -> None:
     due_ms = draft.soft.wake_ms
     if due_ms is not None and draft.now_ms - due_ms > draft.policy.coordinator_lease_ms:
         judge_from_ms = draft.now_ms + draft.group.longest_session_ms
-        draft.soft = draft.soft._replace(judge_from_ms=judge_from_ms)
+        draft.soft = draft.soft._replace(judge_from_ms=judge_from_ms, listens_since_ms=draft.now_ms)
         draft.wake(judge_from_ms)
+
+
+def notice_return(draft: DecisionDraft, before: Soft, member: Member) -> None:
+    """Look again at what waits for an overdue member once it is heard. ``before``: the soft state before that.
+
+    If the present target gives it nothing new because it was not there, the group is placed anew.
+    """
+    if not availability_of(draft.group, draft.soft, draft.now_ms, member).is_heard:
+        return
+    if availability_of(draft.group, before, draft.now_ms, member) is Availability.OVERDUE:
+        draft.needs_step = True
+    missing = draft.soft.placed_without
+    if member.id in missing:
+        draft.soft = draft.soft._replace(placed_without=missing - {member.id})
+        if draft.group.placement_due_ms is None:
+            draft.schedule("heard-again")
 
 
 def poll_broken(draft: DecisionDraft, item: PollBroken) -> Reply:
@@ -121,6 +141,8 @@ def _set_clock_back(draft: DecisionDraft) -> None:
         draft.soft = draft.soft._replace(judge_from_ms=latest_ms)
     if draft.soft.started_ms > draft.now_ms:
         draft.soft = draft.soft._replace(started_ms=draft.now_ms)
+    if draft.soft.listens_since_ms > draft.now_ms:
+        draft.soft = draft.soft._replace(listens_since_ms=draft.now_ms)
 
 
 def _expire(draft: DecisionDraft) -> None:
@@ -168,6 +190,14 @@ def _suspect(draft: DecisionDraft) -> None:
         if now_ms - member_soft.poll_broken_ms >= group.config.suspect_timeout_ms:
             draft.record(MemberSuspected(member_id))
             draft.explain(Happened.SUSPECTED, to=member_id)
+            if _runs_without_state(draft, member):
+                draft.schedule("suspected")
+
+
+def _runs_without_state(draft: DecisionDraft, member: Member) -> bool:
+    """Say whether a member runs a task without state. No copy takes it over, so it needs another target."""
+    actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+    return any(not draft.view().is_stateful(task_id) for task_id in actives)
 
 
 def _end_absences(draft: DecisionDraft) -> None:
@@ -282,7 +312,7 @@ def find_wake(draft: DecisionDraft) -> None:
     pause_over = group.pause.expires_ms if group.pause is not None else None
     at.extend(
         instant
-        for instant in (group.placement_due_ms, group.next_probe_ms, pause_over, draft.overdue_retry_ms)
+        for instant in (group.placement_due_ms, group.next_probe_ms, pause_over)
         if instant is not None
     )
     if group.grants_from_ms > draft.now_ms:

@@ -63,7 +63,8 @@ def place_now(draft: DecisionDraft) -> None:
     Without changes the generation stays the same. If also no placement was due, and the present group epoch was placed
     already, nothing is recorded. A target is provisional if it had to respect something temporary: a handover under
     way, a place kept for an away member, a copy without a known lag, a member that is still full. The group is placed
-    anew before it rests on such a target.
+    anew before it rests on such a target. What it respects of members that are missing is kept until they are heard
+    again or gone (``Soft.placed_without``).
     """
     group = draft.group
     is_provisional = False
@@ -79,9 +80,13 @@ def place_now(draft: DecisionDraft) -> None:
             return
         request, placed, changes = target_plan.request, target_plan.placed, target_plan.changes
         is_provisional = target_plan.may_free_up or any(
-            group.tasks[group.table.ids[task_index]].pin != request.members[index].id
+            request.members[index].may_be_target
+            and group.tasks[group.table.ids[task_index]].pin != request.members[index].id
             for task_index, index in request.bound.items()
         )
+        missing = frozenset([member.id for member in request.members if member.keeps_copies])
+        if draft.soft.placed_without != missing:
+            draft.soft = draft.soft._replace(placed_without=missing)
         moves = placed.moves - _moves_not_made(draft, placed, target_plan.unreachable)
         lower_bound = min(placed.lower_bound, moves) if target_plan.unreachable else placed.lower_bound
         _explain(draft, target_plan)
@@ -130,6 +135,7 @@ def _why_bound(group: Group, task: TaskId, target: MemberId | None) -> Why:
 def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
     """Add why targets change, and why some pins and moves of placement are not followed."""
     group, changes, unreachable = draft.group, target_plan.changes, target_plan.unreachable
+    takers = [member.id for member in target_plan.request.members if member.may_be_target]
     ids = group.table.ids
     draft.reasons += [
         Reason(_why_bound(group, task, changes[task][0]) if why is Why.PINNED else why, task, changes[task][0])
@@ -137,8 +143,8 @@ def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
         if (task := ids[task_index]) in changes and task not in unreachable
     ]
     for task, pin in sorted(group.pins.items()):
-        # While its member drains, a pin is suspended and needs no room.
-        is_in_force = pin in group.members and group.members[pin].drain is None
+        # While its member drains or is missing, a pin is suspended and needs no room.
+        is_in_force = pin in takers
         if is_in_force and task in group.table.index_of and group.table.index_of[task] not in target_plan.request.bound:
             draft.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")
     for task, full in unreachable.items():
