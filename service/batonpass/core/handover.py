@@ -119,9 +119,7 @@ def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
     target = view.present_member(task.target)
     if target is None or target.id == owner.id or view.is_past_deadline(target):
         return _stays(view, task, owner, Held.FAILED if failed else None)
-    if not view.is_heard(target.id):
-        return _stays(view, task, owner, Held.MEMBER_OVERDUE)
-    if owner.suspected:
+    if owner.suspected and view.is_heard(target.id):
         return Choice(target.id, Why.TAKEOVER, ready=True)
     held = view.why_moves_are_held(for_balance=not failed and owner.drain is None)
     if not failed:
@@ -159,8 +157,6 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
     if not view.copy(task, target.id).is_ready_for_handover:
         return _stays(view, task, owner)
     held = view.why_moves_are_held(for_balance=owner.drain is None) or _held_for_overdue(view, task, owner)
-    if not view.is_heard(target.id):
-        held = held or Held.MEMBER_OVERDUE
     if owner.drain is None and view.has_failed(task, target.id):
         held = Held.FAILED
     if held is None and view.is_held_up(task):
@@ -191,14 +187,17 @@ def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | Non
         return Held.GRANTS_HELD
     if target.revoking:
         return Held.REVOKE_FIRST
-    return Held.TAKE_OVER_FIRST if owner.id in view.must_not_stop_now else None
+    if owner.id in view.must_not_stop_now:
+        return Held.TAKE_OVER_FIRST
+    return None if view.is_heard(target.id) else Held.MEMBER_OVERDUE
 
 
 def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice | None:
     """Return the best copy, ready or not, of a member that stays. A member that drains too is no better."""
     to_target = None if task.target is None else Choice(task.target, Why.DEADLINE)
     ready, behind = _best_ready(view, task, excluding=(owner.id,)), _most_caught_up(view, task)
-    for choice in (ready, behind, to_target, _cold_elsewhere(view, task)):
+    elsewhere = _cold_elsewhere(view, task) if view.is_missing(task.target) else None
+    for choice in (ready, behind, to_target, elsewhere):
         if choice is None or choice.active is None or choice.active == owner.id:
             continue
         if view.availability(choice.active) is Availability.THERE:

@@ -69,8 +69,8 @@ def build_request(view: View) -> PlacementRequest:
         # A task without an owner that awaits a target has no copies, and no move under way.
         if task_index is not None and (pending is not Pending.AWAITING_NEWS or task.owner is not None):
             constraints.fill(task_index, task, home, standbys)
-    constraints.keep_missing(home)
     constraints.bind_pinned()
+    constraints.keep_missing(home)
     placed = [_placement_member(view, member) for member in members]
     constraints.redirect(placed, home)
     constraints.avoid_failed(placed, home)
@@ -184,12 +184,10 @@ class _Constraints:
             if taker is not None and taker != owner:
                 owner = taker
                 self.bound[task_index] = number[taker]
-        elif (place := view.kept_at(task)) is not None:
+        elif task.pin not in view.takers and (place := view.kept_at(task)) is not None:
             # So that nothing else moves because a member is silent or restarts.
             self.bound[task_index] = number[place]
             owner = owner or place
-        elif owner is not None and view.is_missing(owner):
-            owner = None
         if task.state is ActiveState.LOST and task_index not in self.bound and view.is_stateful(task.id):
             # A holder without state does not count as owner, so that the task goes where it is warm.
             owner = None
@@ -300,18 +298,18 @@ class _Constraints:
                 self.bound.setdefault(task_index, index)
 
     def keep_missing(self, home: list[int]) -> None:
-        """Bind what members have that are missing, where it is or is on its way to."""
+        """Bind what missing members have to where it is, or is on its way to; count what may go as without an owner."""
         index_of = self._view.group.table.index_of
         for member in self._ordered:
             if not self._view.is_missing(member.id):
                 continue
             actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
             for task in self._view.tasks.pick([task_id for task_id in actives if task_id in index_of]):
-                place = self._view.kept_at(task)
+                task_index, place = index_of[task.id], self._view.kept_at(task)
                 if place is not None:
-                    self.bound.setdefault(index_of[task.id], self._number[place])
-                else:
-                    home[index_of[task.id]] = UNASSIGNED
+                    self.bound.setdefault(task_index, self._number[place])
+                elif task_index not in self.bound:
+                    home[task_index] = UNASSIGNED
 
     def bind_pinned(self) -> None:
         """Bind pinned tasks, on each member as many as its limit allows, starting with those that it has.
