@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.core.in_vain import left_at_deadline, stopped_in_vain
+from tests.core.in_vain import done_in_vain
 from tests.core.scene import copy, failed, restoring, running, topology
 
 from batonpass.core.decide import decide
@@ -121,8 +121,8 @@ class Luck:
             transition = Transition(before, decision.after, decision.records, soft, decision.soft, self.now_ms, inputs)
             found = check_step(transition)
             assert found == [], f"{found} by input {len(self.history)}, {inputs} at {self.now_ms}"
-            in_vain = stopped_in_vain(transition) + left_at_deadline(transition)
-            assert in_vain == [], f"by input {len(self.history)}, {inputs} at {self.now_ms}"
+            in_vain = done_in_vain(transition)
+            assert in_vain == [], f"{in_vain} by input {len(self.history)}, {inputs} at {self.now_ms}"
         self.group, self.soft = decision.after, decision.soft
         return decision.replies
 

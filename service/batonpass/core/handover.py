@@ -248,16 +248,21 @@ def _stuck_at_ms(view: View, task: Task, owner: Member) -> int:
 
 def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choice:
     """Choose the next owner of a task without one: a ready copy at once, other members only once a target is placed."""
-    next_owner = None if task.next_owner is None else view.present_member(task.next_owner)
+    next_owner, under_way = None if task.next_owner is None else view.present_member(task.next_owner), None
     # If the chosen member's disk has become full, the task goes elsewhere: that member has none of its state yet.
     if next_owner is not None and not view.has_full_disk_for(next_owner.id, task.id):
-        return Choice(next_owner.id, Why.HANDOVER_UNDER_WAY, ready=view.copy(task, next_owner.id).is_caught_up)
+        is_ready = view.copy(task, next_owner.id).is_caught_up
+        under_way = Choice(next_owner.id, Why.HANDOVER_UNDER_WAY, ready=is_ready)
+        if view.is_heard(next_owner.id):
+            return under_way
     if not is_stateful:
-        return _first_heard(view, task, [_target_or_wait(view, task)])
+        return _first_heard(view, task, [under_way, _target_or_wait(view, task)])
     has_copies = bool(task.standbys or task.warmups or view.on_disk(task.id))
     ready = _best_ready(view, task, on_disk=task.target is not None) if has_copies else None
     if ready is not None and ready.active is not None and view.is_heard(ready.active):
         return ready
+    if under_way is not None:
+        return under_way
     if view.group.storm_since_ms is not None:
         return ready or Choice(None, Why.STAYS, held=Held.STORM)
     if task.target is None:

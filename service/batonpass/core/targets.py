@@ -5,7 +5,7 @@ The request holds more than the present owners and copies. Some tasks are *bound
 
 | the task | placement |
 |---|---|
-| has no owner, and a next owner that is present and has room | binds it to the next owner |
+| has no owner, and a next owner that is there and has room | binds it to the next owner |
 | failed, and a ready copy takes over | binds it to that copy's member, so that it does not return |
 | has, had or is to get its place on a member that is missing (``View.kept_at``) | binds it to that place |
 | lost its state | counts it as without an owner |
@@ -174,8 +174,9 @@ class _Constraints:
         """Note the home, the move under way, and the binding of one unsettled task."""
         view, number = self._view, self._number
         target = task.target if task.target in number else None
-        owner, next_owner = task.owner, task.next_owner if view.present_member(task.next_owner) is not None else None
-        if owner is None and next_owner is not None and not view.has_full_disk_for(next_owner, task.id):
+        owner, next_owner = task.owner, task.next_owner if task.next_owner in number else None
+        is_kept = next_owner is not None and (view.is_heard(next_owner) or next_owner in view.takers)
+        if owner is None and next_owner is not None and is_kept and not view.has_full_disk_for(next_owner, task.id):
             owner = next_owner
             self.bound[task_index] = number[next_owner]
         elif task.state is ActiveState.FAILED and view.is_stateful(task.id):
