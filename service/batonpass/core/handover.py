@@ -7,13 +7,14 @@ once to the most caught-up live copy, on whichever member that is, and its targe
 
 In each table the first row that fits decides. A *ready* copy is caught up, on a member whose program knows the task's
 subtopology; while an owner runs or is suspected, state on disk that the member does not tail is not ready. An owner
-that has not reported since the coordinator started counts as running.
+that has not reported since the coordinator started counts as running. Nothing is taken from an owner for a member that
+is not there (``availability``): its copies count as none.
 
 | the present owner | owner after this step |
 |---|---|
 | any, and the topology has dropped the task, or it is parked | none |
 | drains, its deadline is over, and a member that stays may have the task | its best copy there, ready or not |
-| any, and the task has no state | the target, if it is present and the move is not held; else the owner |
+| any, and the task has no state | the target, if the owner is suspected or the move is not held; else the owner |
 | lost its state | a ready copy, else the most caught-up, else the target, else the owner |
 | is suspected to be dead | a ready copy (takeover), else the owner |
 | has not reported since a start, and the task is to go back to the previous owner | the owner |
@@ -30,8 +31,9 @@ that has not reported since the coordinator started counts as running.
 
 These hold a move, unless the owner drains: a pause or a storm; a failure at the target lately; and any overdue member
 of the group, unless the target is the task's pin. These hold any move: a pause of everything; a transaction that stays
-open in a changelog of the task; grants that are held for the group; a revocation that the target has to confirm; and a
-task without an owner that the owner is about to be granted. Nothing holds a move at the deadline of a drain.
+open in a changelog of the task; grants that are held for the group; a revocation that the target has to confirm; a task
+without an owner that the owner is about to be granted; and a target that is not there. Nothing holds a move at the
+deadline of a drain.
 
 | there is no owner | owner after this step |
 |---|---|
@@ -45,7 +47,9 @@ task without an owner that the owner is about to be granted. Nothing holds a mov
 | a copy of unknown lag may turn out to be better | none, for a while |
 | no copy is of use | the target, which restores cold |
 
-Of several ready copies the previous owner's comes first, then the target's; those on members that drain come last. A
+Of several ready copies the previous owner's comes first, then the target's; those on members that drain come last. In
+the second table a member that is not there comes after every other choice: a next owner gives way to a ready copy, a
+ready copy to one that is behind or to the target, and a target to the next placement or the least loaded member. A
 member past the deadline of its drain takes over no task whose owner or target stays: it would have to give the task up
 again at once.
 

@@ -16,6 +16,7 @@ from batonpass.core.lag import Readiness
 from batonpass.core.model import Cause, Drain, Member, OnLeaseLost, Role
 from batonpass.core.reasons import Happened, Held
 from batonpass.core.records import (
+    HEARD_AGAIN,
     DrainStarted,
     GoneForgotten,
     MemberGone,
@@ -64,7 +65,7 @@ def notice_return(draft: DecisionDraft, before: Soft, member: Member) -> None:
     if member.id in missing:
         draft.soft = draft.soft._replace(placed_without=missing - {member.id})
         if draft.group.placement_due_ms is None:
-            draft.schedule("heard-again")
+            draft.schedule(HEARD_AGAIN)
 
 
 def poll_broken(draft: DecisionDraft, item: PollBroken) -> Reply:

@@ -12,7 +12,7 @@ from batonpass.core.placement import PlacementError, Solver, place
 from batonpass.core.placement_types import Placed, PlacementRequest
 from batonpass.core.reach import find_unreachable, full_member_of, targets_kept
 from batonpass.core.reasons import Held, NoChange, Reason, Why
-from batonpass.core.records import TargetPlaced
+from batonpass.core.records import HEARD_AGAIN, TargetPlaced
 from batonpass.core.targets import Target, build_request, target_changes
 from batonpass.core.topology import is_ready
 from batonpass.core.view import View
@@ -84,9 +84,7 @@ def place_now(draft: DecisionDraft) -> None:
             and group.tasks[group.table.ids[task_index]].pin != request.members[index].id
             for task_index, index in request.bound.items()
         )
-        missing = frozenset([member.id for member in request.members if member.keeps_copies])
-        if draft.soft.placed_without != missing:
-            draft.soft = draft.soft._replace(placed_without=missing)
+        _note_missing(draft, request, changes)
         moves = placed.moves - _moves_not_made(draft, placed, target_plan.unreachable)
         lower_bound = min(placed.lower_bound, moves) if target_plan.unreachable else placed.lower_bound
         _explain(draft, target_plan)
@@ -99,6 +97,19 @@ def place_now(draft: DecisionDraft) -> None:
     generation = group.generation + (1 if changes else 0)
     draft.record(TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, moves, lower_bound))
     draft.needs_step = True
+
+
+def _note_missing(draft: DecisionDraft, request: PlacementRequest, changes: Mapping[TaskId, Target]) -> None:
+    """Note the members that this placement gave nothing new because they were not there.
+
+    A placement that changes nothing, and follows no change but that somebody is heard again, had nothing to give. If it
+    counted, a group in which some member is always overdue would be placed without end.
+    """
+    missing = frozenset([member.id for member in request.members if member.keeps_copies])
+    had_to_give = bool(changes) or any(trigger != HEARD_AGAIN for trigger in draft.group.triggers)
+    noted = missing if had_to_give else missing & draft.soft.placed_without
+    if noted != draft.soft.placed_without:
+        draft.soft = draft.soft._replace(placed_without=noted)
 
 
 def _keep(draft: DecisionDraft, problem: str) -> None:

@@ -7,7 +7,7 @@ The request holds more than the present owners and copies. Some tasks are *bound
 |---|---|
 | has no owner, and a next owner that is there and has room | binds it to the next owner |
 | failed, and a ready copy takes over | binds it to that copy's member, so that it does not return |
-| has, had or is to get its place on a member that is missing (``View.kept_at``) | binds it to that place |
+| has its place on a member that is missing (``View.kept_at``), or is on its way from one | binds it to that place |
 | lost its state | counts it as without an owner |
 | has a target where its warmup stalled, or where it failed | prefers the least loaded other member to that target |
 | does not run, and all its copies have unknown lag | binds it to its target, else its owner, unless that drains |
