@@ -40,10 +40,18 @@ def given_to_who_is_not_there(transition: Transition) -> list[str]:
     for record in transition.records:
         match record:
             case r.TargetPlaced() if free:
-                changes = [(task_id, target) for task_id, (target, _, _) in record.changes.items() if target is not None]
+                changes = [
+                    (task_id, target) for task_id, (target, _, _) in record.changes.items() if target is not None
+                ]
                 for task_id, target in changes:
                     task, was = after.tasks[task_id], before.tasks.get(task_id)
-                    had = {task.owner, task.next_owner, task.away_owner, task.pin, *((was.target, was.owner) if was is not None else ())}
+                    had = {
+                        task.owner,
+                        task.next_owner,
+                        task.away_owner,
+                        task.pin,
+                        *((was.target, was.owner) if was is not None else ()),
+                    }
                     if not is_there(transition, target) and target not in had:
                         found.append(f"{task_id} belongs to {target}, which is not there as {free} are")
             case r.NextOwnerChosen() if not is_there(transition, record.next_owner):

@@ -345,7 +345,9 @@ class Luck:
         """Add a partition, mostly while an instance is away."""
         is_any_away = any(member.away_until_ms is not None for member in self.group.members.values())
         if is_any_away or self.chance.random() < 0.3:
-            parts = tuple(replace(one, partitions=(one.partitions or 0) + 1) for one in self.group.topology.subtopologies)
+            parts = tuple(
+                replace(one, partitions=(one.partitions or 0) + 1) for one in self.group.topology.subtopologies
+            )
             wanted = replace(self.group.topology, subtopologies=parts)
             self.do(GroupDeclaration(self.group.id, wanted, None, self.group.revision))
 

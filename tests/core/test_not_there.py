@@ -13,7 +13,7 @@ from batonpass.core.model import OnLeaseLost, Role, Topology
 from batonpass.core.reasons import Held
 from batonpass.core.records import RebalanceScheduled, TargetPlaced
 from batonpass.core.safe_to_stop import reasons_to_stay
-from batonpass.core.soft import Soft
+from batonpass.core.soft import Soft, TaskReport
 
 HEARTBEAT_MS = 3_000
 SILENT_MS = 9_000
@@ -31,10 +31,17 @@ def group_of(count: int, shape: Topology, **config: object) -> Scene:
     return scene
 
 
-def join(scene: Scene, name: str, *, instance: str | None = None, fenced: bool = True, **fields: object) -> None:
-    """Let a run of an instance join."""
+def join(
+    scene: Scene,
+    name: str,
+    tasks: dict[str, TaskReport] | None = None,
+    *,
+    instance: str | None = None,
+    fenced: bool = True,
+) -> None:
+    """Let a run of an instance join, with this state on its disk."""
     lease = OnLeaseLost.CONTINUE if fenced else OnLeaseLost.STOP
-    scene.join(name, instance_id=InstanceId(instance or name), on_lease_lost=lease, **fields)
+    scene.join(name, tasks, instance_id=InstanceId(instance or name), on_lease_lost=lease)
 
 
 def live(scene: Scene, *names: str, ms: int = SILENT_MS) -> None:
@@ -52,7 +59,7 @@ def away(scene: Scene, name: str) -> None:
 
 def back(scene: Scene, name: str, instance: str, *, disk: list[str]) -> None:
     """Let it come back with the state of these tasks on its disk."""
-    join(scene, name, instance=instance, tasks={task: copy("none", 0) for task in disk})
+    join(scene, name, {task: copy("none", 0) for task in disk}, instance=instance)
 
 
 def suspect(scene: Scene, name: str) -> None:
@@ -273,7 +280,10 @@ def test_after_a_start_nobody_counts_as_silent() -> None:
     scene.do(Started())
     scene.obey("m2")
     scene.do(Leave(MemberId("m1")))
-    assert sorted(str(task.target) for task in scene.group.tasks.pick(scene.group.table.ids)) == [*["m2"] * 3, *["m3"] * 3]
+    assert sorted(str(task.target) for task in scene.group.tasks.pick(scene.group.table.ids)) == [
+        *["m2"] * 3,
+        *["m3"] * 3,
+    ]
 
 
 def test_a_coordinator_that_stood_still_counts_nobody_as_silent() -> None:

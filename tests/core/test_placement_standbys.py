@@ -178,7 +178,9 @@ def test_a_full_member_is_passed_over_where_copies_are_levelled() -> None:
 
 def test_a_missing_members_copies_stay_and_it_gets_no_others() -> None:
     before = Group(tasks(12), seats(4), replicas=1).settle()
-    missing = tuple(replace(one, may_be_target=False, keeps_copies=True) if one.id == "m01" else one for one in before.seats)
+    missing = tuple(
+        replace(one, may_be_target=False, keeps_copies=True) if one.id == "m01" else one for one in before.seats
+    )
     kept = {index: "m01" for index, home in enumerate(before.home) if home == "m01"}
     group = replace(before, seats=missing, bound=kept)
     assert group.place().standbys == before.place().standbys
@@ -192,7 +194,9 @@ def test_a_missing_members_copies_stay_and_it_gets_no_others() -> None:
 
 def test_if_fewer_copies_are_wanted_those_of_a_missing_member_go_first() -> None:
     before = Group(tasks(6), seats(3), replicas=2).settle()
-    missing = tuple(replace(one, may_be_target=False, keeps_copies=True) if one.id == "m01" else one for one in before.seats)
+    missing = tuple(
+        replace(one, may_be_target=False, keeps_copies=True) if one.id == "m01" else one for one in before.seats
+    )
     kept = {index: "m01" for index, home in enumerate(before.home) if home == "m01"}
     standbys = replace(before, seats=missing, bound=kept, replicas=1).settle().standbys
     assert not any("m01" in held for held in standbys)

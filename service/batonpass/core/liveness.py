@@ -311,11 +311,7 @@ def find_wake(draft: DecisionDraft) -> None:
     group, soft = draft.group, draft.soft
     at: list[int] = []
     pause_over = group.pause.expires_ms if group.pause is not None else None
-    at.extend(
-        instant
-        for instant in (group.placement_due_ms, group.next_probe_ms, pause_over)
-        if instant is not None
-    )
+    at.extend(instant for instant in (group.placement_due_ms, group.next_probe_ms, pause_over) if instant is not None)
     if group.grants_from_ms > draft.now_ms:
         at.append(group.grants_from_ms)
     for member_id, member in group.members.items():

@@ -309,7 +309,7 @@ class _Constraints:
                 task_index, place = index_of[task.id], self._view.kept_at(task)
                 if place is not None:
                     self.bound.setdefault(task_index, self._number[place])
-                elif task_index not in self.bound:
+                else:
                     home[task_index] = UNASSIGNED
 
     def bind_pinned(self) -> None:
