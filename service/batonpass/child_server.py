@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from batonpass import child_watchdog
+from batonpass.private_files import open_lock
 from batonpass.sockets import free_port
 
 START_TIMEOUT_S = 120.0
@@ -93,7 +94,7 @@ class ChildServer(ABC):
         """
         try:
             self.folder.mkdir(mode=mode, parents=True, exist_ok=True)
-            self._lock = (self.folder / "lock").open("a")
+            self._lock = open_lock(self.folder / "lock")
         except OSError as error:
             raise self._error(
                 f"cannot write to {self.folder}: {error.strerror}. Choose a folder of your own for the data."

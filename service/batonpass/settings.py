@@ -64,6 +64,14 @@ class Settings(BaseSettings):
     )
     lease_renewal_ms: int = Field(default=1_500, ge=100, le=20_000, description="How often it is renewed.")
 
+    forward_answer_s: float = Field(
+        default=30,
+        ge=1,
+        le=600,
+        description="How long another coordinator may take to answer a call that is passed on to it, beside the time that "
+        "the call itself asks to wait; then the caller gets 503.",
+    )
+
     # How long history is kept
     keep_changes_days: int = Field(
         default=30,
@@ -215,6 +223,13 @@ class Settings(BaseSettings):
     groups_max: int = Field(default=1_000, ge=1, le=100_000, description="Groups of one coordinator.")
     members_max: int = Field(default=10_000, ge=1, le=100_000, description="Members of one group.")
     tasks_max: int = Field(default=200_000, ge=1, le=10_000_000, description="Tasks of one group.")
+    tasks_total_max: int = Field(
+        default=300_000,
+        ge=1,
+        le=100_000_000,
+        description="Tasks of all groups of one coordinator together: they take some 2.5 kB of memory each. Beyond it no "
+        "group is declared with more tasks than it has; groups of a coordinator that is gone are taken over all the same.",
+    )
     tasks_per_heartbeat_max: int = Field(
         default=20_000, ge=1, le=1_000_000, description="Tasks that one heartbeat reports."
     )
@@ -258,8 +273,24 @@ class Settings(BaseSettings):
         le=3_600,
         description="How long a caller may take nothing of an answer before its connection is closed (on Linux).",
     )
-    polls_max: int = Field(default=20_000, ge=1, le=1_000_000, description="Long-polls that wait at once.")
+    polls_max: int = Field(
+        default=20_000,
+        ge=1,
+        le=1_000_000,
+        description="Calls that wait for news at once: long-polls, and drains that wait. Those that are passed on count here "
+        "too.",
+    )
+    polls_each_max: int = Field(default=10_000, ge=1, le=1_000_000, description="How many of them under one token.")
     streams_max: int = Field(default=1_000, ge=1, le=100_000, description="Event streams that are open at once.")
+    streams_each_max: int = Field(default=200, ge=1, le=100_000, description="How many of them under one token.")
+    reads_max: int = Field(
+        default=200,
+        ge=1,
+        le=100_000,
+        description="Reads of large groups that wait at once, and as many dry runs; one of each is done at a time, the "
+        "callers in turn.",
+    )
+    reads_each_max: int = Field(default=50, ge=1, le=100_000, description="How many of each under one token.")
     requests_waiting_max: int = Field(
         default=10_000, ge=1, le=1_000_000, description="Requests that wait for one group."
     )
@@ -348,6 +379,8 @@ class Settings(BaseSettings):
         self.kafka_login()
         if 2 * self.lease_renewal_ms > self.lease_ms:
             raise ValueError("lease_renewal_ms must leave room for a second try: at most half of lease_ms")
+        if self.tasks_total_max < self.tasks_max:
+            raise ValueError("tasks_total_max, of all groups, is less than tasks_max, of one")
         return self
 
     @property

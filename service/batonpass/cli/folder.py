@@ -6,11 +6,12 @@
       workers-token    the token of the simulated workers, for their group alone
       job.json         the job on Kafka, as long as it runs; only its owner can read it
       database-url     where the database listens and its password, for the audit; only its owner can read it
-      lock             held as long as an `up` runs; has its process and address
+      lock             held as long as an `up` runs; has its process and address; only its owner can read it
       postgres/        the database and its log
       workers/         what the simulated workers keep on disk, and their logs
 
-Each running `up` records the path of its folder in the user's state folder, so that commands find it.
+Each running `up` records the path of its folder in the user's state folder, so that commands find it. They send the
+token to the address in `lock`, so a folder whose `lock` or `batonpass.json` others may write is refused.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ import typer
 
 from batonpass import __version__
 from batonpass.cli.exits import Exit, Failure
-from batonpass.private_files import write_private
+from batonpass.private_files import open_lock, write_private
 
 MARK = "batonpass.json"
 FORMAT = 1
 LOCK_ATTEMPTS = 5
+OF_OTHERS = 0o022
+"""The bits of a file's mode that let others write it."""
+
 NOBODYS = frozenset({"lost+found", ".DS_Store"})
 """What a file system itself puts into an empty folder."""
 
@@ -65,6 +69,11 @@ def folder_named(text: str) -> Path:
     if not text.strip():
         raise typer.BadParameter("it names no folder; leave the option out for the usual one")
     return Path(text)
+
+
+def keep_from_others() -> None:
+    """Let nobody else write what this process and its children make, whatever the umask was."""
+    os.umask(os.umask(OF_OTHERS) | OF_OTHERS)
 
 
 class UpFolder:
@@ -113,7 +122,7 @@ class UpFolder:
         """
         try:
             self._make()
-            lock = (self.path / "lock").open("a+")
+            lock = self._open_lock()
         except OSError as error:
             raise self._unusable(error) from None
         # A command that checks which process holds the folder also holds the lock for an instant.
@@ -190,21 +199,52 @@ class UpFolder:
             raise self._unusable(error) from None
 
     def running(self) -> Running | None:
-        """Return the `up` that holds this folder now; None when there is none, or the folder cannot be read."""
+        """Return the `up` that holds this folder now; None when there is none, or the folder cannot be read.
+
+        Raises:
+            Failure: when somebody else may have written who holds it.
+        """
         try:
             with (self.path / "lock").open() as lock:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except OSError:
+                    self._require_own(self.path / "lock")
                     return _noted(lock, self.path)
         except OSError:
             pass
         return None
 
+    def _open_lock(self) -> IO[str]:
+        file = self.path / "lock"
+        if file.exists():
+            self._require_own(file)
+        return open_lock(file)
+
+    def _require_own(self, file: Path) -> None:
+        """Refuse a file that others may have written: it says where the token goes, or whose the folder is.
+
+        Raises:
+            Failure: naming the file.
+        """
+        folder, found = self.path.stat(), file.stat()
+        if found.st_uid not in {os.geteuid(), folder.st_uid, 0}:
+            why = f"{file} belongs to another user than {self.path}"
+        elif found.st_mode & OF_OTHERS and folder.st_mode & 0o011:
+            why = f"other users may write {file}"
+        else:
+            return
+        raise Failure(
+            Exit.REFUSED,
+            f"{why}, so what it says cannot be trusted.",
+            todo="Look at it; if it is right, `chown` it to the owner of the folder and `chmod go-w` it. "
+            "Or name another folder with --data.",
+        )
+
     def _make(self) -> None:
         for folder in reversed([self.path, *self.path.parents]):
             if not folder.exists():
-                folder.mkdir()
+                folder.mkdir(mode=0o755)
                 if _is_root():
                     folder.chmod(0o711)
                 elif folder == self.path:
@@ -222,11 +262,13 @@ class UpFolder:
                 todo="Name an empty folder, or one that does not exist yet, with --data.",
             )
         mark.write_text(json.dumps({"batonpass": __version__, "format": FORMAT}) + "\n")
+        mark.chmod(0o644)
         if _is_root():
             # The database does not run as root, and has to get through to its own folder.
             self.path.chmod(self.path.stat().st_mode | 0o011)
 
     def _check(self, mark: Path) -> None:
+        self._require_own(mark)
         try:
             noted = json.loads(mark.read_text())
             form = int(noted["format"])

@@ -22,7 +22,7 @@ from batonpass.cli.client_context import failing_well, failure_of
 from batonpass.cli.database import upgrade_schema
 from batonpass.cli.demo_job import DemoJob, NoKafka, SimulatedWorkers
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.folder import UpFolder, default_folder, folder_named
+from batonpass.cli.folder import UpFolder, default_folder, folder_named, keep_from_others
 from batonpass.cli.listening import bound
 from batonpass.cli.serve import listen, settings_of
 from batonpass.cli.worker_processes import Process, Program, WorkerProcesses, kill, start, stop, watch
@@ -76,6 +76,7 @@ def up(
     """
     with failing_well(as_json=as_json):
         _die_in_order()
+        keep_from_others()
         named = os.environ.get("BATONPASS_DATA", "").strip()
         folder = UpFolder(data or (Path(named) if named else default_folder()))
         job = None if simulated or not demo else DemoJob(folder, workers, _tell)
