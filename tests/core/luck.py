@@ -8,10 +8,10 @@ handovers, warmups and drains, and thousands of inputs take a second. Every deci
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.core.in_vain import left_at_deadline, stopped_in_vain
+from tests.core.in_vain import done_in_vain
 from tests.core.scene import copy, failed, restoring, running, topology
 
 from batonpass.core.decide import decide
@@ -121,8 +121,8 @@ class Luck:
             transition = Transition(before, decision.after, decision.records, soft, decision.soft, self.now_ms, inputs)
             found = check_step(transition)
             assert found == [], f"{found} by input {len(self.history)}, {inputs} at {self.now_ms}"
-            in_vain = stopped_in_vain(transition) + left_at_deadline(transition)
-            assert in_vain == [], f"by input {len(self.history)}, {inputs} at {self.now_ms}"
+            in_vain = done_in_vain(transition)
+            assert in_vain == [], f"{in_vain} by input {len(self.history)}, {inputs} at {self.now_ms}"
         self.group, self.soft = decision.after, decision.soft
         return decision.replies
 
@@ -300,6 +300,8 @@ class Luck:
             self._release,
             self._coordinator_restarted,
             self._reconfigured,
+            self._grown,
+            lambda: self._drained_beside_silence(worker),
         ]
 
     def _killed(self, worker: Worker) -> None:
@@ -338,6 +340,28 @@ class Luck:
             chosen = {"max_warmup_replicas": [1, 2, 3], "num_standby_replicas": [0, 1, 2]}
             wanted = {name: self.chance.choice(values) for name, values in chosen.items()}
             self.do(GroupDeclaration(self.group.id, None, wanted, self.group.revision))
+
+    def _grown(self) -> None:
+        """Add a partition, mostly while an instance is away."""
+        is_any_away = any(member.away_until_ms is not None for member in self.group.members.values())
+        if is_any_away or self.chance.random() < 0.3:
+            parts = tuple(
+                replace(one, partitions=(one.partitions or 0) + 1) for one in self.group.topology.subtopologies
+            )
+            wanted = replace(self.group.topology, subtopologies=parts)
+            self.do(GroupDeclaration(self.group.id, wanted, None, self.group.revision))
+
+    def _drained_beside_silence(self, worker: Worker) -> None:
+        """Drain a worker after another one has been silent for longer than heartbeats can be late."""
+        others = [self.workers[name] for name in sorted(self.workers) if name != worker.id]
+        if others:
+            silent = self.chance.choice(others)
+            silent.silent = 40
+            self.now_ms += 2_500
+            for other in others:
+                if other is not silent and other.id in self.workers:
+                    self.beat(other)
+            self.do(DrainRequest(worker.id, self.chance.choice([None, 0, 5_000])))
 
     def _release(self) -> None:
         for task in self.group.table.ids:

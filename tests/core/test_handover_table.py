@@ -226,7 +226,7 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     ],
     "the task has no state": [
         (FREE._replace(stateful=False, copies={}, group={"storm_since_ms": 1}), B, Why.STATELESS),
-        (FREE._replace(stateful=False, copies={}, b=AWAY), None, Held.INITIAL_DELAY),
+        (FREE._replace(stateful=False, copies={}, b=AWAY), None, Held.REJOIN_GRACE),
     ],
     "a copy is ready, tailed or, once a target is placed, on disk": [
         (FREE._replace(copies={C: READY}, group={"storm_since_ms": 1}), C, Why.FAILOVER),

@@ -137,7 +137,7 @@ def _failed() -> Scene:
 def _member_overdue() -> Scene:
     scene = pair(3)
     scene.join("c")
-    scene.now_ms += 3 * scene.group.config.heartbeat_interval_ms
+    scene.wait(3 * scene.group.config.heartbeat_interval_ms)
     scene.obey("a")
     scene.obey("b")
     return scene

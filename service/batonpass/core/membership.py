@@ -69,7 +69,8 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
     if item.replaces is not None or item.takeover:
         _release_vouched(draft, lambda member_id: _vouches_for(draft, item, member_id))
     _take_state_on_disk(draft, item)
-    if same_place != [True]:
+    was_missed = any(old.id in draft.soft.placed_without for old in predecessors)
+    if same_place != [True] or was_missed or _waits_for_a_missing_member(draft):
         draft.schedule("join", group.config.initial_rebalance_delay_ms if is_first else None)
     draft.needs_step = True
     _end_storm_if_back(draft)
@@ -203,7 +204,8 @@ def _end_storm_if_back(draft: DecisionDraft) -> None:
 def leave(draft: DecisionDraft, item: Leave) -> Reply:
     """Remove a member that has stopped its actives. With ``restart``, keep its place for ``rejoin_grace_ms``.
 
-    Its tasks are free at once. Ready standbys take them over; tasks without one wait for the instance to return.
+    Its tasks are free at once. Ready standbys take them over; other tasks with state wait for the instance to return.
+    What has no state, and what members that drain were to hand over to it, goes to members that are there.
     """
     group = draft.group
     member = group.members.get(item.member_id)
@@ -219,10 +221,19 @@ def leave(draft: DecisionDraft, item: Leave) -> Reply:
         draft.record(MemberAway(member.id, draft.now_ms + grace_ms, draft.now_ms))
         draft.wake(draft.now_ms + grace_ms)
         draft.needs_step = True
+        if _waits_for_a_missing_member(draft):
+            draft.schedule("restart")
         return Done()
     draft.record(MemberGone(member.id, Cause.LEFT, at_ms=draft.now_ms, lease_end_ms=draft.now_ms))
     draft.schedule("leave")
     return Done()
+
+
+def _waits_for_a_missing_member(draft: DecisionDraft) -> bool:
+    """Say whether the target gives a task to a member that is not there, although another one may have it."""
+    view = draft.view()
+    tasks = view.tasks.pick(draft.group.unsettled)
+    return any(view.is_missing(task.target) and view.kept_at(task) is None for task in tasks)
 
 
 def _note_left_before_joining(draft: DecisionDraft, member_id: MemberId) -> None:

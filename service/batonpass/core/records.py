@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Cause, Grant, Member, Pause, Topology
 from batonpass.core.policy import GroupConfig
 from batonpass.core.soft import Positions
+
+HEARD_AGAIN: Final = "heard-again"
+"""The trigger of a placement because a member is there again without which the one before was made."""
 
 
 @dataclass(frozen=True, slots=True)

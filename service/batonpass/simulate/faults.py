@@ -117,6 +117,25 @@ def _back_up(world: World, worker: Worker, chance: Random) -> None:
     worker.boot()
 
 
+@fault(6)
+def long_restart(world: World, chance: Random) -> None:
+    """One worker is away to restart for seconds, and something else happens meanwhile."""
+    if worker := pick(world, chance):
+        worker.leave(restart=True)
+        world.later(chance.randint(4_000, 12_000), _back_up, world, worker, chance)
+        meanwhile = chance.choice((drain_deadline, leave, more_partitions, scale_out))
+        world.later(chance.randint(300, 2_000), meanwhile, world, chance)
+
+
+@fault(4)
+def drain_beside_silence(world: World, chance: Random) -> None:
+    """A machine is frozen for longer than heartbeats can be late; then another worker has to go."""
+    if worker := pick(world, chance):
+        worker.suspend(chance.choice((6_000, 12_000)))
+        silent_ms = world.store.group.config.overdue_ms + 500
+        world.later(silent_ms, chance.choice((drain, drain_deadline, leave)), world, chance)
+
+
 def _crash(world: World, chance: Random, *, least_ms: int, most_ms: int) -> Worker | None:
     worker = pick(world, chance)
     if worker is not None:

@@ -17,7 +17,7 @@ from batonpass.core.explain.status import is_idle
 from batonpass.core.handover import Choice, choose_active
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Copy, caught_up_in_ms
-from batonpass.core.leases import expires_ms, fenced_by_ms
+from batonpass.core.leases import expires_ms, fenced_by_ms, heard_since_ms
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.open_transactions import open_transactions_of, place_in_words
 from batonpass.core.policy import Policy
@@ -254,7 +254,7 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
         if member is None or not view.is_stateful(task.id):
             continue
         if member.suspected:
-            waits.append(_suspected_wait(view, member))
+            waits.append(_silent_wait(view, member))
         elif member.id in holders:
             copy = view.copy(task, member.id)
             is_next = task.owner is not None and member.id in (task.target, *task.warmups)
@@ -285,7 +285,7 @@ def _transaction_waits(view: View, task: Task) -> list[Wait]:
     ]
 
 
-def _suspected_wait(view: View, member: Member) -> Wait:
+def _silent_wait(view: View, member: Member) -> Wait:
     """Return the wait for a member that may be dead: it is heard again, or its lease ends and others get its copies."""
     until_ms = expires_ms(view.group, view.soft, view.now_ms, member)
     detail = "it fell silent and may be dead; unless it is heard before, its tasks and copies go to others"
@@ -364,6 +364,8 @@ def _others_first(view: View, member: Member) -> Wait:
 def _owner_waits(view: View, task: Task) -> list[Wait]:
     if task.owner is not None and is_idle(view, task):
         return [Wait(WaitsFor.REPORT, task.owner, None, None, "it ran the task, and reports now that it does not")]
+    if task.owner is not None and not view.is_heard(task.owner):
+        return [_silent_wait(view, view.members[task.owner])]
     if task.owner is None or task.state is ActiveState.RUNNING:
         return []
     if task.state is ActiveState.GRANTED:
@@ -427,6 +429,9 @@ def _where(view: View, task: Task, state: TaskState) -> str:
         case TaskState.FAILED | TaskState.LOST:
             what = "failed on" if state is TaskState.FAILED else "lost its state on"
             return f"{task.id} {what} {task.owner}, which has had it for {since}."
+        case _ if task.owner is not None and not view.is_heard(task.owner):
+            silence = duration(view.now_ms - heard_since_ms(view.soft, view.members[task.owner]))
+            return f"{task.owner} ran {task.id} when it was last heard, {silence} ago."
         case _:
             return f"{task.owner} runs {task.id} and has had it for {since}."
 
