@@ -5,9 +5,10 @@ slots as the larger of these two counts. Copies up to that number, and a takeove
 slot and are never queued. Drains have a budget of their own. The slot of a handover is free once the new owner runs:
 until then the last owner keeps its copy (``copies``), which may be one beyond the number.
 
-Order: copies for drains first, then actives before standbys, then the owner with the highest load for its capacity,
-then the shortest estimated catch-up, then the least lag, then the tasks' order. A step that frees a slot gives it out
-again.
+Order: tasks whose copy never stalled or gave way first, the others by when it last did, so that each has its turn
+(``turns``). Then copies for drains, then actives before standbys, then the owner with the highest load for its
+capacity, then the shortest estimated catch-up, then the least lag, then the tasks' order. A step that frees a slot
+gives it out again.
 """
 
 from __future__ import annotations
@@ -87,6 +88,11 @@ class Slots:
         """
         return min(self._drain_left if for_drain else self._balance_left, self._drain_left + self._balance_left)
 
+    @property
+    def are_overdrawn(self) -> bool:
+        """Whether both budgets together are used up, so that neither gives anything."""
+        return self._drain_left + self._balance_left <= 0
+
     def are_given(self, *, for_drain: bool) -> bool:
         """Say whether a slot is left, and moves are not held."""
         return self.left(for_drain=for_drain) > 0 and self._view.why_moves_are_held(for_balance=not for_drain) is None
@@ -155,6 +161,7 @@ class _Order(NamedTuple):
     """The order in which slots are given, before the estimated catch-up: smaller values first."""
 
     needs_slot: bool
+    tried_ms: int
     for_balance: bool
     for_standby: bool
     owner_load: float
@@ -206,17 +213,18 @@ def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, li
             if member_id not in may_begin:
                 may_begin[member_id] = slots.may_begin(member_id)
             if may_begin[member_id]:
-                order = _Order(True, owner not in leaving, member_id != task.target, -view.load(owner))
+                order = _Order(True, 0, owner not in leaving, member_id != task.target, -view.load(owner))
                 in_line[order].append((task, member_id))
     return in_line
 
 
 def _order(view: View, slots: Slots, request: CopyRequest) -> _Order:
     if request.needs_no_slot and not slots.copy_capacity.is_limited:
-        return _Order(False, False, False, 0.0)
+        return _Order(False, 0, False, False, 0.0)
     owner = request.task.owner
     overload = inf if owner is None else view.load(owner)
-    return _Order(not request.needs_no_slot, not request.for_drain, not request.for_active, -overload)
+    tried_ms = 0 if request.needs_no_slot else max([stall.until_ms for stall in request.task.stalls], default=0)
+    return _Order(not request.needs_no_slot, tried_ms, not request.for_drain, not request.for_active, -overload)
 
 
 def _grant(view: View, slots: Slots, alike: list[tuple[CopyRequest, TaskPlan]]) -> None:

@@ -550,7 +550,7 @@ def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
     """The member is not tried again for a while."""
     task = builder.task(record.task)
     others = tuple(stall for stall in task.stalls if stall.member_id != record.member_id)
-    builder.tasks[record.task] = task._replace(stalls=(*others, Stall(record.member_id, record.until_ms)))
+    builder.tasks[record.task] = task._replace(stalls=(*others, Stall(record.member_id, record.until_ms, record.gave_way)))
 
 
 def _parked(builder: GroupBuilder, record: r.TaskParked) -> None:

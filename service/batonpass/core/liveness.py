@@ -28,6 +28,7 @@ from batonpass.core.records import (
 )
 from batonpass.core.replies import Done, Reply
 from batonpass.core.reports import park
+from batonpass.core.turns import closer_ms
 
 
 def started(draft: DecisionDraft, _item: Started) -> Reply:
@@ -295,6 +296,10 @@ def find_wake(draft: DecisionDraft) -> None:
         at.extend(entry.free_at_ms for entry in task.unreleased if entry.free_at_ms is not None)
         at.extend(stall.until_ms for stall in task.stalls)
         at.extend(_progress_ms(draft, task_id, group.members[member_id]) + stall_ms for member_id in task.warmups)
+        at.extend(closer_ms(draft.view(), task_id, member_id) + stall_ms for member_id in task.warmups)
+    if soft.target_is_provisional and not group.unsettled:
+        # The target leaves out moves that gave way lately. Once they may be tried again, it may be another one.
+        at.extend(stall.until_ms for task in group.tasks.values() for stall in task.stalls)
     draft.wake_ms = min((instant for instant in at if instant > draft.now_ms), default=None)
     if soft.judge_from_ms > draft.now_ms and group.members:
         draft.wake(soft.judge_from_ms)

@@ -139,10 +139,14 @@ class Failure(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """A warmup on this member made no progress. The member is not tried again before ``until_ms``."""
+    """A warmup on this member made no progress. The member is not tried again before ``until_ms``.
+
+    ``gave_way``: it came no closer, and left what it held to others that waited (``turns``).
+    """
 
     member_id: MemberId
     until_ms: int
+    gave_way: bool = False
 
 
 REVOKED: Final = "revoked"

@@ -165,7 +165,7 @@ def _plan_of(view: View, task: Task) -> tuple[TaskPlan | None, HeldBack | None]:
     alone = plan_task(view, task)
     if alone.requests or view.limited:
         # Plan the whole step, because slots and room are shared. Alone, the task would get what others take.
-        task_plans, held = plan_step(view)
+        task_plans, held, _ = plan_step(view)
     else:
         task_plans = [alone]
         held = held_back(view, give_slots(view, task_plans), task_plans)
