@@ -101,7 +101,7 @@ def test_the_changelogs_of_a_task_are_those_of_its_subtopology() -> None:
 
 def test_the_first_report_begins_its_progress() -> None:
     report = copy("warmup", 50)
-    assert measured_report(report, None, 10, (50, False)) == MeasuredReport(report, 10, 50, False, 10, None)
+    assert measured_report(report, None, 10, (50, False)) == MeasuredReport(report, 10, 50, False, 10, None, 50, 10)
 
 
 def test_the_rate_is_how_fast_the_lag_falls() -> None:

@@ -106,6 +106,8 @@ class Slots:
             return Held.NO_CAPACITY
         if request.needs_no_slot:
             return None
+        if not request.for_drain and self._view.is_new_for(request.task, request.member_id):
+            return Held.NEW_MEMBER
         if self.left(for_drain=request.for_drain) <= 0:
             return Held.DRAIN_BUDGET if request.for_drain else Held.WARMUP_BUDGET
         if self._warmups[request.member_id] >= self._per_member:
@@ -212,7 +214,7 @@ def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, li
         for member_id in lacking(task):
             if member_id not in may_begin:
                 may_begin[member_id] = slots.may_begin(member_id)
-            if may_begin[member_id]:
+            if may_begin[member_id] and not view.is_new_for(task, member_id):
                 order = _Order(True, 0, owner not in leaving, member_id != task.target, -view.load(owner))
                 in_line[order].append((task, member_id))
     return in_line

@@ -41,6 +41,7 @@ from batonpass.core.model import (
     with_owner,
     with_target,
 )
+from batonpass.core.newcomers import stay_began_ms
 from batonpass.core.pmap import PMap
 from batonpass.core.topology import build_table
 
@@ -255,7 +256,9 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     _move_pins(builder, member.id, None)
     if member.instance_id is not None and builder.group.instances.get(member.instance_id) == member.id:
         builder.change(instances=builder.group.instances.without(member.instance_id))
-    entry = GoneMember(record.at_ms, record.cause, record.lease_end_ms, member.instance_id)
+    entry = GoneMember(
+        record.at_ms, record.cause, record.lease_end_ms, member.instance_id, stay_began_ms(member)
+    )
     builder.change(gone=builder.group.gone.having(member.id, entry))
     if record.cause is Cause.EXPIRED:
         group = builder.group
@@ -319,7 +322,7 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
 
 
 def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
-    """Every target and pin of the member belongs to its successor."""
+    """Every target and pin of the member belongs to its successor, which goes on with its stay."""
     old, successor = record.member_id, record.successor
     member = builder.member(old)
     if member is None:
@@ -336,6 +339,9 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
         after = task._replace(target=target, target_standbys=standbys, pin=successor if task.pin == old else task.pin)
         if after != task:
             builder.tasks[task_id] = after
+    heir = builder.member(successor)
+    if heir is not None:
+        builder.change_member(successor, place_since_ms=min(stay_began_ms(heir), stay_began_ms(member)))
     _move_pins(builder, old, successor)
 
 

@@ -290,6 +290,8 @@ def find_wake(draft: DecisionDraft) -> None:
         at.append(group.grants_from_ms)
     for member_id, member in group.members.items():
         at.extend(_member_instants(draft, member_id, member))
+    if group.unsettled:
+        at.extend(draft.view().newcomers.values())
     stall_ms = group.config.warmup_stall_timeout_ms
     for task_id in group.moving_tasks():
         task = group.tasks[task_id]

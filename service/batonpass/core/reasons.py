@@ -65,6 +65,7 @@ class Held(StrEnum):
     INITIAL_DELAY = "initial-delay"
     PLACEMENT_FAILED = "placement-failed"
     OPEN_TRANSACTION = "open-transaction"
+    NEW_MEMBER = "member-is-new"
 
 
 MEANINGS: Final[Mapping[str, str]] = {
@@ -90,6 +91,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     Held.INITIAL_DELAY: "the group waits for members that are just joining",
     Held.PLACEMENT_FAILED: "placement found no answer; it is tried again at the next change or probe",
     Held.OPEN_TRANSACTION: "a transaction stays open in its changelog; until it ends, no copy can be read to the end",
+    Held.NEW_MEMBER: "members keep joining and leaving again soon; balance waits until this one stays (newcomer_wait_ms)",
 }
 """What each reason for holding a task back means, and what ends it."""
 

@@ -125,6 +125,7 @@ WAITS_FOR: Final[Mapping[str, WaitsFor]] = {
     Held.INITIAL_DELAY: WaitsFor.PLACEMENT,
     Held.PLACEMENT_FAILED: WaitsFor.PLACEMENT,
     Held.OPEN_TRANSACTION: WaitsFor.TRANSACTION,
+    Held.NEW_MEMBER: WaitsFor.TIME,
 }
 """What a task waits for, by the reason that holds it back."""
 
@@ -323,6 +324,8 @@ def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
             until_ms = group.placement_due_ms
         case Held.STALLED:
             until_ms = max((stall.until_ms for stall in task.stalls if stall.member_id == held.to), default=None)
+        case Held.NEW_MEMBER if held.to is not None:
+            until_ms = view.newcomers.get(held.to)
         case Held.REJOIN_GRACE:
             places = [
                 group.members.get(member_id) for member_id in (task.target, task.away_owner) if member_id is not None
