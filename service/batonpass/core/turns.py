@@ -1,8 +1,8 @@
 """Whose turn it is: a warmup that comes no closer gives what it holds to the moves that wait for it.
 
-A warmup holds a slot of the group, a slot of its member, and room on members with a limit. It may hold them as long as
-its lag reaches a new least value within each ``warmup_stall_timeout_ms``. After that it goes on only if nobody waits
-for any of these. Reading on is not enough: a changelog may be written as fast as it is read. An unknown lag comes no
+A warmup holds a slot of the group, a slot of its member, room on members with a limit, and its member's share of the
+load. It may hold them as long as its lag reaches a new least value within each ``warmup_stall_timeout_ms``. After that
+it goes on only if nobody waits for any of these. Reading on is not enough: a changelog may be written as fast as it is read. An unknown lag comes no
 closer, nor does a copy that is caught up and whose handover is held.
 
 Nothing is lost by giving way: the state stays on the member's disk, and the copy is tried again from there, after the
@@ -17,7 +17,7 @@ from batonpass.core.budget import Slots
 from batonpass.core.copies import CopyRequest, is_for_drain
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import Task
+from batonpass.core.model import ActiveState, Role, Task
 from batonpass.core.reasons import Held
 from batonpass.core.records import WarmupStalled
 from batonpass.core.step import plan_step
@@ -67,7 +67,11 @@ def give_way(draft: DecisionDraft) -> bool:
         for plan in task_plans
         if Held.NO_CAPACITY in (plan.choice.held, plan.task.waiting_reason)
     ]
-    giving = [(task, member_id) for task, member_id in idle if _is_in_the_way(view, slots, task, member_id, refused)]
+    giving = [
+        (task, member_id)
+        for task, member_id in idle
+        if _is_in_the_way(view, slots, task, member_id, refused) or _may_another_move_instead(view, task, member_id)
+    ]
     for task, member_id in giving:
         draft.record(WarmupStalled(task.id, member_id, draft.now_ms + 2 * timeout_ms, gave_way=True))
         draft.explain(Held.STALLED, task.id, member_id, "it comes no closer, and gives way to others")
@@ -92,3 +96,24 @@ def _is_in_the_way(view: View, slots: Slots, task: Task, member_id: MemberId, re
         elif waiting.reason is Held.NO_CAPACITY and (waiting.member_id is None or waiting.member_id in holders):
             return True
     return False
+
+
+def _may_another_move_instead(view: View, task: Task, member_id: MemberId) -> bool:
+    """Say whether the owner has another task that may give the member its share, if this one moves for balance.
+
+    That task waits for no slot: it has no reason to move as long as this one is on its way.
+    """
+    owner = view.members.get(task.owner) if task.owner is not None else None
+    if owner is None or owner.drain is not None or task.target != member_id or task.pin is not None:
+        return False
+    table, epoch = view.group.table, view.members[member_id].topology_epoch
+    return any(
+        other.target == owner.id
+        and other.state is ActiveState.RUNNING
+        and other.pin is None
+        and not view.is_stalled(other, member_id)
+        and epoch >= table.topology_epoch[table.index_of[other.id]]
+        and view.is_stateful(other.id)
+        for other in view.tasks.pick([one for one, grant in owner.assignment.items() if grant.role is Role.ACTIVE])
+        if other.id in table.index_of
+    )

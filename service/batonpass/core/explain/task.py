@@ -399,6 +399,11 @@ def _sentences(
         meaning = meaning_of(held.reason)
         sentences.append(f"Its move is held back: {meaning}.")
     sentences.extend(sentence_of(wait) for wait in waits if wait.detail != meaning)
+    sentences.extend(
+        f"Its copy on {stall.member_id} came no closer and gave way, because others waited; it is tried again later."
+        for stall in task.stalls
+        if stall.gave_way and stall.until_ms > view.now_ms and stall.member_id in view.members
+    )
     if state is TaskState.RUNNING and not waits and task.target == task.owner and task.pin in (None, task.owner):
         sentences.append("It is where it belongs, and waits for nothing.")
     return sentences
