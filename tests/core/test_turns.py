@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.core.scene import Scene, copy, running, topology
+from tests.core.scene import Scene, copy, restoring, running, topology
 
 from batonpass.core.explain.task import explain_task
 from batonpass.core.ids import InstanceId, MemberId, TaskId
@@ -25,9 +25,7 @@ M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
 class Restores:
     """A scene whose members do as they are told, ten seconds apart. Copies of ``hot`` tasks come no closer."""
 
-    def __init__(
-        self, tasks: int = 12, *, standbys: int = 0, shape: Topology | None = None, **config: object
-    ) -> None:
+    def __init__(self, tasks: int = 12, *, standbys: int = 0, shape: Topology | None = None, **config: object) -> None:
         self.scene = Scene(whole=False)
         self.hot: set[str] = set()
         self.says_lag = True
@@ -301,3 +299,22 @@ def test_whatever_can_move_gets_there(seed: int) -> None:
         loads = [len(scene.held(name, Role.ACTIVE)) for name in scene.group.members]
         slow = max(len({*scene.held(name, Role.ACTIVE)} & restores.hot) for name in scene.group.members)
         assert max(loads) <= max(min(loads) + 1, slow), (loads, restores.hot)
+
+
+def test_a_new_owner_that_is_level_and_never_runs_gives_the_task_back() -> None:
+    """Until it runs, the last owner keeps its copy, which takes a slot: no handover may be under way for ever."""
+    scene = Scene()
+    scene.declare(topology(2), warmup_stall_timeout_ms=STALL_MS, acceptable_recovery_lag=10)
+    scene.join("m1")
+    scene.settle()
+    scene.join("m2")
+    scene.obey("m2")
+    (task,) = [one.id for one in scene.group.tasks.values() if one.target == "m2"]
+    scene.obey("m1")
+    scene.beat("m2", {task: restoring(0)})
+    assert (scene.task(task).owner, scene.task(task).previous_owner) == ("m2", "m1")
+    for _ in range(7):
+        scene.wait(10_000)
+        scene.beat("m2", {task: restoring(0)} if scene.task(task).owner == "m2" else {})
+        scene.obey("m1")
+    assert scene.task(task).owner == "m1"

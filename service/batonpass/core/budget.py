@@ -6,9 +6,9 @@ slot and are never queued. Drains have a budget of their own. The slot of a hand
 until then the last owner keeps its copy (``copies``), which may be one beyond the number.
 
 Order: members on which no copy stalled or gave way first, the others by when one last did; then tasks in the same way.
-So each has its turn (``turns``), and neither a bad member nor a slow task is always the first. Then copies for drains, then actives before standbys, then the owner with the highest load for its
-capacity, then the shortest estimated catch-up, then the least lag, then the tasks' order. A step that frees a slot
-gives it out again.
+So each has its turn (``turns``), and neither a bad member nor a slow task is always the first. Then copies for drains,
+then actives before standbys, then the owner with the highest load for its capacity, then the shortest estimated
+catch-up, then the least lag, then the tasks' order. A step that frees a slot gives it out again.
 """
 
 from __future__ import annotations

@@ -215,9 +215,7 @@ def is_for_drain(view: View, task: Task, active: MemberId | None, copies: Mappin
 def _with_requests(
     view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]
 ) -> TaskPlan:
-    missing = [
-        member_id for member_id in wanted if member_id not in copies and not view.is_stalled(task, member_id)
-    ]
+    missing = [member_id for member_id in wanted if member_id not in copies and not view.is_stalled(task, member_id)]
     target = view.present_member(task.target) if task.target != choice.active else None
     if target is not None and target.id not in copies and not view.is_stalled(task, target.id):
         missing.insert(0, target.id)

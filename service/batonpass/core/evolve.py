@@ -256,9 +256,7 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     _move_pins(builder, member.id, None)
     if member.instance_id is not None and builder.group.instances.get(member.instance_id) == member.id:
         builder.change(instances=builder.group.instances.without(member.instance_id))
-    entry = GoneMember(
-        record.at_ms, record.cause, record.lease_end_ms, member.instance_id, stay_began_ms(member)
-    )
+    entry = GoneMember(record.at_ms, record.cause, record.lease_end_ms, member.instance_id, stay_began_ms(member))
     builder.change(gone=builder.group.gone.having(member.id, entry))
     if record.cause is Cause.EXPIRED:
         group = builder.group
@@ -556,7 +554,9 @@ def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
     """The member is not tried again for a while."""
     task = builder.task(record.task)
     others = tuple(stall for stall in task.stalls if stall.member_id != record.member_id)
-    builder.tasks[record.task] = task._replace(stalls=(*others, Stall(record.member_id, record.until_ms, record.gave_way)))
+    builder.tasks[record.task] = task._replace(
+        stalls=(*others, Stall(record.member_id, record.until_ms, record.gave_way))
+    )
 
 
 def _parked(builder: GroupBuilder, record: r.TaskParked) -> None:

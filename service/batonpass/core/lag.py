@@ -1,8 +1,8 @@
 """How far each copy of a task has come: the one definition of *caught up*.
 
 Readiness is a class before it is a number: running < caught up < behind by n < cold < unknown. A copy of unknown lag
-is never promoted, and is never dropped because its lag is unknown. Until it is reported, an active counts as running
-and any other copy as unknown, so that tasks stay where they are.
+is never promoted, and is not dropped because its lag is unknown, except a warmup that others wait for (``turns``).
+Until it is reported, an active counts as running and any other copy as unknown, so that tasks stay where they are.
 
 Lag is in records, summed over the task's changelogs. These rules avoid the defects D5, D6, D17 and D26 of Kafka's
 assignor (``docs/decisions/0003-kafka-defects.md``).
@@ -143,9 +143,7 @@ def measured_report(
         return MeasuredReport(report, now_ms, lag, other, now_ms, None, lag, now_ms)
     progress_ms, rate = before.progress_ms, before.rate
     least_lag, closer_ms = before.least_lag, before.closer_ms
-    if report.role != before.report.role:
-        least_lag, closer_ms = lag, now_ms
-    elif lag is not None and (least_lag is None or lag < least_lag):
+    if report.role != before.report.role or (lag is not None and (least_lag is None or lag < least_lag)):
         least_lag, closer_ms = lag, now_ms
     if lag is not None and before.lag is not None and now_ms > before.at_ms:
         speed = (before.lag - lag) * 1000 / (now_ms - before.at_ms)

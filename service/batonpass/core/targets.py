@@ -228,7 +228,7 @@ class _Constraints:
         return member_id != task.owner and self._view.has_failed(task, member_id)
 
     def leave_those_that_gave_way(self) -> None:
-        """Bind running tasks whose copy gave way lately to their owner: balance moves others until they are tried again.
+        """Bind running tasks whose copy gave way lately to their owner, so that balance moves others meanwhile.
 
         They do not stay on a member that drains, nor away from the member to which an operator pinned them.
         """

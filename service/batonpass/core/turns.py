@@ -2,8 +2,8 @@
 
 A warmup holds a slot of the group, a slot of its member, room on members with a limit, and its member's share of the
 load. It may hold them as long as its lag reaches a new least value within each ``warmup_stall_timeout_ms``. After that
-it goes on only if nobody waits for any of these. Reading on is not enough: a changelog may be written as fast as it is read. An unknown lag comes no
-closer, nor does a copy that is caught up and whose handover is held.
+it goes on only if nobody waits for any of these. Reading on is not enough: a changelog may be written as fast as it is
+read. An unknown lag comes no closer, nor does a copy that is caught up and whose handover is held.
 
 Nothing is lost by giving way: the state stays on the member's disk, and the copy is tried again from there, after the
 tasks that were not tried yet (``budget``). Meanwhile balance moves other tasks instead (``targets``).
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from batonpass.core.budget import Slots
-from batonpass.core.copies import CopyRequest, is_for_drain
+from batonpass.core.copies import is_for_drain
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Role, Task

@@ -147,7 +147,7 @@ class World(CoordinatorObserver):
 
     def write_as_fast_as_any_reads(self, task: Task, for_ms: int) -> None:
         """Let a task's changelog grow, while it runs, as fast as the fastest worker restores."""
-        rate = max(worker.plan.records_per_s for worker in self.workers)
+        rate = int(max(worker.plan.records_per_s for worker in self.workers))
         self._bursts[task].append((self.now_ms, self.now_ms + for_ms, rate))
 
     def restore_rate(self, client: str) -> float:
