@@ -155,6 +155,17 @@ def test_a_run_that_takes_a_place_is_as_old_as_the_place() -> None:
     assert scene.held("a2", Role.ACTIVE) == mine
 
 
+def test_a_restart_from_which_nobody_comes_back_ends_a_stay() -> None:
+    """As when an autoscaler removes the pods of a StatefulSet, whose workers say that they come back."""
+    scene = thrashed(0, rejoin_grace_ms=30_000)
+    for number in range(2):
+        scene.join(f"x{number}", instance_id=InstanceId("i"))
+        play(scene, 60_000)
+        scene.do(Leave(MemberId(f"x{number}"), restart=True))
+        play(scene, 60_000)
+    assert newcomer_age_ms(scene.group, scene.now_ms) == 90_000 * 5 // 4
+
+
 def test_crashes_are_no_short_stays() -> None:
     scene = thrashed(0)
     for number in range(4):

@@ -4,10 +4,10 @@ An autoscaler that cannot make up its mind starts members and stops them again. 
 the new members and then again on the old ones. So where this has happened repeatedly, balance copies nothing to a new
 member before that has stayed longer than those did: a quarter longer than the longest of their stays.
 
-A *short stay* ended with a leave, within ``newcomer_wait_ms`` of the join, and in the last six times that long. It has
-happened repeatedly once two short stays came one after the other: members that come and go together count once. A run
-that takes the place of another one (a restart, a replacement, a takeover of its instance) goes on with its stay. So
-rolling deploys, crashes, and a scale-out that is taken back once hold nothing.
+A *short stay* ended with a leave (or a restart from which nobody came back) within ``newcomer_wait_ms`` of the join,
+and in the last six times that long. It has happened repeatedly once two short stays came one after the other: members
+that come and go together count once. A run that takes the place of another one (a restart, a replacement, a takeover of
+its instance) goes on with its stay. So rolling deploys, crashes, and a scale-out that is taken back once hold nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from batonpass.core.model import Cause, Group, Member
 REMEMBERED: Final = 6
 """For how many times ``newcomer_wait_ms`` a short stay counts."""
 _REPEATEDLY: Final = 2
+_IN_GOOD_ORDER: Final = (Cause.LEFT, Cause.GRACE_OVER)
 
 
 def stay_began_ms(member: Member) -> int:
@@ -36,7 +37,7 @@ def newcomer_age_ms(group: Group, now_ms: int) -> int:
     stays = sorted(
         (gone.at_ms, gone.since_ms)
         for gone in group.gone.values()
-        if gone.cause is Cause.LEFT
+        if gone.cause in _IN_GOOD_ORDER
         and gone.since_ms is not None
         and oldest_ms < gone.at_ms <= now_ms
         and gone.at_ms - gone.since_ms <= most_ms
