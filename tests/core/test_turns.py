@@ -68,9 +68,10 @@ def joined(*, hot: tuple[str, ...] = ("0_0", "0_1"), **config: object) -> Restor
     return restores
 
 
-def test_a_joiner_gets_its_share_although_two_copies_come_no_closer() -> None:
-    """Both slots are taken by tasks that are written as fast as they are restored."""
-    restores = joined()
+@pytest.mark.parametrize("budget", [2, 10])
+def test_a_joiner_gets_its_share_although_two_copies_come_no_closer(budget: int) -> None:
+    """Both slots, the group's or the member's, are taken by tasks that are written as fast as they are restored."""
+    restores = joined(max_warmup_replicas=budget)
     assert restores.scene.held("m2", Role.WARMUP) == ["0_0", "0_1"]
     restores.play(5)
     assert len(restores.scene.held("m2", Role.ACTIVE)) == 6
@@ -139,6 +140,17 @@ def test_a_copy_goes_on_while_nobody_waits_for_what_it_holds() -> None:
     restores.scene.do(PinRequest(TaskId(other), M1))
     restores.play(30)
     assert restores.scene.held("m2", Role.WARMUP) == [hot]
+    assert restores.stalls() == []
+
+
+def test_copies_that_are_ready_stay_ready_through_a_pause() -> None:
+    restores = joined(tasks=4)
+    restores.scene.do(PauseRequest(PauseScope.BALANCE, "", restores.scene.now_ms + 600_000))
+    restores.hot.clear()
+    restores.play(9)
+    assert restores.scene.held("m2", Role.WARMUP) == ["0_0", "0_1"]
+    restores.play(2)
+    assert restores.scene.held("m2", Role.ACTIVE) == ["0_0", "0_1"]
     assert restores.stalls() == []
 
 
@@ -225,21 +237,26 @@ def test_a_standby_that_comes_no_closer_gives_its_slot_to_the_next() -> None:
 
 
 def test_room_that_a_slow_move_would_make_is_found_elsewhere() -> None:
-    """m2 is full: it gets another task only when one of its own has gone, and that one cannot go."""
-    restores = Restores(4)
-    restores.scene.join("m1")
-    restores.scene.join("m2", max_tasks=2)
+    """m2 is full: it gets another task only when one of its own is at m3, and that one comes no closer."""
+    restores = Restores(3)
+    scene = restores.scene
+    scene.join("m1")
+    scene.join("m2", max_tasks=2)
+    for task in ("0_0", "0_1"):
+        scene.do(PinRequest(TaskId(task), M2))
+    scene.do(PinRequest(TaskId("0_2"), M1))
     restores.play(2)
-    (first, _) = restores.scene.held("m2", Role.ACTIVE)
-    restores.hot |= {first}
-    restores.scene.join("m3", max_tasks=1)
-    restores.scene.do(PinRequest(TaskId(first), M3))
-    restores.scene.do(DrainRequest(M1))
-    restores.play(1)
-    restores.scene.do(PinRequest(TaskId(first), None))
-    restores.play(10)
-    assert first in restores.scene.held("m2", Role.ACTIVE)
-    assert len(restores.scene.held("m3", Role.ACTIVE)) == 1
+    assert scene.held("m2", Role.ACTIVE) == ["0_0", "0_1"]
+    restores.hot |= {"0_0"}
+    scene.join("m3", max_tasks=1)
+    scene.do(PinRequest(TaskId("0_0"), M3))
+    scene.do(DrainRequest(M1))
+    restores.play(2)
+    assert restores.stalls() == [("0_0", "m3")]
+    # Without the pin it stays where it is, and what waited goes to m3.
+    scene.do(PinRequest(TaskId("0_0"), None))
+    restores.play(2)
+    assert scene.owners() == {"0_0": "m2", "0_1": "m2", "0_2": "m3"}
 
 
 def test_it_is_shown_that_a_copy_gave_way() -> None:
@@ -260,7 +277,7 @@ def test_a_drained_task_whose_copy_gave_way_says_so_until_it_is_tried_again() ->
     assert found.held.reason is Held.STALLED
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_whatever_can_move_gets_there(seed: int) -> None:
     """L9, with some moves that cannot end: all others end, in a time that only the hot ones' turns add to."""
     chance = Random(seed)

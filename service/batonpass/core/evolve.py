@@ -337,9 +337,8 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
         after = task._replace(target=target, target_standbys=standbys, pin=successor if task.pin == old else task.pin)
         if after != task:
             builder.tasks[task_id] = after
-    heir = builder.member(successor)
-    if heir is not None:
-        builder.change_member(successor, place_since_ms=min(stay_began_ms(heir), stay_began_ms(member)))
+    stays = [stay_began_ms(one) for one in (member, builder.member(successor)) if one is not None]
+    builder.change_member(successor, place_since_ms=min(stays))
     _move_pins(builder, old, successor)
 
 

@@ -11,7 +11,7 @@ tasks that were not tried yet (``budget``). Meanwhile balance moves other tasks 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from batonpass.core.budget import Slots
 from batonpass.core.copies import is_for_drain
@@ -22,6 +22,9 @@ from batonpass.core.reasons import Held
 from batonpass.core.records import WarmupStalled
 from batonpass.core.step import plan_step
 from batonpass.core.view import View
+
+_SHARED: Final = (Held.WARMUP_BUDGET, Held.MEMBER_WARMUP_BUDGET, Held.DRAIN_BUDGET, Held.NO_CAPACITY)
+"""The reasons of waits that end when another move lets go of what it holds."""
 
 
 class _Refused(NamedTuple):
@@ -60,7 +63,7 @@ def give_way(draft: DecisionDraft) -> bool:
         _Refused(plan.task.id, request.member_id, request.for_drain, reason)
         for plan in task_plans
         for request in plan.requests
-        if request.member_id not in plan.copies and (reason := slots.why_not(request)) is not None
+        if request.member_id not in plan.copies and (reason := slots.why_not(request)) in _SHARED
     ]
     refused += [
         _Refused(plan.task.id, plan.task.target, False, Held.NO_CAPACITY)
@@ -84,25 +87,26 @@ def _is_in_the_way(view: View, slots: Slots, task: Task, member_id: MemberId, re
     """Say whether a task that waits would come further without this warmup."""
     for_drain = is_for_drain(view, task, task.owner, view.holders(task))
     holders = {member_id, task.owner, *task.standbys}
-    for waiting in refused:
-        if waiting.task == task.id:
-            continue
-        if waiting.reason in (Held.WARMUP_BUDGET, Held.DRAIN_BUDGET):
-            if for_drain == waiting.for_drain or slots.are_overdrawn:
-                return True
-        elif waiting.reason is Held.MEMBER_WARMUP_BUDGET:
-            if waiting.member_id == member_id:
-                return True
-        elif waiting.reason is Held.NO_CAPACITY and (waiting.member_id is None or waiting.member_id in holders):
-            return True
-    return False
+
+    def holds_up(waiting: _Refused) -> bool:
+        if waiting.reason is Held.NO_CAPACITY:
+            return waiting.member_id is None or waiting.member_id in holders
+        if waiting.reason is Held.MEMBER_WARMUP_BUDGET:
+            return waiting.member_id == member_id
+        return for_drain == waiting.for_drain or slots.are_overdrawn
+
+    return any(holds_up(waiting) for waiting in refused if waiting.task != task.id)
 
 
 def _may_another_move_instead(view: View, task: Task, member_id: MemberId) -> bool:
     """Say whether the owner has another task that may give the member its share, if this one moves for balance.
 
-    That task waits for no slot: it has no reason to move as long as this one is on its way.
+    That task waits for no slot: it has no reason to move as long as this one is on its way. While balance is paused,
+    neither moves, and a copy that is caught up moves soon, unless a transaction stays open.
     """
+    is_about_to_move = view.copy(task, member_id).is_caught_up and not view.is_held_up(task)
+    if is_about_to_move or view.why_moves_are_held(for_balance=True) is not None:
+        return False
     owner = view.members.get(task.owner) if task.owner is not None else None
     if owner is None or owner.drain is not None or task.target != member_id or task.pin is not None:
         return False
