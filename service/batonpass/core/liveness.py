@@ -32,6 +32,7 @@ from batonpass.core.records import (
 from batonpass.core.replies import Done, Reply
 from batonpass.core.reports import park
 from batonpass.core.soft import Soft
+from batonpass.core.turns import closer_ms
 
 
 def started(draft: DecisionDraft, item: Started) -> Reply:
@@ -325,12 +326,18 @@ def find_wake(draft: DecisionDraft) -> None:
         at.append(group.grants_from_ms)
     for member_id, member in group.members.items():
         at.extend(_member_instants(draft, member_id, member))
+    if group.unsettled:
+        at.extend(draft.view().newcomers.values())
     stall_ms = group.config.warmup_stall_timeout_ms
     for task_id in group.moving_tasks():
         task = group.tasks[task_id]
         at.extend(entry.free_at_ms for entry in task.unreleased if entry.free_at_ms is not None)
         at.extend(stall.until_ms for stall in task.stalls)
         at.extend(_progress_ms(draft, task_id, group.members[member_id]) + stall_ms for member_id in task.warmups)
+        at.extend(closer_ms(draft.view(), task_id, member_id) + stall_ms for member_id in task.warmups)
+    if soft.target_is_provisional and not group.unsettled:
+        # The target leaves out moves that gave way lately. Once they may be tried again, it may be another one.
+        at.extend(stall.until_ms for task in group.tasks.values() for stall in task.stalls)
     draft.wake_ms = min((instant for instant in at if instant > draft.now_ms), default=None)
     if soft.judge_from_ms > draft.now_ms and group.members:
         draft.wake(soft.judge_from_ms)
