@@ -219,6 +219,8 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     ],
 }
 FREE = World(owner=None, state=GRANTED)
+NOWHERE = FREE._replace(task={"target": None}, group=NO_ANSWER)
+LIMITED = {"max_tasks": 9}
 OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     "a next owner is chosen, and has room": [
         (FREE._replace(task={"next_owner": C}), C, Why.HANDOVER_UNDER_WAY),
@@ -234,7 +236,7 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (FREE._replace(copies={}, on_disk={C: READY}), C, Why.FAILOVER),
         (FREE._replace(a={"drain": LEAVING}, copies={A: READY, C: READY}), C, Why.FAILOVER),
     ],
-    "a storm is on, or there is no target": [
+    "a storm is on, or there is no target yet": [
         (FREE._replace(copies={C: BEHIND}, group={"storm_since_ms": 1}), None, Held.STORM),
         (FREE._replace(copies={C: BEHIND}, task={"target": None}), None, Held.INITIAL_DELAY),
         (FREE._replace(copies={}, on_disk={C: READY}, task={"target": None}), None, Held.INITIAL_DELAY),
@@ -258,6 +260,13 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (FREE._replace(copies={}), B, Why.COLD_START),
         (FREE._replace(copies={C: UNKNOWN}), B, Why.COLD_START),
         (FREE._replace(copies={C: READY}, c={"drain": DUE}), B, Why.COLD_START),
+    ],
+    "no copy is of use, and there is no target because placement failed": [
+        (NOWHERE._replace(copies={}), A, Why.COLD_START),
+        (NOWHERE._replace(copies={}, a={"drain": LEAVING}, b=AWAY), C, Why.COLD_START),
+        (NOWHERE._replace(copies={B: 9_000}), B, Why.FAILOVER),
+        (NOWHERE._replace(stateful=False, copies={}), A, Why.STATELESS),
+        (NOWHERE._replace(copies={}, a=LIMITED, b=LIMITED, c={"suspected": True}), None, Held.PLACEMENT_FAILED),
     ],
 }
 CASES = [(row, *case) for rows in (OF_AN_OWNER, OF_NOBODY) for row, cases in rows.items() for case in cases]

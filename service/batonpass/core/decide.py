@@ -25,6 +25,7 @@ from batonpass.core.reach import is_nothing_under_way
 from batonpass.core.reasons import NoChange, Reason
 from batonpass.core.records import Record
 from batonpass.core.replies import Done, DrainProgress, Reply
+from batonpass.core.report_bounds import invalid_numbers
 from batonpass.core.retarget import place_now
 from batonpass.core.room import has_limits
 from batonpass.core.soft import Soft
@@ -268,6 +269,7 @@ def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, outcome: Reply) ->
     extra = tuple(
         [("unknown-field", f"{name} is not known to this coordinator and was ignored") for name in item.unknown_fields]
     )
+    extra += invalid_numbers(item.invalid_numbers)
     if isinstance(outcome, Late):
         return answer(draft.group, draft.soft, member, -1, extra)
     if isinstance(outcome, Taken):

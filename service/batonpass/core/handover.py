@@ -38,12 +38,13 @@ task without an owner that the owner is about to be granted. Nothing holds a mov
 | a next owner is chosen, and has room | the next owner |
 | the task has no state | the target, if it is present |
 | a copy is ready, tailed or, once a target is placed, on disk | the best one |
-| a storm is on, or there is no target | none |
+| a storm is on, or there is no target yet | none |
 | the target, or the last owner, is away to restart | none |
 | a copy is behind | the most caught-up |
 | the target reports its copy without a lag, and another member may have it | the least loaded one (cold) |
 | a copy of unknown lag may turn out to be better | none, for a while |
 | no copy is of use | the target, which restores cold |
+| no copy is of use, and there is no target because placement failed | the members without a limit, in turn |
 
 Of several ready copies the previous owner's comes first, then the target's; those on members that drain come last. A
 member past the deadline of its drain takes over no task whose owner or target stays: it would have to give the task up
@@ -251,13 +252,13 @@ def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choic
         return choice
     if view.group.storm_since_ms is not None:
         return Choice(None, Why.STAYS, held=Held.STORM)
-    if task.target is None:
+    if task.target is None and not view.group.placement_failed:
         return _target_or_wait(view, task)
-    if _is_away(view, task.target) or (task.away_owner is not None and _is_away(view, task.away_owner)):
+    if any(_is_away(view, member_id) for member_id in (task.target, task.away_owner) if member_id is not None):
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
     if has_copies:
         return _most_caught_up(view, task) or _cold(view, task)
-    return Choice(task.target, Why.COLD_START)
+    return _target_or_wait(view, task)
 
 
 def _is_away(view: View, member_id: MemberId) -> bool:
@@ -296,13 +297,22 @@ def _has_reported(view: View, member_id: MemberId) -> bool:
 def _cold_elsewhere(view: View, task: Task) -> Choice | None:
     """Return the least loaded member that may restore the task instead of a target whose copy has no known lag."""
     holders = view.holders(task)
-    free = [
-        member
-        for member in (view.present_member(member_id) for member_id in sorted(view.group.members))
-        if member is not None and member.drain is None and member.id not in holders and not has_limit(member)
-    ]
-    ranked = sorted((view.load(member.id), member.id) for member in free if _knows(view, task, member))
+    ranked = sorted((view.load(member.id), member.id) for member in _free(view, task) if member.id not in holders)
     return Choice(ranked[0][1], Why.COLD_START) if ranked else None
+
+
+def _free(view: View, task: Task) -> list[Member]:
+    """Return the members that may have the task and stay, by id, without those with a limit: they may be full."""
+    members = [view.present_member(member_id) for member_id in sorted(view.group.members)]
+    return [
+        member
+        for member in members
+        if member is not None
+        and member.drain is None
+        and not member.suspected
+        and not has_limit(member)
+        and _knows(view, task, member)
+    ]
 
 
 def _knows(view: View, task: Task, member: Member) -> bool:
@@ -312,13 +322,16 @@ def _knows(view: View, task: Task, member: Member) -> bool:
 
 
 def _target_or_wait(view: View, task: Task) -> Choice:
-    target = view.present_member(task.target)
+    target, why = view.present_member(task.target), Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS
     if target is not None:
-        return Choice(target.id, Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS)
+        return Choice(target.id, why)
     if not view.group.members:
         return Choice(None, Why.STAYS, held=Held.NO_ELIGIBLE_MEMBER)
     if view.group.placement_failed:
-        return Choice(None, Why.STAYS, held=Held.PLACEMENT_FAILED)
+        # No task waits for a placement that may never find an answer: the members take turns, by the task's number.
+        if not (free := _free(view, task)):
+            return Choice(None, Why.STAYS, held=Held.PLACEMENT_FAILED)
+        return Choice(free[view.group.table.index_of[task.id] % len(free)].id, why)
     if view.group.placement_due_ms is not None or not task.waiting_reason:
         return Choice(None, Why.STAYS, held=Held.INITIAL_DELAY)
     return Choice(None, Why.STAYS, held=Held(task.waiting_reason))

@@ -51,17 +51,22 @@ class Join:
     tasks: Mapping[TaskId, TaskReport] = field(default_factory=dict)
     unknown_fields: tuple[str, ...] = ()
     max_disk_bytes: int | None = None
+    invalid_numbers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A heartbeat. ``tasks`` of None repeats the last report and confirms nothing."""
+    """A heartbeat. ``tasks`` of None repeats the last report and confirms nothing.
+
+    ``invalid_numbers`` has the path and the reason of each number in it that could not be read, and is left out.
+    """
 
     member_id: MemberId
     seq: int
     member_epoch: int
     tasks: Mapping[TaskId, TaskReport] | None = None
     unknown_fields: tuple[str, ...] = ()
+    invalid_numbers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from batonpass.core.ids import TaskId
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
+from batonpass.core.numbers import WHOLE_MAX, bounded_sum
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
 from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Positions, TaskReport
@@ -117,7 +118,7 @@ def measure_lag(
         return None, False
     topics, partition = changelogs
     own_ends = dict(report.end_offsets)
-    total = 0
+    behind: list[int] = []
     for name, position in report.positions:
         topic = topics[0] if name == "" and len(topics) == 1 else name
         end = ends.get((topic, partition)) if topic in topics else None
@@ -125,13 +126,13 @@ def measure_lag(
         if end is not None:
             if end.shrunk or (position > end.log_end and (doubted or end.read_ms > at_ms)):
                 return None, True
-            total += max(0, end.level_at - position, (own_end or 0) - position)
+            behind.append(max(0, end.level_at - position, (own_end or 0) - position))
         elif own_end is not None:
-            total += max(0, own_end - position)
+            behind.append(max(0, own_end - position))
         else:
             return None, False
     names = {name for name, _ in report.positions}
-    return (total if "" in names or names.issuperset(topics) else None), False
+    return (bounded_sum(behind) if "" in names or names.issuperset(topics) else None), False
 
 
 def measured_report(
@@ -190,7 +191,7 @@ def level_in_ms(copy: Copy) -> int | None:
         return 0
     if copy.lag is None or copy.rate is None or copy.rate <= 0:
         return 0 if copy.lag == 0 else None
-    return int(copy.lag * 1000 / copy.rate)
+    return min(int(copy.lag * 1000 / copy.rate), WHOLE_MAX)
 
 
 def caught_up_in_ms(copy: Copy, config: GroupConfig) -> int | None:
@@ -206,7 +207,7 @@ def caught_up_in_ms(copy: Copy, config: GroupConfig) -> int | None:
     soon_ms = within * 1_000 / copy.rate
     if config.acceptable_catchup_ms is not None:
         soon_ms = min(soon_ms, copy.lag * 1_000 / copy.rate - config.acceptable_catchup_ms)
-    return max(0, int(soon_ms))
+    return min(max(0, int(soon_ms)), WHOLE_MAX)
 
 
 def _copy_by_lag(measured: MeasuredReport, config: GroupConfig, *, on_disk: bool) -> Copy:

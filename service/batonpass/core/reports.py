@@ -17,9 +17,15 @@ from batonpass.core.lag import changelogs_of, end_after, is_acceptable_lag, meas
 from batonpass.core.model import ActiveState, Group, Member, Role
 from batonpass.core.reasons import Held, NoChange
 from batonpass.core.records import ActiveReported, Record, SuspicionCleared, TaskParked, TaskReleased
-from batonpass.core.recovery import adopt, believe, knows_more_than_the_log, notice_lost_join
+from batonpass.core.recovery import (
+    adopt,
+    believe,
+    knows_more_than_the_log,
+    notice_lost_join,
+    without_implausible_tokens,
+)
 from batonpass.core.replies import Done, Reply
-from batonpass.core.report_bounds import bounded
+from batonpass.core.report_bounds import bounded, invalid_numbers
 from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
 
 
@@ -46,6 +52,11 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         )
     kept, news = _what_is_new(draft, member, known, item)
     if knows_more_than_the_log(group, member, item.member_epoch, news):
+        plausible, faults = without_implausible_tokens(group, item)
+        if faults:
+            outcome = heartbeat(draft, plausible)
+            ignored = outcome.ignored if isinstance(outcome, Taken) else ()
+            return outcome if isinstance(outcome, ProtocolError) else Taken((*ignored, *invalid_numbers(faults)))
         # Once the log has caught up with the member, the heartbeat is taken like any other.
         return believe(draft, member, item) or heartbeat(draft, item)
     heard = _with_heartbeat(known, item, draft.now_ms)

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState
+from batonpass.core.numbers import bounded_sum
 from batonpass.core.pmap import PMap
 
 Positions = tuple[tuple[str, int], ...]
@@ -80,7 +81,7 @@ class MemberSoft:
         reported = [
             measured.report.disk_bytes for measured in self.reports.values() if measured.report.disk_bytes is not None
         ]
-        return sum(reported) if reported else None
+        return bounded_sum(reported) if reported else None
 
 
 OPEN_TRANSACTION_MS: Final = 5_000
