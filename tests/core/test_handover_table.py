@@ -221,6 +221,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
 FREE = World(owner=None, state=GRANTED)
 NOWHERE = FREE._replace(task={"target": None}, group=NO_ANSWER)
 LIMITED = {"max_tasks": 9}
+DOUBTED = {"doubts": PMap({TASK: (("log", 9),)})}
 OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     "a next owner is chosen, and has room": [
         (FREE._replace(task={"next_owner": C}), C, Why.HANDOVER_UNDER_WAY),
@@ -255,6 +256,11 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     "a copy of unknown lag may turn out to be better": [
         (FREE._replace(copies={B: UNKNOWN}, a={"drain": LEAVING}, c={"drain": LEAVING}), None, Held.STATE_UNKNOWN),
         (FREE._replace(copies={C: UNKNOWN}, silent=(C,), task={"since_ms": NOW}), None, Held.STATE_UNKNOWN),
+    ],
+    "the target's state is doubted (``doubts``)": [
+        (FREE._replace(copies={}, on_disk={B: UNKNOWN}, b=DOUBTED), A, Why.COLD_START),
+        (FREE._replace(copies={B: UNKNOWN}, silent=(B,), task={"since_ms": 0}, b=DOUBTED), A, Why.COLD_START),
+        (FREE._replace(copies={}, a=DOUBTED, b=DOUBTED, c={"drain": LEAVING}), None, Held.STATE_UNKNOWN),
     ],
     "no copy is of use": [
         (FREE._replace(copies={}), B, Why.COLD_START),

@@ -57,6 +57,8 @@ RECORD_TYPES: Final[Mapping[str, type[Record]]] = {
     "heir-chosen": r.NextOwnerChosen,
     "active-reported": r.ActiveReported,
     "warmup-stalled": r.WarmupStalled,
+    "state-doubted": r.StateDoubted,
+    "state-trusted": r.StateTrusted,
     "task-parked": r.TaskParked,
     "task-unparked": r.TaskUnparked,
     "task-pinned": r.TaskPinned,

@@ -210,7 +210,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
     gone_now: dict[MemberId, GoneMember | None] = {}
     for member_id, member in builder.every_member():
         builder.members[member_id] = None
-        gone_now[member_id] = GoneMember(record.at_ms, Cause.EVICTED, record.lease_end_ms, member.instance_id)
+        gone_now[member_id] = _gone_entry(member, record.at_ms, Cause.EVICTED, record.lease_end_ms)
     no_instances: PMap[InstanceId, MemberId] = PMap()
     nowhere: PMap[TaskId, MemberId] = PMap()
     builder.change(
@@ -255,13 +255,17 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     _move_pins(builder, member.id, None)
     if member.instance_id is not None and builder.group.instances.get(member.instance_id) == member.id:
         builder.change(instances=builder.group.instances.without(member.instance_id))
-    entry = GoneMember(record.at_ms, record.cause, record.lease_end_ms, member.instance_id)
+    entry = _gone_entry(member, record.at_ms, record.cause, record.lease_end_ms)
     builder.change(gone=builder.group.gone.having(member.id, entry))
     if record.cause is Cause.EXPIRED:
         group = builder.group
         oldest = record.at_ms - group.config.session_timeout_ms
         recent = tuple(loss for loss in group.losses if loss.at_ms > oldest or group.storm_since_ms is not None)
         builder.change(losses=(*recent, Loss(member.id, record.at_ms)))
+
+
+def _gone_entry(member: Member, at_ms: int, cause: Cause, lease_end_ms: int) -> GoneMember:
+    return GoneMember(at_ms, cause, lease_end_ms, member.instance_id, member.doubts.plain())
 
 
 def _left_by(task: Task, record: r.MemberGone) -> Task:
@@ -553,6 +557,20 @@ def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
     builder.tasks[record.task] = task._replace(stalls=(*others, Stall(record.member_id, record.until_ms)))
 
 
+def _doubted(builder: GroupBuilder, record: r.StateDoubted) -> None:
+    """The member's state of these tasks is never promoted, whatever it reports of it."""
+    member = builder.member(record.member_id)
+    if member is not None:
+        builder.change_member(member.id, doubts=member.doubts.updated(record.tasks))
+
+
+def _trusted(builder: GroupBuilder, record: r.StateTrusted) -> None:
+    """The member's reports of these tasks count again."""
+    member = builder.member(record.member_id)
+    if member is not None:
+        builder.change_member(member.id, doubts=member.doubts.updated(dict.fromkeys(record.tasks)))
+
+
 def _parked(builder: GroupBuilder, record: r.TaskParked) -> None:
     """The task is not tried again."""
     builder.tasks[record.task] = builder.task(record.task)._replace(parked=True)
@@ -738,6 +756,8 @@ _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.NextOwnerChosen: _next_owner_chosen,
     r.ActiveReported: _active_reported,
     r.WarmupStalled: _stalled,
+    r.StateDoubted: _doubted,
+    r.StateTrusted: _trusted,
     r.TaskParked: _parked,
     r.TaskUnparked: _unparked,
     r.TaskPinned: _pinned,

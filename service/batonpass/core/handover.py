@@ -43,6 +43,7 @@ task without an owner that the owner is about to be granted. Nothing holds a mov
 | a copy is behind | the most caught-up |
 | the target reports its copy without a lag, and another member may have it | the least loaded one (cold) |
 | a copy of unknown lag may turn out to be better | none, for a while |
+| the target's state is doubted (``doubts``) | the least loaded other member (cold), else none |
 | no copy is of use | the target, which restores cold |
 | no copy is of use, and there is no target because placement failed | the members without a limit, in turn |
 
@@ -132,7 +133,7 @@ def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
         return choice
     target = view.present_member(task.target)
     if target is not None and target.id != owner.id and view.group.storm_since_ms is None:
-        return Choice(target.id, Why.LOST_STATE)
+        return _stays(view, task, owner) if task.id in target.doubts else Choice(target.id, Why.LOST_STATE)
     return _stays(view, task, owner)
 
 
@@ -192,7 +193,8 @@ def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice | None:
     to_target = Choice(task.target, Why.DEADLINE, ready=not view.is_stateful(task.id))
     for choice in (_best_ready(view, task, excluding=(owner.id,)), _most_caught_up(view, task), to_target):
         taker = view.present_member(choice.active) if choice is not None else None
-        if choice is not None and taker is not None and taker.id != owner.id and taker.drain is None:
+        is_fit = taker is not None and taker.id != owner.id and taker.drain is None and task.id not in taker.doubts
+        if choice is not None and is_fit:
             return choice._replace(why=Why.DEADLINE)
     return None
 
@@ -311,6 +313,7 @@ def _free(view: View, task: Task) -> list[Member]:
         and member.drain is None
         and not member.suspected
         and not has_limit(member)
+        and task.id not in member.doubts
         and _knows(view, task, member)
     ]
 
@@ -323,6 +326,9 @@ def _knows(view: View, task: Task, member: Member) -> bool:
 
 def _target_or_wait(view: View, task: Task) -> Choice:
     target, why = view.present_member(task.target), Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS
+    if target is not None and task.id in target.doubts:
+        # It would go on from state of another changelog.
+        return _cold_elsewhere(view, task) or Choice(None, Why.STAYS, held=Held.STATE_UNKNOWN)
     if target is not None:
         return Choice(target.id, why)
     if not view.group.members:

@@ -154,13 +154,15 @@ class EndOffsets:
 
     ``offsets`` are the ends for readers of the group's isolation level. ``begin_offsets`` has the beginnings of
     partitions whose beginning was read and has changed. ``high_watermarks`` has the ends of the logs, read after the
-    others, of partitions in which they lie beyond those: a transaction is open there.
+    others, of partitions in which they lie beyond those: a transaction is open there. ``topic_ids`` has the ids of
+    topics (KIP-516), where they are known.
     """
 
     offsets: Mapping[tuple[str, int], int]
     read_ms: int
     begin_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     high_watermarks: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from batonpass.core.answers import Late, Taken, refusal
 from batonpass.core.decision_draft import DecisionDraft
+from batonpass.core.doubts import inherit_doubts, is_doubted
 from batonpass.core.errors import Gone, InstanceIdInUse, InvalidRequest, LimitExceeded, ProtocolError
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Join, Leave
@@ -68,6 +69,7 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
     same_place = [_inherit(draft, item, old) for old in predecessors]
     if item.replaces is not None or item.takeover:
         _release_vouched(draft, lambda member_id: _vouches_for(draft, item, member_id))
+    inherit_doubts(draft, item)
     _take_state_on_disk(draft, item)
     if same_place != [True]:
         draft.schedule("join", group.config.initial_rebalance_delay_ms if is_first else None)
@@ -171,13 +173,15 @@ def _release_vouched(draft: DecisionDraft, is_stopped: Callable[[MemberId], bool
 
 def _take_state_on_disk(draft: DecisionDraft, item: Join) -> None:
     """Keep what the newcomer reports of its disk. Its lease begins now."""
-    group = draft.group
+    group, member = draft.group, draft.group.members[item.member_id]
     reports = {
         task_id: measured_report(
             report,
             None,
             draft.now_ms,
-            measure_lag(report, draft.now_ms, draft.soft.end_offsets, changelogs_of(group, task_id)),
+            (None, True)
+            if is_doubted(member, task_id, report)
+            else measure_lag(report, draft.now_ms, draft.soft.end_offsets, changelogs_of(group, task_id)),
         )
         for task_id, report in item.tasks.items()
     }

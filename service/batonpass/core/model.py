@@ -316,6 +316,7 @@ class Member:
     """One run of a worker, or (``away_until_ms``) the place kept for an instance that restarts.
 
     ``epoch`` counts the changes of ``assignment``. ``revoking`` has what the member must give up and may still hold.
+    ``doubts`` has the tasks of which its state is of a changelog that was made anew since, and its positions then.
     """
 
     id: MemberId
@@ -334,15 +335,20 @@ class Member:
     away_until_ms: int | None = None
     suspected: bool = False
     max_disk_bytes: int | None = None
+    doubts: PMap[TaskId, tuple[tuple[str, int], ...]] = field(default_factory=PMap)
 
 
 class GoneMember(NamedTuple):
-    """A member id that must not be used again: why and when it left, and when its lease ends at the latest."""
+    """A member id that must not be used again: why and when it left, and when its lease ends at the latest.
+
+    ``doubts`` are those that it had; they hold for the state on its disk.
+    """
 
     at_ms: int
     cause: Cause
     lease_end_ms: int
     instance_id: InstanceId | None
+    doubts: Mapping[TaskId, tuple[tuple[str, int], ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)

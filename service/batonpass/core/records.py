@@ -212,6 +212,22 @@ class WarmupStalled:
 
 
 @dataclass(frozen=True, slots=True)
+class StateDoubted:
+    """A member's state of tasks is of changelogs that were made anew since. ``tasks`` has its positions in them."""
+
+    member_id: MemberId
+    tasks: Mapping[TaskId, Positions]
+
+
+@dataclass(frozen=True, slots=True)
+class StateTrusted:
+    """A member began anew with tasks of which its state was doubted, or holds nothing of them any more."""
+
+    member_id: MemberId
+    tasks: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TaskParked:
     """A task failed on too many members. It waits for an operator."""
 
@@ -323,6 +339,8 @@ Record = (
     | NextOwnerChosen
     | ActiveReported
     | WarmupStalled
+    | StateDoubted
+    | StateTrusted
     | TaskParked
     | TaskUnparked
     | TaskPinned

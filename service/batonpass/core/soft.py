@@ -46,9 +46,11 @@ class MeasuredReport(NamedTuple):
     Attributes:
         at_ms: when the report was last examined. One that repeats the last is not always examined (``reports``).
         lag: in records; None if unknown.
-        other_incarnation: the positions cannot belong to the present changelog.
+        other_incarnation: the positions cannot belong to the present changelog, or are doubted (``doubts``).
         progress_ms: when the copy last came closer.
         rate: by how many records a second the lag shrinks. None until there are two reports to compare.
+        began_ms: when the copy began anew: its position fell, its state was lost, or it was not there before. 0 if that
+            was before the coordinator started, or the member joined.
     """
 
     report: TaskReport
@@ -57,6 +59,7 @@ class MeasuredReport(NamedTuple):
     other_incarnation: bool = False
     progress_ms: int = 0
     rate: float | None = None
+    began_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class EndOffset(NamedTuple):
         shrunk: the log's end fell since the read before.
         unstable: how far the log's end (the high watermark) is beyond ``offset``.
         open_since_ms: since when the transaction that begins at ``offset`` is known to be open; None without one.
+        topic_id: the id of the topic (KIP-516), which another one of the same name does not have; "" if not known.
     """
 
     offset: int
@@ -109,6 +113,7 @@ class EndOffset(NamedTuple):
     shrunk: bool = False
     unstable: int = 0
     open_since_ms: int | None = None
+    topic_id: str = ""
 
     @property
     def log_end(self) -> int:
