@@ -120,7 +120,9 @@ def test_an_id_that_was_not_read_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(("position", "doubted"), [(900, False), (945, True)])
-def test_of_a_topic_that_lost_its_last_records_only_what_lies_beyond_is_doubted(position: int, *, doubted: bool) -> None:
+def test_of_a_topic_that_lost_its_last_records_only_what_lies_beyond_is_doubted(
+    position: int, *, doubted: bool
+) -> None:
     """After an unclean election its id is the same."""
     scene = begin(position, topic_id="only")
     read(scene, 940, "only")

@@ -178,7 +178,9 @@ def test_a_placement_that_fails_again_when_it_is_asked_for_records_nothing_anew(
     assert {task: scene.task(task).target for task in scene.group.table.ids} == targets
 
 
-def test_a_group_whose_members_may_be_full_waits_when_its_first_placement_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_whose_members_may_be_full_waits_when_its_first_placement_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     scene = Scene()
     scene.declare(topology(4))
     with monkeypatch.context() as broken:

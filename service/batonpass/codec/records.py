@@ -47,6 +47,8 @@ RECORD_TYPES: Final[Mapping[str, type[Record]]] = {
     "place-inherited": r.PlaceInherited,
     "drain-started": r.DrainStarted,
     "drain-cancelled": r.DrainCancelled,
+    "instance-kept-out": r.InstanceKeptOut,
+    "instance-let-in": r.InstanceLetIn,
     "member-suspected": r.MemberSuspected,
     "suspicion-cleared": r.SuspicionCleared,
     "rebalance-scheduled": r.RebalanceScheduled,

@@ -116,11 +116,17 @@ def leave_of(member_id: MemberId, said: LeaveQuery) -> Leave:
 
 
 def drain_of(member_id: MemberId, said: DrainQuery) -> DrainRequest:
-    return DrainRequest(member_id, None if isinstance(said.deadline_ms, UnsetType) else said.deadline_ms)
+    return DrainRequest(
+        member_id,
+        None if isinstance(said.deadline_ms, UnsetType) else said.deadline_ms,
+        said.until_undone,
+        None if isinstance(said.for_ms, UnsetType) else said.for_ms,
+    )
 
 
 def eviction_of(member_id: MemberId, said: EvictQuery) -> Eviction:
-    return Eviction(member_id, dead=said.dead)
+    for_ms = None if isinstance(said.for_ms, UnsetType) else said.for_ms
+    return Eviction(member_id, said.dead, said.until_undone, for_ms)
 
 
 def read_call(kind: str, member_id: MemberId, query: Mapping[str, str], body: bytes, *, tasks_max: int) -> Input:

@@ -253,7 +253,7 @@ def _reply(draft: DecisionDraft, item: i.Input, outcome: Reply) -> Reply:
         case i.Join() | i.Heartbeat():
             return _answer(draft, item, outcome)
         case i.DrainRequest():
-            return _drain_progress(draft, item.member_id)
+            return outcome if isinstance(outcome, DrainProgress) else _drain_progress(draft, item.member_id)
         case _:
             return outcome
 

@@ -58,7 +58,9 @@ def inherit_doubts(draft: DecisionDraft, item: Join) -> None:
     """Doubt the state on a newcomer's disk that was doubted when the runs before it went."""
     doubted: dict[TaskId, Positions] = {}
     for member_id, gone in sorted(draft.group.gone.items(), key=lambda entry: entry[1].at_ms):
-        is_before = member_id == item.replaces or (gone.instance_id is not None and gone.instance_id == item.instance_id)
+        is_before = member_id == item.replaces or (
+            gone.instance_id is not None and gone.instance_id == item.instance_id
+        )
         if is_before and gone.doubts:
             doubted |= gone.doubts
     kept = {

@@ -26,6 +26,7 @@ from batonpass.core.model import (
     GoneMember,
     Grant,
     Group,
+    KeptOut,
     Loss,
     Member,
     Pending,
@@ -212,6 +213,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
         builder.members[member_id] = None
         gone_now[member_id] = _gone_entry(member, record.at_ms, Cause.EVICTED, record.lease_end_ms)
     no_instances: PMap[InstanceId, MemberId] = PMap()
+    none_kept_out: PMap[InstanceId, KeptOut] = PMap()
     nowhere: PMap[TaskId, MemberId] = PMap()
     builder.change(
         declared=False,
@@ -220,6 +222,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
         table=build_table(Topology()),
         gone=builder.group.gone.updated(gone_now),
         instances=no_instances,
+        kept_out=none_kept_out,
         pins=nowhere,
         placement_due_ms=None,
         triggers=(),
@@ -352,7 +355,9 @@ def _move_pins(builder: GroupBuilder, old: MemberId, successor: MemberId | None)
 
 def _drain_started(builder: GroupBuilder, record: r.DrainStarted) -> None:
     """The member hands over everything, and ``blocked`` says whether its time is over."""
-    drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked)
+    member = builder.member(record.member_id)
+    kept_out = member is not None and member.drain is not None and member.drain.kept_out
+    drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked, kept_out)
     builder.change_member(record.member_id, drain=drain)
     _look_again(builder, record.member_id)
 
@@ -361,6 +366,17 @@ def _drain_cancelled(builder: GroupBuilder, record: r.DrainCancelled) -> None:
     """The member stays."""
     builder.change_member(record.member_id, drain=None)
     _look_again(builder, record.member_id)
+
+
+def _instance_kept_out(builder: GroupBuilder, record: r.InstanceKeptOut) -> None:
+    """Runs of the instance that join from now on get nothing."""
+    entry = KeptOut(record.since_ms, record.until_ms)
+    builder.change(kept_out=builder.group.kept_out.having(record.instance_id, entry))
+
+
+def _instance_let_in(builder: GroupBuilder, record: r.InstanceLetIn) -> None:
+    """Runs of the instance are like any other."""
+    builder.change(kept_out=builder.group.kept_out.without(record.instance_id))
 
 
 def _suspected(builder: GroupBuilder, record: r.MemberSuspected) -> None:
@@ -738,6 +754,8 @@ _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.PlaceInherited: _inherited,
     r.DrainStarted: _drain_started,
     r.DrainCancelled: _drain_cancelled,
+    r.InstanceKeptOut: _instance_kept_out,
+    r.InstanceLetIn: _instance_let_in,
     r.MemberSuspected: _suspected,
     r.SuspicionCleared: _suspicion_cleared,
     r.RebalanceScheduled: _rebalance_scheduled,

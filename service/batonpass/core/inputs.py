@@ -93,25 +93,38 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class DrainRequest:
-    """A member should hand over everything, within ``deadline_ms`` from now if given."""
+    """A member should hand over everything, within ``deadline_ms`` from now if given.
+
+    ``until_undone``: this holds for each run of its instance, for ``for_ms`` if given.
+    """
 
     member_id: MemberId
     deadline_ms: int | None = None
+    until_undone: bool = False
+    for_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DrainReversal:
-    """A draining member should stay after all."""
+    """A draining member should stay after all, and its instance, if it is kept out, may have tasks again.
+
+    ``member_id`` is the id of a present or past run, or an instance id.
+    """
 
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """An operator removes a member. ``dead`` vouches that its process no longer runs."""
+    """An operator removes a member. ``dead`` vouches that its process no longer runs.
+
+    ``until_undone``: no run of its instance gets a task meanwhile, for ``for_ms`` if given.
+    """
 
     member_id: MemberId
     dead: bool = False
+    until_undone: bool = False
+    for_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

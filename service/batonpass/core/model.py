@@ -302,13 +302,22 @@ class Drain:
     """A member hands over everything, in order to leave.
 
     ``deadline_ms`` and ``gives_up_ms`` are instants. ``blocked`` names the one that passed (``drain-deadline`` or
-    ``drain-timeout``) while the member still had active tasks. Until then it is "".
+    ``drain-timeout``) while the member still had active tasks. Until then it is "". ``kept_out``: the member is a run
+    of an instance that was kept out when it joined. It gets nothing, not even as the last choice.
     """
 
     since_ms: int
     deadline_ms: int | None
     gives_up_ms: int
     blocked: str = ""
+    kept_out: bool = False
+
+
+class KeptOut(NamedTuple):
+    """An operator's word on an instance: no run of it gets a task until ``until_ms``. None: until that is undone."""
+
+    since_ms: int
+    until_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +399,7 @@ class Group:
         grants_from_ms: nothing is granted before this instant (L3, or a forced delete).
         recovering_until_ms: the store lost commits; until this instant the group adopts what members run (L3).
         longest_session_ms: the largest session timeout that any member may have received in an answer.
+        kept_out: the instances of which no run gets a task, whether they have a member or not.
     """
 
     id: GroupId
@@ -419,6 +429,7 @@ class Group:
     longest_session_ms: int = 0
     tokens_from: int = 0
     placement_failed: str = ""
+    kept_out: PMap[InstanceId, KeptOut] = field(default_factory=PMap)
 
     def moving_tasks(self) -> list[TaskId]:
         """Return the tasks that every step looks at. No other task has warmups, or members that have to release it."""

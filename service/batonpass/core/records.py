@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.model import ActiveState, Cause, Grant, Member, Pause, Topology
 from batonpass.core.policy import GroupConfig
 from batonpass.core.soft import Positions
@@ -102,6 +102,22 @@ class DrainCancelled:
     """A draining member stays."""
 
     member_id: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceKeptOut:
+    """An operator keeps an instance out: no run of it gets a task until ``until_ms``. None: until that is undone."""
+
+    instance_id: InstanceId
+    since_ms: int
+    until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLetIn:
+    """An instance that was kept out may have tasks again."""
+
+    instance_id: InstanceId
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +345,8 @@ Record = (
     | PlaceInherited
     | DrainStarted
     | DrainCancelled
+    | InstanceKeptOut
+    | InstanceLetIn
     | MemberSuspected
     | SuspicionCleared
     | RebalanceScheduled
