@@ -282,7 +282,7 @@ WRONG_NUMBERS = ("-1", str(2**63), "9" * 400, "1e999", "0.5", "null", '"7"', "[]
 async def test_a_number_of_one_copy_that_cannot_be_read_is_left_out_and_the_lease_is_renewed(
     api: Api, field: str, number: str
 ) -> None:
-    """Protocol 4.5."""
+    """Protocol 4.9."""
     await run_both_tasks(api)
     _, before = await api.coordinator.look(GroupId("orders"))
     body = (
@@ -302,6 +302,33 @@ async def test_a_number_of_one_copy_that_cannot_be_read_is_left_out_and_the_leas
     on_disk = f'{{"tasks": {{"0_0": {{"role": "none", "{field}": {number}}}}}}}'
     joined = await api.call("PUT", "/orders/members/m2", on_disk.encode())
     assert (joined.status_code, {one["code"] for one in joined.json()["status"]}) == (201, {"invalid-number"})
+
+
+@pytest.mark.parametrize("command", ["drain", "evict"])
+async def test_an_instance_is_kept_out_and_let_in(api: Api, command: str) -> None:
+    """Protocol 9.6."""
+    await run_both_tasks(api)
+    place = "/orders/members"
+    refused = await api.call("POST", f"{place}/m1/{command}?until_undone=true")
+    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "query.until_undone")
+    for query, path in (("for_ms=5", "query.for_ms"), ("until_undone=true&for_ms=0", "query.for_ms")):
+        refused = await api.call("POST", f"{place}/m1/{command}?{query}")
+        assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, path)
+    assert (await api.join("m2", instance_id="pod-2")).status_code == 201
+    said = await api.call("POST", f"{place}/m2/{command}?until_undone=true&for_ms=60000&reason=bad+disk")
+    assert said.status_code == (200 if command == "drain" else 204)
+    (entry,) = (await api.call("GET", "/orders")).json()["kept_out"]
+    assert (entry["instance_id"], entry["member_id"]) == ("pod-2", "m2" if command == "drain" else None)
+    (explained,) = (await api.call("GET", "/orders/explain")).json()["kept_out"]
+    assert explained == entry
+    joined = await api.join("m2b", instance_id="pod-2", replaces="m2")
+    assert [one["code"] for one in joined.json()["status"]] == ["drained"]
+    member = (await api.call("GET", f"{place}/m2b")).json()
+    assert (member["draining"], member["kept_out"]) == (True, {"since": entry["since"], "until": entry["until"]})
+    assert (await api.call("DELETE", f"{place}/pod-2/drain")).status_code == 204
+    member = (await api.call("GET", f"{place}/m2b")).json()
+    assert (member["draining"], member["kept_out"]) == (False, None)
+    assert (await api.call("GET", "/orders")).json()["kept_out"] == []
 
 
 async def test_too_many_tasks_and_too_large_a_body_are_413(api: Api) -> None:

@@ -1,4 +1,4 @@
-"""What an operator says of an instance holds for each of its runs, until it is undone or its time is over (12.7)."""
+"""What an operator says of an instance holds for each of its runs, until it is undone (protocol 9.6)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_no_run_of_the_instance_gets_a_task_until_it_is_undone(
             case _:
                 how = {"replaces": M2}
     answer = scene.join("m2b", had, instance_id=POD2, **how)
-    assert ("drained" in dict(answer.status)) and "kept out" in dict(answer.status)["drained"]
+    assert "kept out" in dict(answer.status)["drained"]
     for _ in range(40):
         scene.obey("m1")
         scene.beat("m2b", had)
@@ -89,7 +89,7 @@ def test_no_run_of_the_instance_gets_a_task_until_it_is_undone(
 
 @pytest.mark.parametrize("by", ["drain", "evict"])
 def test_it_gets_nothing_even_if_nobody_else_is_there(by: str) -> None:
-    """A plain drain would make it the last choice."""
+    """A plain drain would make it the last choice. Protocol 9.6."""
     scene = two(num_standby_replicas=1)
     scene.do(keep_out(by))
     scene.join("m2b", {"0_0": copy("none")}, instance_id=POD2, replaces=M2)

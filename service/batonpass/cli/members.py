@@ -39,7 +39,7 @@ ALIVE: Final = timedelta(seconds=10)
 def state_of(member: Json) -> str:
     """Return the state of a member, and what is special about it."""
     words = [member["state"], *(word for word in ("draining", "suspected") if member[word])]
-    words += ["kept out"] if member["kept_out"] else []
+    words += ["kept out"] if member.get("kept_out") else []
     return ", ".join(words)
 
 

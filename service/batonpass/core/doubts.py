@@ -8,7 +8,7 @@ These raise a doubt, when the coordinator reads the end of a changelog:
 
 | what is read | the doubted copies |
 |---|---|
-| the topic has another id (KIP-516); or its end fell, and ids are not known | those that did not begin anew since the read before |
+| the topic has another id (KIP-516); or its end fell, and ids are not known | all but those that began anew since |
 | the end fell, and the topic has the same id: its last records are lost | those with a position beyond the end |
 | the end lies below a position that was reported before, in two reads | that copy |
 

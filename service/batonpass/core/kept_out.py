@@ -16,7 +16,7 @@ from batonpass.core.records import DrainCancelled, InstanceKeptOut, InstanceLetI
 
 
 def instance_named(group: Group, name: str) -> InstanceId | None:
-    """Return the instance that a member id, of a present or a past run, or an instance id names; None if none is known."""
+    """Return the instance that the id of a present or past run, or an instance id, names; None if none is known."""
     member, gone, instance_id = group.members.get(MemberId(name)), group.gone.get(MemberId(name)), InstanceId(name)
     if member is not None or gone is not None:
         return member.instance_id if member is not None else gone.instance_id if gone is not None else None

@@ -51,7 +51,7 @@ def believe(draft: DecisionDraft, member: Member, item: Heartbeat) -> InvalidReq
     it. Its next assignment, at the next epoch, is made from its own full report (``adopt``). Returns the refusal of an
     epoch that cannot be believed. Tokens that cannot are left out before (``without_implausible_tokens``).
     """
-    refused = _refuse_implausible(draft.group, member, item)
+    refused = _refuse_implausible(member, item)
     if refused is not None:
         return refused
     begun = draft.group.recovering_until_ms > draft.now_ms
@@ -69,7 +69,7 @@ def believe(draft: DecisionDraft, member: Member, item: Heartbeat) -> InvalidReq
     return None
 
 
-def _refuse_implausible(group: Group, member: Member, item: Heartbeat) -> InvalidRequest | None:
+def _refuse_implausible(member: Member, item: Heartbeat) -> InvalidRequest | None:
     """Return the refusal of an epoch too far above the log's: no store can have lost so many commits.
 
     Believing it would leave no room above it, because the numbers are stored with 64 bits.

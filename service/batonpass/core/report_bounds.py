@@ -1,8 +1,9 @@
 """What a member's report may hold: tasks of the group, and offsets of each task's changelogs.
 
-Anything else is ignored, and named in the member's status, and so is a number that cannot be right. During a rolling change of the topology members know tasks
-and changelogs that the group does not have yet, or no longer has. Refusing their heartbeats would cost them their
-leases. So the topology bounds what is kept of a report, whichever member sends it.
+Anything else is ignored, and named in the member's status, and so is a number that cannot be right. During a rolling
+change of the topology members know tasks and changelogs that the group does not have yet, or no longer has. Refusing
+their heartbeats would cost them their leases. So the topology bounds what is kept of a report, whichever member sends
+it.
 """
 
 from __future__ import annotations
