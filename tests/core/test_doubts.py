@@ -198,7 +198,8 @@ def test_the_next_run_of_an_instance_inherits_the_doubts(goes: str, position: in
             pass
     read(scene, 950)
     found = {} if position is None else {"0_0": at(position, "none")}
-    how = {"is taken over": {"takeover": True}, "is replaced": {"replaces": M2}}.get(goes, {})
+    hows: dict[str, dict[str, object]] = {"is taken over": {"takeover": True}, "is replaced": {"replaces": M2}}
+    how = hows.get(goes, {})
     scene.join("m2b", found, instance_id=POD, **how)
     assert is_doubted(scene, "m2b") is doubted
     scene.beat("m2b", {"0_0": at(position)} if position is not None else {})

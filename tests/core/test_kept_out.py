@@ -46,7 +46,7 @@ def has_nothing(scene: Scene, name: str) -> bool:
 
 
 def keep_out(by: str, **how: object) -> Input:
-    return (DrainRequest if by == "drain" else Eviction)(M2, until_undone=True, **how)  # type: ignore[arg-type, return-value]
+    return (DrainRequest if by == "drain" else Eviction)(M2, until_undone=True, **how)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("fenced", [False, True])
@@ -161,6 +161,35 @@ def test_an_instance_without_a_member_can_be_let_in_and_kept_out(name: str) -> N
     assert not has_nothing(scene, "m2b")
 
 
+@pytest.mark.parametrize("by", ["drain", "evict"])
+@pytest.mark.parametrize("name", ["m2", "pod-2"])
+def test_the_word_on_an_instance_or_on_a_past_run_holds_for_the_present_run(by: str, name: str) -> None:
+    scene = two()
+    scene.join("m2b", instance_id=POD2, takeover=True)
+    scene.settle()
+    tasks = scene.held("m2b", Role.ACTIVE)
+    assert tasks
+    kind = DrainRequest if by == "drain" else Eviction
+    reply = scene.do(kind(MemberId(name), until_undone=True))
+    if by == "drain":
+        assert isinstance(reply, DrainProgress)
+        assert list(reply.remaining) == tasks
+        scene.settle()
+        assert has_nothing(scene, "m2b")
+    else:
+        assert "m2b" not in scene.group.members
+    assert POD2 in scene.group.kept_out
+
+
+def test_who_vouches_for_a_past_run_does_not_vouch_for_the_present_one() -> None:
+    scene = two()
+    scene.join("m2b", instance_id=POD2, takeover=True)
+    scene.settle()
+    (task, *_) = scene.held("m2b", Role.ACTIVE)
+    scene.ok(Eviction(M2, dead=True, until_undone=True), Done)
+    assert [entry.member_id for entry in scene.task(task).unreleased] == ["m2b"]
+
+
 def test_a_dead_run_can_be_vouched_for_and_its_instance_kept_out_at_once() -> None:
     scene = two()
     tasks = scene.held("m2", Role.ACTIVE)
@@ -264,9 +293,9 @@ def test_a_process_of_kafka_streams_stays_out_with_other_threads_and_after_an_ev
 
     assert rebalance(1.0, {}).assignment[b]["active"]
     scene.do(DrainRequest(scene.group.instances[b], until_undone=True))
-    for threads in (1.0, 2.0, 2.0, 3.0):
-        advice = rebalance(threads, {})
-    assert not advice.assignment[b]["active"]
+    for threads in (1.0, 2.0, 2.0):
+        rebalance(threads, {})
+    assert not rebalance(3.0, {}).assignment[b]["active"]
     scene.do(Eviction(scene.group.instances[b], until_undone=True, for_ms=10 * HOUR_MS))
     assert not rebalance(3.0, {}).assignment[b]["active"]
     scene.now_ms += 10 * HOUR_MS

@@ -25,6 +25,16 @@ def instance_named(group: Group, name: str) -> InstanceId | None:
     return instance_id if any(known.instance_id == instance_id for known in group.gone.values()) else None
 
 
+def run_named(group: Group, item: DrainRequest | Eviction) -> Member | None:
+    """Return the member that a command is about: by its id; ``until_undone`` also the present run of the instance."""
+    member = group.members.get(item.member_id)
+    if member is not None or not item.until_undone:
+        return member
+    instance_id = instance_named(group, item.member_id)
+    present_id = None if instance_id is None else group.instances.get(instance_id)
+    return None if present_id is None else group.members[present_id]
+
+
 def keep_out(draft: DecisionDraft, item: DrainRequest | Eviction) -> ProtocolError | None:
     """Keep the instance of a member out, as the command says. Return the refusal if that is not possible."""
     if not item.until_undone:

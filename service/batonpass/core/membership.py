@@ -16,7 +16,7 @@ from batonpass.core.doubts import inherit_doubts, is_doubted
 from batonpass.core.errors import Gone, InstanceIdInUse, InvalidRequest, LimitExceeded, ProtocolError
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Join, Leave
-from batonpass.core.kept_out import drain_of_newcomer, instance_named, keep_out, let_in
+from batonpass.core.kept_out import drain_of_newcomer, instance_named, keep_out, let_in, run_named
 from batonpass.core.lag import changelogs_of, measure_lag, measured_report
 from batonpass.core.model import Cause, Member
 from batonpass.core.pmap import PMap
@@ -250,10 +250,10 @@ def evict(draft: DecisionDraft, item: Eviction) -> Reply:
     """Remove a member. Its tasks are free when its lease is over, or at once if the caller vouches that it is dead.
 
     The caller can still vouch for a member that was fenced earlier, as long as that member holds tasks back. An
-    instance without a member can still be kept out.
+    instance without a member can still be kept out. Who vouches for a run vouches for no other run of its instance.
     """
     group = draft.group
-    member = group.members.get(item.member_id)
+    member = run_named(group, item)
     if not group.declared:
         return refusal(group, item.member_id)
     if member is None and (not item.until_undone or instance_named(group, item.member_id) is None):
@@ -264,11 +264,13 @@ def evict(draft: DecisionDraft, item: Eviction) -> Reply:
     refused = keep_out(draft, item)
     if refused is not None:
         return refused
+    is_dead = item.dead and member is not None and member.id == item.member_id
+    if item.dead and not is_dead and _release_vouched(draft, lambda member_id: member_id == item.member_id):
+        draft.needs_step = True
     if member is None:
-        draft.needs_step = item.dead and _release_vouched(draft, lambda member_id: member_id == item.member_id)
         return Done()
     now_ms = draft.now_ms
-    end_ms = now_ms if item.dead or member.away_until_ms is not None else max(now_ms, draft.lease_end_ms(member))
+    end_ms = now_ms if is_dead or member.away_until_ms is not None else max(now_ms, draft.lease_end_ms(member))
     draft.record(MemberGone(member.id, Cause.EVICTED, at_ms=now_ms, lease_end_ms=end_ms))
     draft.wake(end_ms)
     draft.schedule("evict")
@@ -281,7 +283,7 @@ def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
     An instance that is away, or has no member, can still be kept out. Its place is then free.
     """
     group = draft.group
-    member = group.members.get(item.member_id)
+    member = run_named(group, item)
     is_there = group.declared and member is not None and member.away_until_ms is None
     if not is_there and (not group.declared or not item.until_undone or instance_named(group, item.member_id) is None):
         return refusal(group, item.member_id)

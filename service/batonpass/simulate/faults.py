@@ -240,6 +240,13 @@ def mute_progress(world: World, chance: Random) -> None:
 
 
 @fault(2)
+def huge_numbers(world: World, chance: Random) -> None:
+    """A worker reports numbers whose sums no computer word can hold."""
+    if worker := pick(world, chance):
+        worker.faults.huge_until_ms = world.now_ms + 6_000
+
+
+@fault(2)
 def producer_fenced(world: World, chance: Random) -> None:
     """A producer is fenced although no other member has the task."""
     if worker := pick(world, chance):
@@ -315,6 +322,20 @@ def evict_dead(world: World, _chance: Random) -> None:
         if worker is not None and not worker.is_up:
             world.operate(Eviction(member_id, dead=True))
             return
+
+
+@fault(3)
+def keep_out(world: World, chance: Random) -> None:
+    """An operator keeps an instance out, by a drain or an eviction, for a while or until that is undone."""
+    instances = sorted(world.store.group.instances)
+    if instances:
+        named, for_ms = MemberId(chance.choice(instances)), chance.choice((None, 9_000))
+        if chance.random() < 0.5:
+            world.operate(DrainRequest(named, until_undone=True, for_ms=for_ms))
+        else:
+            world.operate(Eviction(named, until_undone=True, for_ms=for_ms))
+        if for_ms is None:
+            world.later(chance.randint(5_000, 15_000), world.operate, DrainReversal(named))
 
 
 # --- what operators do ------------------------------------------------------------------------------------------------
