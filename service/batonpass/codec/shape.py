@@ -65,8 +65,7 @@ class Shape(Generic[T]):
         except (ValueError, RecursionError) as error:
             raise _malformed(error) from None
         try:
-            # Unlike msgspec, this reads numbers of any size, so that they can be named.
-            value = json.loads(body, parse_int=_whole)
+            value = decode_json(body)
         except (ValueError, RecursionError) as error:
             raise _malformed(error) from None
         return self._explain(value)
@@ -105,6 +104,19 @@ def refusal(faults: list[tuple[str, str]]) -> InvalidRequest:
 def _malformed(error: Exception) -> InvalidRequest:
     reason = str(error).removeprefix("JSON is malformed: ")
     return refusal([("body", f"JSON is malformed: {reason}")])
+
+
+def decode_json(body: bytes) -> Any:
+    """Return a JSON value, with numbers of any size, so that those which are too large can be named.
+
+    Raises:
+        ValueError: if it is no JSON.
+        RecursionError: if it is nested too deeply.
+    """
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.ValidationError:
+        return json.loads(body, parse_int=_whole)
 
 
 def _whole(digits: str) -> int | float:

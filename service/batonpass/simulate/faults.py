@@ -225,6 +225,26 @@ def lose_state(world: World, chance: Random) -> None:
                 worker.lose(task)
 
 
+@fault(3)
+def changelog_made_anew(world: World, chance: Random) -> None:
+    """A changelog is deleted and made again; every worker notices in its own time, and begins anew with its copies."""
+    stateful = [int(part.id) for part in world.store.group.topology.subtopologies if part.stateful]
+    if stateful:
+        subtopology = chance.choice(stateful)
+        world.topics_made[f"store-{subtopology}"] += 1
+        for worker in list(world.workers):
+            world.later(chance.randint(0, 4_000), _begin_anew, world, worker, subtopology)
+
+
+def _begin_anew(world: World, worker: Worker, subtopology: int) -> None:
+    if worker.is_suspended:
+        world.later(500, _begin_anew, world, worker, subtopology)
+        return
+    held = world.shared.copies.held(worker.name) if worker.is_up else tuple(worker.disk)
+    for task in [task for task in held if task[0] == subtopology]:
+        worker.lose(task)
+
+
 @fault(4)
 def never_warm(world: World, chance: Random) -> None:
     """A worker's restores make no progress for a while."""
