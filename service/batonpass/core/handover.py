@@ -60,7 +60,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from batonpass.core.ids import MemberId
-from batonpass.core.kept_out import gets_nothing
 from batonpass.core.lag import Copy, Readiness, level_in_ms
 from batonpass.core.model import ActiveState, Member, Task
 from batonpass.core.reasons import Held, Why
@@ -380,7 +379,7 @@ def _may_take_over(view: View, task: Task, member: Member) -> bool:
 
     A member with a limit on its copies has room for the tasks that it holds, and for those whose target it is.
     """
-    if gets_nothing(member) or not _knows(view, task, member):
+    if member.gets_nothing or not _knows(view, task, member):
         return False
     if view.is_past_deadline(member) and _is_to_stay(view, task.owner, task.target):
         return False

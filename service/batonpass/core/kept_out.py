@@ -86,8 +86,3 @@ def let_in_when_over(draft: DecisionDraft) -> None:
     for instance_id, entry in sorted(draft.group.kept_out.items()):
         if entry.until_ms is not None and entry.until_ms <= draft.now_ms:
             let_in(draft, instance_id, "kept-out-over")
-
-
-def gets_nothing(member: Member) -> bool:
-    """Say whether the member is a run of an instance that was kept out when it joined."""
-    return member.drain is not None and member.drain.kept_out

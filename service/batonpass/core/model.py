@@ -346,6 +346,11 @@ class Member:
     max_disk_bytes: int | None = None
     doubts: PMap[TaskId, tuple[tuple[str, int], ...]] = field(default_factory=PMap)
 
+    @property
+    def gets_nothing(self) -> bool:
+        """Whether this is a run of an instance that was kept out when it joined."""
+        return self.drain is not None and self.drain.kept_out
+
 
 class GoneMember(NamedTuple):
     """A member id that must not be used again: why and when it left, and when its lease ends at the latest.

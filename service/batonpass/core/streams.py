@@ -31,7 +31,7 @@ from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import InvalidRequest, ProtocolError, TooLarge
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, Join, OtherAssignment, StreamsProcess, StreamsRebalance
-from batonpass.core.kept_out import gets_nothing, let_in_when_over
+from batonpass.core.kept_out import let_in_when_over
 from batonpass.core.lag import level_in_ms
 from batonpass.core.liveness import end_pause_if_over, find_stalls, forget_gone
 from batonpass.core.model import ActiveState, Cause, Member, Role, Task
@@ -338,7 +338,7 @@ def _active(view: View, task: Task, plan: TaskPlan | None) -> MemberId:
     return min(
         view.members,
         key=lambda member_id: (
-            gets_nothing(view.members[member_id]),
+            view.members[member_id].gets_nothing,
             view.copy(task, member_id).readiness,
             view.copy(task, member_id).lag or 0,
             member_id,
