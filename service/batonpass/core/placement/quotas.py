@@ -20,8 +20,8 @@ from batonpass.core.placement.flow import PlacementError
 PLACES: Final = 8
 """Loads per capacity that agree to so many places count as equal. They differ only by rounding."""
 
-SHARES_MAX: Final = 1 << 40
-"""About what all shares add up to at most. A flow multiplies their sum by a number of tasks, within 64 bits."""
+SHARES_MAX: Final = 1 << 38
+"""About what all shares add up to at most. A flow multiplies their sum by up to ten million tasks, within 64 bits."""
 
 
 class Quotas(NamedTuple):
@@ -73,7 +73,7 @@ def pour(
 
 
 def whole_shares(capacities: Sequence[float]) -> list[int]:
-    """Return whole numbers in the proportion of the capacities, taken as decimals, that add up to about 2^40 at most.
+    """Return whole numbers in the proportion of the capacities, as decimals, that add up to about SHARES_MAX at most.
 
     Where the exact proportion needs larger numbers, each is rounded, and is at least 1.
     """
