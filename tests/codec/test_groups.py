@@ -117,7 +117,9 @@ def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
     stored = json.loads(FIXTURES.read_text())
     payload = stored["payload"]
     again = json.loads(encode_group(decode_group(stored["version"], json.dumps(payload).encode())))
-    assert list(again["fields"]) == list(payload["fields"])
+    # Which instances are kept out has come since then.
+    assert set(again["fields"]) - set(payload["fields"]) == {"KeptOut"}
+    assert [name for name in again["fields"] if name in payload["fields"]] == list(payload["fields"])
     for name, known in payload["fields"].items():
         assert again["fields"][name][: len(known)] == known
     assert list(again["group"])[: len(payload["group"])] == list(payload["group"])

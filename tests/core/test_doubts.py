@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.core.scene import Scene, copy, restoring, running
 
+from batonpass.core.doubts import is_to_be_doubted
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, Eviction, Leave, Started
 from batonpass.core.lag import Readiness
@@ -12,7 +13,7 @@ from batonpass.core.model import Role, Subtopology, Topology
 from batonpass.core.reasons import Held
 from batonpass.core.records import StateDoubted, StateTrusted
 from batonpass.core.replies import Answer
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.soft import EndOffset, MeasuredReport, Soft, TaskReport
 
 T0, M1, M2, POD = TaskId("0_0"), MemberId("m1"), MemberId("m2"), InstanceId("pod-2")
 SHAPE = Topology(1, (Subtopology("0", 1, changelog_topics=("log",)),))
@@ -89,6 +90,13 @@ def test_a_copy_that_begins_anew_is_trusted_again(begins: TaskReport | None) -> 
     read(scene, 30)
     scene.beat("m2", {"0_0": at(20)})
     assert readiness(scene) is Readiness.CAUGHT_UP
+
+
+def test_each_changelog_of_a_task_is_judged_by_its_own_reads() -> None:
+    measured = MeasuredReport(TaskReport("standby", positions=(("a", 5), ("b", 900))), 1)
+    before = {("a", 0): EndOffset(5, 2), ("b", 0): EndOffset(950, 2)}
+    assert not is_to_be_doubted(measured, (("a", "b"), 0), before, {("a", 0): EndOffset(6, 3)})
+    assert is_to_be_doubted(measured, (("a", "b"), 0), before, {("b", 0): EndOffset(10, 3, shrunk=True)})
 
 
 def test_a_doubt_survives_a_coordinator() -> None:

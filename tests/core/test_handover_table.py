@@ -141,6 +141,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(state=LOST, copies={B: 9_000, C: 5_000}), C, Why.FAILOVER),
         (World(state=LOST, copies={}), B, Why.LOST_STATE),
         (World(state=LOST, copies={}, task={"target": A}), A, Why.STAYS),
+        (World(state=LOST, copies={}, b=DOUBTED), A, Why.STAYS),
     ],
     "is suspected to be dead": [
         (World(a={"suspected": True}, copies={C: READY}, group={"pause": PAUSED}, ends=HELD_UP), C, Why.TAKEOVER),

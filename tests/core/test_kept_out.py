@@ -20,6 +20,7 @@ from batonpass.core.inputs import (
     StreamsProcess,
     StreamsRebalance,
 )
+from batonpass.core.kept_out import kept_out_of
 from batonpass.core.model import Group, OnLeaseLost, Role, Subtopology, Topology
 from batonpass.core.policy import Policy
 from batonpass.core.records import InstanceKeptOut, InstanceLetIn
@@ -271,6 +272,15 @@ def test_an_instance_that_is_kept_out_has_one_holder_like_any_other() -> None:
     scene.do(keep_out("evict", dead=True))
     scene.join("m2b", instance_id=POD2)
     scene.refused(Join(MemberId("m2c"), instance_id=POD2), InstanceIdInUse)
+
+
+def test_what_was_said_of_an_instance_is_found_by_its_member() -> None:
+    scene = two()
+    scene.join("nameless")
+    scene.do(keep_out("drain"))
+    assert kept_out_of(scene.group, scene.member("m2")) == scene.group.kept_out[POD2]
+    assert kept_out_of(scene.group, scene.member("m1")) is None
+    assert kept_out_of(scene.group, scene.member("nameless")) is None
 
 
 def test_it_goes_with_the_group() -> None:
