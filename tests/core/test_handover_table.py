@@ -109,6 +109,7 @@ LONG_AGO = NOW - 3_600_000
 LATE = {"joined_ms": NOW - 3_600_000}
 MUST_REVOKE = {"revoking": PMap({OTHER: Revocation(1, NOW, active=True)})}
 AWAY = {"away_until_ms": NOW + 9}
+DOUBTED = {"doubts": PMap({TASK: (("log", 9),)})}
 NOT_READY = {B: BEHIND, C: READY}
 HELD_UP = {("log", 0): EndOffset(9, NOW, unstable=5, open_since_ms=NOW - OPEN_TRANSACTION_MS)}
 
@@ -222,7 +223,6 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
 FREE = World(owner=None, state=GRANTED)
 NOWHERE = FREE._replace(task={"target": None}, group=NO_ANSWER)
 LIMITED = {"max_tasks": 9}
-DOUBTED = {"doubts": PMap({TASK: (("log", 9),)})}
 OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     "a next owner is chosen, and has room": [
         (FREE._replace(task={"next_owner": C}), C, Why.HANDOVER_UNDER_WAY),
