@@ -182,8 +182,11 @@ def _stalled() -> Scene:
 
 
 def _placement_failed() -> Scene:
-    scene = alone()
+    scene = Scene()
+    scene.declare(topology(1), initial_rebalance_delay_ms=3_000)
+    scene.join("a", max_tasks=9)
     scene.group = replace(scene.group, placement_due_ms=None, placement_failed="no answer")
+    scene.soft = scene.soft._replace(target_is_provisional=False)
     return scene
 
 

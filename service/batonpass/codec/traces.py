@@ -140,7 +140,11 @@ def _of_several(payload: bytes) -> bytes:
 def _stored(item: Input) -> object:
     if isinstance(item, EndOffsets):
         return _StoredEnds(
-            _listed(item.offsets), item.read_ms, _listed(item.begin_offsets), _listed(item.high_watermarks)
+            _listed(item.offsets),
+            item.read_ms,
+            _listed(item.begin_offsets),
+            _listed(item.high_watermarks),
+            item.topic_ids,
         )
     return item
 
@@ -153,6 +157,7 @@ def _input(stored: _StoredInput) -> Input:
             item.read_ms,
             _by_partition(item.begin_offsets),
             _by_partition(item.high_watermarks),
+            item.topic_ids,
         )
     return cast("Input", item)
 
@@ -167,6 +172,7 @@ class _StoredEnds(msgspec.Struct, frozen=True):
     read_ms: int
     begin_offsets: _Offsets = ()
     high_watermarks: _Offsets = ()
+    topic_ids: Mapping[str, str] = {}
 
 
 def _listed(offsets: Mapping[tuple[str, int], int]) -> _Offsets:

@@ -40,12 +40,14 @@ deadline of a drain.
 | a next owner is chosen, and has room | the next owner |
 | the task has no state | the target, if it is present |
 | a copy is ready, tailed or, once a target is placed, on disk | the best one |
-| a storm is on, or there is no target | none |
+| a storm is on, or there is no target yet | none |
 | the target, or the last owner, is away to restart | none |
 | a copy is behind | the most caught-up |
 | the target reports its copy without a lag, and another member may have it | the least loaded one (cold) |
 | a copy of unknown lag may turn out to be better | none, for a while |
+| the target's state is doubted (``doubts``) | the least loaded other member (cold), else none |
 | no copy is of use | the target, which restores cold |
+| no copy is of use, and there is no target because placement failed | the members without a limit, in turn |
 
 Of several ready copies the previous owner's comes first, then the target's; those on members that drain come last. In
 the second table a member that is not there comes after every other choice: a next owner gives way to a ready copy, a
@@ -137,8 +139,8 @@ def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
     if choice is not None:
         return choice
     target = view.present_member(task.target)
-    is_free = target is not None and target.id != owner.id and view.is_heard(target.id)
-    if target is not None and is_free and view.group.storm_since_ms is None:
+    is_other = target is not None and target.id != owner.id and task.id not in target.doubts
+    if target is not None and is_other and view.is_heard(target.id) and view.group.storm_since_ms is None:
         return Choice(target.id, Why.LOST_STATE)
     return _stays(view, task, owner)
 
@@ -204,7 +206,8 @@ def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice | None:
     for choice in (ready, behind, to_target, elsewhere):
         if choice is None or choice.active is None or choice.active == owner.id:
             continue
-        if view.availability(choice.active) is Availability.THERE:
+        is_doubted = task.id in view.members[choice.active].doubts
+        if view.availability(choice.active) is Availability.THERE and not is_doubted:
             return choice._replace(why=Why.DEADLINE, ready=choice.ready or not view.is_stateful(task.id))
     return None
 
@@ -271,9 +274,9 @@ def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choic
         return under_way
     if view.group.storm_since_ms is not None:
         return ready or Choice(None, Why.STAYS, held=Held.STORM)
-    if task.target is None:
+    if task.target is None and not view.group.placement_failed:
         return _target_or_wait(view, task)
-    if _is_away(view, task.target) or (task.away_owner is not None and _is_away(view, task.away_owner)):
+    if any(_is_away(view, member_id) for member_id in (task.target, task.away_owner) if member_id is not None):
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
     behind, cold = _most_caught_up(view, task), _cold(view, task)
     return _first_heard(view, task, [ready, behind, cold])
@@ -331,10 +334,19 @@ def _has_reported(view: View, member_id: MemberId) -> bool:
 def _cold_elsewhere(view: View, task: Task) -> Choice | None:
     """Return the least loaded member that is there and may begin the task from nothing, instead of its target."""
     why = Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS
-    members = [view.members[member_id] for member_id in view.takers.difference(view.holders(task), [task.owner])]
-    free = [member for member in members if view.is_heard(member.id) and not has_limit(member)]
-    ranked = sorted((view.load(member.id), member.id) for member in free if _knows(view, task, member))
+    others = {*view.holders(task), task.owner}
+    ranked = sorted((view.load(member.id), member.id) for member in _free(view, task) if member.id not in others)
     return Choice(ranked[0][1], why) if ranked else None
+
+
+def _free(view: View, task: Task) -> list[Member]:
+    """Return the members that are there, stay and may have the task, by id. One with a limit may be full."""
+    members = [view.members[member_id] for member_id in sorted(view.takers) if view.is_heard(member_id)]
+    return [
+        member
+        for member in members
+        if not has_limit(member) and task.id not in member.doubts and _knows(view, task, member)
+    ]
 
 
 def _knows(view: View, task: Task, member: Member) -> bool:
@@ -344,15 +356,21 @@ def _knows(view: View, task: Task, member: Member) -> bool:
 
 
 def _target_or_wait(view: View, task: Task) -> Choice:
-    target = view.present_member(task.target)
+    target, why = view.present_member(task.target), Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS
+    if target is not None and task.id in target.doubts:
+        # It would go on from state of another changelog.
+        return _cold_elsewhere(view, task) or Choice(None, Why.STAYS, held=Held.STATE_UNKNOWN)
     if target is not None:
-        return Choice(target.id, Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS)
+        return Choice(target.id, why)
     if task.target is not None:
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
     if not view.group.members:
         return Choice(None, Why.STAYS, held=Held.NO_ELIGIBLE_MEMBER)
     if view.group.placement_failed:
-        return Choice(None, Why.STAYS, held=Held.PLACEMENT_FAILED)
+        # No task waits for a placement that may never find an answer: the members take turns, by the task's number.
+        if not (free := _free(view, task)):
+            return Choice(None, Why.STAYS, held=Held.PLACEMENT_FAILED)
+        return Choice(free[view.group.table.index_of[task.id] % len(free)].id, why)
     if view.group.placement_due_ms is not None or not task.waiting_reason:
         return Choice(None, Why.STAYS, held=Held.INITIAL_DELAY)
     return Choice(None, Why.STAYS, held=Held(task.waiting_reason))
@@ -397,7 +415,8 @@ def _may_take_over(view: View, task: Task, member: Member) -> bool:
     A member with a limit on its copies has room for the tasks that it holds, and for those whose target it is. Nothing
     is taken from an owner for a member that may not begin at once.
     """
-    if not _knows(view, task, member) or (task.owner is not None and not view.is_heard(member.id)):
+    is_held = task.owner is not None and not view.is_heard(member.id)
+    if member.gets_nothing or is_held or not _knows(view, task, member):
         return False
     if view.is_past_deadline(member) and _is_to_stay(view, task.owner, task.target):
         return False

@@ -12,6 +12,7 @@ from batonpass.core.availability import Availability, availability_of
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import PollBroken, PollOpened, Started
+from batonpass.core.kept_out import let_in_when_over
 from batonpass.core.lag import Readiness
 from batonpass.core.model import Cause, Drain, Member, OnLeaseLost, Role
 from batonpass.core.reasons import Happened, Held
@@ -110,6 +111,7 @@ def pass_time(draft: DecisionDraft) -> None:
     """
     _drop_departed(draft)
     end_pause_if_over(draft)
+    let_in_when_over(draft)
     _set_clock_back(draft)
     _expire(draft)
     _suspect(draft)
@@ -324,6 +326,7 @@ def find_wake(draft: DecisionDraft) -> None:
     at.extend(instant for instant in (group.placement_due_ms, group.next_probe_ms, pause_over) if instant is not None)
     if group.grants_from_ms > draft.now_ms:
         at.append(group.grants_from_ms)
+    at.extend(entry.until_ms for entry in group.kept_out.values() if entry.until_ms is not None)
     for member_id, member in group.members.items():
         at.extend(_member_instants(draft, member_id, member))
     if group.unsettled:

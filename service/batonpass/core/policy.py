@@ -14,8 +14,9 @@ from fractions import Fraction
 from typing import Final
 
 from batonpass.core.errors import InvalidConfig
+from batonpass.core.numbers import WHOLE_MAX
 
-LAG_UNBOUNDED: Final = 2**63 - 1
+LAG_UNBOUNDED: Final = WHOLE_MAX
 """An ``acceptable_recovery_lag`` of this size counts every readable copy as caught up (KIP-441)."""
 
 _DAY_MS: Final = 86_400_000

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.model import ActiveState, Cause, Grant, Member, Pause, Topology
 from batonpass.core.policy import GroupConfig
 from batonpass.core.soft import Positions
@@ -106,6 +106,22 @@ class DrainCancelled:
     """A draining member stays."""
 
     member_id: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceKeptOut:
+    """An operator keeps an instance out: no run of it gets a task until ``until_ms``. None: until that is undone."""
+
+    instance_id: InstanceId
+    since_ms: int
+    until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLetIn:
+    """An instance that was kept out may have tasks again."""
+
+    instance_id: InstanceId
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +236,22 @@ class WarmupStalled:
 
 
 @dataclass(frozen=True, slots=True)
+class StateDoubted:
+    """A member's state of tasks is of changelogs that were made anew since. ``tasks`` has its positions in them."""
+
+    member_id: MemberId
+    tasks: Mapping[TaskId, Positions]
+
+
+@dataclass(frozen=True, slots=True)
+class StateTrusted:
+    """A member began anew with tasks of which its state was doubted, or holds nothing of them any more."""
+
+    member_id: MemberId
+    tasks: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TaskParked:
     """A task failed on too many members. It waits for an operator."""
 
@@ -321,6 +353,8 @@ Record = (
     | PlaceInherited
     | DrainStarted
     | DrainCancelled
+    | InstanceKeptOut
+    | InstanceLetIn
     | MemberSuspected
     | SuspicionCleared
     | RebalanceScheduled
@@ -331,6 +365,8 @@ Record = (
     | NextOwnerChosen
     | ActiveReported
     | WarmupStalled
+    | StateDoubted
+    | StateTrusted
     | TaskParked
     | TaskUnparked
     | TaskPinned

@@ -75,8 +75,9 @@ def place_now(draft: DecisionDraft) -> None:
     else:
         try:
             target_plan = plan_target(draft.view(), draft.solver)
-        except PlacementError as problem:
-            _keep(draft, str(problem))
+        except Exception as problem:  # noqa: BLE001 - leases, takeovers and commands are in the same decision
+            is_expected = isinstance(problem, PlacementError)
+            _keep(draft, str(problem) if is_expected else f"{type(problem).__name__}: {problem}")
             return
         request, placed, changes = target_plan.request, target_plan.placed, target_plan.changes
         is_provisional = target_plan.may_free_up or any(

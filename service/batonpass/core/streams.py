@@ -31,6 +31,7 @@ from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import InvalidRequest, ProtocolError, TooLarge
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, Join, OtherAssignment, StreamsProcess, StreamsRebalance
+from batonpass.core.kept_out import let_in_when_over
 from batonpass.core.lag import level_in_ms
 from batonpass.core.liveness import end_pause_if_over, find_stalls, forget_gone
 from batonpass.core.model import ActiveState, Cause, Member, Role, Task
@@ -76,6 +77,7 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     refused = _too_large(draft, item) or _declare(draft, item)
     if refused is not None:
         return refused
+    let_in_when_over(draft)
     _take_members(draft, item)
     _take_reports(draft, item)
     _adopt(draft, item)
@@ -339,7 +341,12 @@ def _active(view: View, task: Task, plan: TaskPlan | None) -> MemberId:
         return chosen
     return min(
         view.members,
-        key=lambda member_id: (view.copy(task, member_id).readiness, view.copy(task, member_id).lag or 0, member_id),
+        key=lambda member_id: (
+            view.members[member_id].gets_nothing,
+            view.copy(task, member_id).readiness,
+            view.copy(task, member_id).lag or 0,
+            member_id,
+        ),
     )
 
 

@@ -244,6 +244,26 @@ def lose_state(world: World, chance: Random) -> None:
                 worker.lose(task)
 
 
+@fault(3)
+def changelog_made_anew(world: World, chance: Random) -> None:
+    """A changelog is deleted and made again; every worker notices in its own time, and begins anew with its copies."""
+    stateful = [int(part.id) for part in world.store.group.topology.subtopologies if part.stateful]
+    if stateful:
+        subtopology = chance.choice(stateful)
+        world.topics_made[f"store-{subtopology}"] += 1
+        for worker in list(world.workers):
+            world.later(chance.randint(0, 4_000), _begin_anew, world, worker, subtopology)
+
+
+def _begin_anew(world: World, worker: Worker, subtopology: int) -> None:
+    if worker.is_suspended:
+        world.later(500, _begin_anew, world, worker, subtopology)
+        return
+    held = world.shared.copies.held(worker.name) if worker.is_up else tuple(worker.disk)
+    for task in [task for task in held if task[0] == subtopology]:
+        worker.lose(task)
+
+
 @fault(4)
 def never_warm(world: World, chance: Random) -> None:
     """A worker's restores make no progress for a while."""
@@ -264,6 +284,13 @@ def mute_progress(world: World, chance: Random) -> None:
     """A worker cannot report how far its copies are."""
     if worker := pick(world, chance):
         worker.faults.mute_until_ms = world.now_ms + 6_000
+
+
+@fault(2)
+def huge_numbers(world: World, chance: Random) -> None:
+    """A worker reports numbers whose sums no computer word can hold."""
+    if worker := pick(world, chance):
+        worker.faults.huge_until_ms = world.now_ms + 6_000
 
 
 @fault(2)
@@ -353,6 +380,20 @@ def evict_dead(world: World, _chance: Random) -> None:
         if worker is not None and not worker.is_up:
             world.operate(Eviction(member_id, dead=True))
             return
+
+
+@fault(3)
+def keep_out(world: World, chance: Random) -> None:
+    """An operator keeps an instance out, by a drain or an eviction, for a while or until that is undone."""
+    instances = sorted(world.store.group.instances)
+    if instances:
+        named, for_ms = MemberId(chance.choice(instances)), chance.choice((None, 9_000))
+        if chance.random() < 0.5:
+            world.operate(DrainRequest(named, until_undone=True, for_ms=for_ms))
+        else:
+            world.operate(Eviction(named, until_undone=True, for_ms=for_ms))
+        if for_ms is None:
+            world.later(chance.randint(5_000, 15_000), world.operate, DrainReversal(named))
 
 
 # --- what operators do ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainReversal, ResumeRequest
 from batonpass.core.invariants import Violation, check_group
 from batonpass.simulate import faults
@@ -137,6 +138,8 @@ def _tidy(world: World) -> None:
             if worker.last_id == member_id and worker.is_up:
                 worker.undrain()
             world.operate(DrainReversal(member_id))
+    for instance_id in sorted(group.kept_out):
+        world.operate(DrainReversal(MemberId(instance_id)))
     for worker in world.workers:
         if not worker.is_up and not worker.retired:
             worker.boot()

@@ -7,7 +7,7 @@ same way each time. A world without faults has the same code, with no fault swit
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
 from batonpass.core.decide import Decision
@@ -55,6 +55,8 @@ class World(CoordinatorObserver):
         self.config = dict(plan.config)
         self.store = Store(Group(GroupId(plan.group_id)))
         self._stateful: set[int] = set()
+        self.topics_made: Counter[str] = Counter()
+        """How often each changelog was made anew: by that the coordinator tells the topics of one name apart."""
         self._note_stateful(plan.topology)
         copies = Copies(lambda task: task[0] in self._stateful, rates or self, now_ms=plan.start_ms)
         self.shared = SharedState(self.clock, copies, plan.pace, keep_looking=plan.reads_ends)
@@ -168,7 +170,8 @@ class World(CoordinatorObserver):
                 if stateful
             }
             if ends:
-                leader.decide(EndOffsets(ends, leader.clock_ms))
+                ids = {topic: f"{topic}-{self.topics_made[topic]}" for topic, _ in ends}
+                leader.decide(EndOffsets(ends, leader.clock_ms, topic_ids=ids))
         self.clock.after(1_000, self._read_ends)
 
     # --- coordinators -------------------------------------------------------------------------------------------

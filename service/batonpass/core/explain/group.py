@@ -232,6 +232,9 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
             f"Too many members vanished at once, {duration(now_ms - group.storm_since_ms)} ago: balance moves and cold "
             "takeovers wait until they return, or until an operator resumes the group."
         )
+    for instance_id, entry in sorted(group.kept_out.items()):
+        until = "until that is undone" if entry.until_ms is None else f"for another {duration(entry.until_ms - now_ms)}"
+        yield f"Instance {instance_id} is kept out: none of its runs gets a task, {until}."
     if group.placement_due_ms is not None and group.members:
         why = ", ".join(group.triggers)
         if group.config.kafka_streams:

@@ -65,6 +65,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "drain-started": "{member} began to drain. It runs {running}.",
     "drain-done": "{member} has no active task left, after {took}.",
     "drain-cancelled": "{member} stays: its drain was taken back.",
+    "instance-kept-out": "An operator keeps instance {instance} out: no run of it gets a task.",
+    "instance-let-in": "Instance {instance} may have tasks again.",
     "at-rest": "At rest: every task is where it belongs.",
     "storm-ended": "The storm is over.",
     "placement-failed": "Placement failed. The target stays as it was, and placement is tried again.",
@@ -174,6 +176,7 @@ def _sentence(event: Json, body: Json, names: Names) -> str:
                 begun="from a warm copy" if body.get("warm") else "cold",
                 detail=_told(body.get("detail")),
                 why=_why(body),
+                instance=body.get("instance_id") or "",
             )
         case kind:
             return generic(kind, task, member if event.get("member") else "", _why(body))

@@ -30,6 +30,7 @@ TRIGGERS: Final[Mapping[str, str]] = {
     "pin": "a pin changed",
     "resume": "an operator resumed",
     "pause-over": "a pause ran out",
+    "kept-out-over": "an instance is no longer kept out",
     "storm-ended": "a storm ended",
     "release": "a task was released",
     "task-failed": "a task failed",
