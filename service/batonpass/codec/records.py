@@ -49,6 +49,7 @@ RECORD_TYPES: Final[Mapping[str, type[Record]]] = {
     "drain-cancelled": r.DrainCancelled,
     "member-suspected": r.MemberSuspected,
     "suspicion-cleared": r.SuspicionCleared,
+    "member-trusted": r.MemberTrusted,
     "rebalance-scheduled": r.RebalanceScheduled,
     "target-placed": r.TargetPlaced,
     "picture-changed": r.AssignmentChanged,

@@ -15,19 +15,28 @@ from dataclasses import replace
 from typing import Final, cast
 
 from batonpass.core import records as r
-from batonpass.core.ids import InstanceId, MemberId, TaskId
+from batonpass.core.failures import (
+    charged,
+    faults_of,
+    host_of,
+    may_be_the_host,
+    ran_well,
+    with_failure,
+)
+from batonpass.core.ids import HostId, InstanceId, MemberId, TaskId
 from batonpass.core.model import (
     REVOKED,
     SUSPECTED,
     ActiveState,
     Cause,
     Drain,
-    Failure,
     GoneMember,
     Grant,
     Group,
+    HostFaults,
     Loss,
     Member,
+    Outcome,
     Pending,
     Revocation,
     Role,
@@ -212,6 +221,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
         builder.members[member_id] = None
         gone_now[member_id] = GoneMember(record.at_ms, Cause.EVICTED, record.lease_end_ms, member.instance_id)
     no_instances: PMap[InstanceId, MemberId] = PMap()
+    no_hosts: PMap[HostId, HostFaults] = PMap()
     nowhere: PMap[TaskId, MemberId] = PMap()
     builder.change(
         declared=False,
@@ -228,6 +238,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
         pause=None,
         storm_since_ms=None,
         losses=(),
+        hosts=no_hosts,
         grants_from_ms=max(builder.group.grants_from_ms, record.lease_end_ms),
     )
 
@@ -245,6 +256,8 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     member = builder.member(record.member_id)
     if member is None:
         return
+    if record.cause is Cause.EXPIRED:
+        _note_death(builder, member, record.at_ms)
     concerned = _tasks_involving(builder, member)
     for task_id in concerned:
         task = builder.task(task_id)
@@ -255,6 +268,8 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     _move_pins(builder, member.id, None)
     if member.instance_id is not None and builder.group.instances.get(member.instance_id) == member.id:
         builder.change(instances=builder.group.instances.without(member.instance_id))
+    if member.instance_id is None and host_of(member) in builder.group.hosts:
+        builder.change(hosts=builder.group.hosts.without(host_of(member)))
     entry = GoneMember(record.at_ms, record.cause, record.lease_end_ms, member.instance_id)
     builder.change(gone=builder.group.gone.having(member.id, entry))
     if record.cause is Cause.EXPIRED:
@@ -264,11 +279,63 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
         builder.change(losses=(*recent, Loss(member.id, record.at_ms)))
 
 
+def _note_death(builder: GroupBuilder, member: Member, at_ms: int) -> None:
+    """Note with each task that a member ran when its lease expired that it died: the task may be what ended it.
+
+    What was taken over from it while it was suspected counts too, unless it confirmed that it stopped.
+    """
+    config = builder.group.config
+    for task_id, grant in member.assignment.items():
+        task = builder.task(task_id)
+        if grant.role is Role.ACTIVE and task.state is ActiveState.RUNNING:
+            _fail(builder, task, member, Outcome.DIED, (at_ms, at_ms - config.session_timeout_ms))
+    for task_id, revocation in member.revoking.items() if member.suspected else ():
+        if revocation.active:
+            task = builder.task(task_id)
+            _fail(builder, task, member, Outcome.DIED, (revocation.since_ms, revocation.since_ms))
+            _charge_hosts(builder, builder.task(task_id), at_ms)
+
+
+def _fail(builder: GroupBuilder, task: Task, member: Member, outcome: Outcome, at: tuple[int, int]) -> None:
+    """Note that a task did not run well on a member: when that counts from, and until when it ran at the most."""
+    config, (at_ms, ran_until_ms) = builder.group.config, at
+    well_ms = ran_until_ms if task.owner == member.id and ran_well(task, ran_until_ms, config) else task.well_ms
+    failures = with_failure(task, member, outcome, at_ms, config)
+    builder.tasks[task.id] = task._replace(failures=failures, well_ms=well_ms)
+
+
+def _charge_hosts(builder: GroupBuilder, task: Task, now_ms: int) -> None:
+    """Charge the hosts on which a task failed lately, if it runs elsewhere now."""
+    runs_on = builder.member(task.owner) if task.owner is not None else None
+    if not task.failures or runs_on is None or task.state is not ActiveState.RUNNING:
+        return
+    hosts, config = builder.group.hosts, builder.group.config
+    for host, fault in faults_of(task, runs_on, config, now_ms):
+        known = hosts.get(host) or HostFaults()
+        hosts = hosts.having(host, charged(known, fault, config, now_ms, _well_ms(builder, host, known, now_ms)))
+    if hosts is not builder.group.hosts:
+        builder.change(hosts=hosts)
+
+
+def _well_ms(builder: GroupBuilder, host: HostId, known: HostFaults, now_ms: int) -> int:
+    """Return the last fault of a host after which it ran any task well. 0: there is none."""
+    member_id = builder.group.instances.get(InstanceId(host)) or MemberId(host)
+    member, config = builder.member(member_id), builder.group.config
+    if member is None:
+        return 0
+    runs = [builder.task(task_id) for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+    refuted = [
+        fault.at_ms
+        for fault in known.faults
+        if any(ran_well(task, now_ms, config, from_ms=fault.at_ms) for task in runs)
+    ]
+    return max(refuted, default=0)
+
+
 def _left_by(task: Task, record: r.MemberGone) -> Task:
     """Return a task without a member that is gone; the same object if it did not name the member.
 
-    If the member may still run the task until its lease ends, it stays unreleased until then. If the lease of an owner
-    that ran the task expired, that counts as a failure of the task: it may have ended the member.
+    If the member may still run the task until its lease ends, it stays unreleased until then.
     """
     member_id, unreleased = record.member_id, task.unreleased
     if unreleased:
@@ -283,8 +350,6 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
     if ran:
         # The member may have written since its last report, so the final position of the owner before it is outdated.
         changes |= {"since_ms": record.at_ms, "final_position": ()}
-        if record.cause is Cause.EXPIRED and task.state is ActiveState.RUNNING:
-            changes["failures"] = _with_failure(task, Failure(member_id, record.at_ms))
     if task.target == member_id:
         changes["target"] = None
     if member_id in task.target_standbys:
@@ -337,6 +402,28 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
         if after != task:
             builder.tasks[task_id] = after
     _move_pins(builder, old, successor)
+    known, new = builder.group.hosts.get(host_of(member)), builder.member(successor)
+    if known is not None and new is not None:
+        builder.change(hosts=builder.group.hosts.having(host_of(new), known))
+
+
+def _trusted(builder: GroupBuilder, record: r.MemberTrusted) -> None:
+    """Nothing is held against the host of the member: neither its faults, nor failures of tasks on it."""
+    member = builder.member(record.member_id)
+    if member is None:
+        return
+    builder.change(hosts=builder.group.hosts.without(host_of(member)))
+    for task_id in builder.every_task():
+        task = builder.task(task_id)
+        if task.failures:
+            builder.tasks[task_id] = _forgiven(builder, task, member)
+
+
+def _forgiven(builder: GroupBuilder, task: Task, member: Member) -> Task:
+    """Return a task without its failures on the host of a member."""
+    config = builder.group.config
+    failures = tuple(failure for failure in task.failures if not may_be_the_host(failure, member, config))
+    return task if len(failures) == len(task.failures) else task._replace(failures=failures)
 
 
 def _move_pins(builder: GroupBuilder, old: MemberId, successor: MemberId | None) -> None:
@@ -430,8 +517,15 @@ def _probe_scheduled(builder: GroupBuilder, record: r.ProbeScheduled) -> None:
 
 
 def _gone_forgotten(builder: GroupBuilder, record: r.GoneForgotten) -> None:
-    """Old ids are no longer remembered."""
-    builder.change(gone=builder.group.gone.updated(dict.fromkeys(record.member_ids)))
+    """Old ids are no longer remembered, nor the faults of instances whose last run they were."""
+    gone = builder.group.gone.updated(dict.fromkeys(record.member_ids))
+    builder.change(gone=gone)
+    if builder.group.hosts:
+        here = {host_of(member) for _, member in builder.every_member()}
+        here |= {HostId(entry.instance_id) for entry in gone.values() if entry.instance_id is not None}
+        builder.change(
+            hosts=builder.group.hosts.updated(dict.fromkeys(host for host in builder.group.hosts if host not in here))
+        )
 
 
 # Its tasks.
@@ -447,6 +541,7 @@ def _target_placed(builder: GroupBuilder, record: r.TargetPlaced) -> None:
         placement_failed=record.failed,
         placement_due_ms=None,
         triggers=(),
+        placed_ms=record.at_ms,
     )
 
 
@@ -487,6 +582,10 @@ def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.A
         cause = SUSPECTED if member.suspected else REVOKED
         stop = Stop(member.id, None, cause) if task.state is ActiveState.RUNNING else task.stop
         after = after._replace(since_ms=record.at_ms, stop=stop)
+        if task_id in record.stuck:
+            after = after._replace(
+                failures=with_failure(task, member, Outcome.STUCK, record.at_ms, builder.group.config)
+            )
     builder.tasks[task_id] = after
     return Revocation(record.epoch, record.at_ms, was_active)
 
@@ -514,9 +613,19 @@ def _released(builder: GroupBuilder, record: r.TaskReleased) -> None:
         builder.tasks[record.task] = task._replace(
             unreleased=unreleased, final_position=record.final_position, stop=stop
         )
+        _note_good_end(builder, task, record)
     member = builder.member(record.member_id)
     if member is not None and record.task in member.revoking:
         builder.change_member(member.id, revoking=member.revoking.without(record.task))
+
+
+def _note_good_end(builder: GroupBuilder, before: Task, record: r.TaskReleased) -> None:
+    """Note that a task ran well if its owner handed it over while it ran. What it failed there before is over."""
+    member, stop = builder.member(record.member_id), before.stop
+    if member is None or stop is None or stop.cause != REVOKED or stop.member_id != member.id:
+        return
+    task = builder.task(record.task)
+    builder.tasks[task.id] = _forgiven(builder, task, member)._replace(well_ms=max(task.well_ms, record.at_ms))
 
 
 def _release_waived(builder: GroupBuilder, record: r.ReleaseWaived) -> None:
@@ -537,13 +646,19 @@ def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
     task = builder.task(record.task)
     if task.owner != record.member_id:
         return
+    member = builder.member(record.member_id)
+    lost_what_it_had = record.state is ActiveState.LOST and (task.ready_grant or task.state is ActiveState.RUNNING)
+    if member is not None and (record.state is ActiveState.FAILED or lost_what_it_had):
+        outcome = Outcome.LOST if lost_what_it_had else Outcome.FAILED
+        _fail(builder, task, member, outcome, (record.at_ms, record.at_ms))
+        task = builder.task(record.task)
     if record.state is ActiveState.RUNNING:
-        task = task._replace(previous_owner=None, final_position=(), stop=None)
+        since_ms = task.ran_since_ms if task.state is ActiveState.RUNNING else record.at_ms
+        task = task._replace(previous_owner=None, final_position=(), stop=None, ran_since_ms=since_ms)
     elif task.state is ActiveState.RUNNING:
         task = task._replace(stop=Stop(record.member_id, record.at_ms, record.state.value))
-    if record.state is ActiveState.FAILED:
-        task = task._replace(failures=_with_failure(task, Failure(record.member_id, record.at_ms)))
-    builder.tasks[record.task] = task._replace(state=record.state)
+    builder.tasks[record.task] = task = task._replace(state=record.state)
+    _charge_hosts(builder, task, record.at_ms)
 
 
 def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
@@ -566,9 +681,9 @@ def _unparked(builder: GroupBuilder, record: r.TaskUnparked) -> None:
 def _pinned(builder: GroupBuilder, record: r.TaskPinned) -> None:
     """The task is pinned to a member, or no longer. Its failures there are forgotten, unless it fails there now."""
     task = builder.task(record.task)
-    if task.owner != record.member_id or task.state is not ActiveState.FAILED:
-        failures = tuple(failure for failure in task.failures if failure.member_id != record.member_id)
-        task = task._replace(failures=failures)
+    member = builder.member(record.member_id) if record.member_id is not None else None
+    if member is not None and (task.owner != record.member_id or task.state is not ActiveState.FAILED):
+        task = _forgiven(builder, task, member)
     builder.tasks[record.task] = task._replace(pin=record.member_id)
     builder.change(pins=builder.group.pins.updated({record.task: record.member_id}))
 
@@ -596,7 +711,11 @@ def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
         revoking[task_id] = None
         unreleased = tuple(entry for entry in task.unreleased if entry.member_id != member.id)
         builder.tasks[task_id] = _taken_up(task, member.id, grant, ready=True)._replace(
-            state=ActiveState.RUNNING, unreleased=unreleased, previous_owner=None, stop=None
+            state=ActiveState.RUNNING,
+            unreleased=unreleased,
+            previous_owner=None,
+            stop=None,
+            ran_since_ms=record.at_ms,
         )
     builder.change_member(
         member.id,
@@ -686,14 +805,6 @@ def _stop_completed(stop: Stop | None, unreleased: tuple[Unreleased, ...], at_ms
     return stop._replace(at_ms=at_ms) if at_ms else None
 
 
-def _with_failure(task: Task, failure: Failure) -> tuple[Failure, ...]:
-    """Return the failures of the task with one more. Only the last failure of each member is kept."""
-    return (
-        *(failure_before for failure_before in task.failures if failure_before.member_id != failure.member_id),
-        failure,
-    )
-
-
 def _removed(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
     if member_id not in members:
         return members
@@ -722,6 +833,7 @@ _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.DrainCancelled: _drain_cancelled,
     r.MemberSuspected: _suspected,
     r.SuspicionCleared: _suspicion_cleared,
+    r.MemberTrusted: _trusted,
     r.RebalanceScheduled: _rebalance_scheduled,
     r.Paused: _paused,
     r.Resumed: _resumed,

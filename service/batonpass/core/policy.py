@@ -35,7 +35,7 @@ class GroupConfig:
 
     Configs are stored with their settings in this order, so a setting that is new comes last.
 
-    ``max_warmup_replicas`` and ``max_drain_warmups`` are a number of copies or a share of the stateful tasks, as in
+    ``distrust_after`` of 0 is off. ``max_warmup_replicas`` and ``max_drain_warmups`` are a number of copies or a share of the stateful tasks, as in
     ``"10%"``, rounded up. ``acceptable_catchup_ms`` of None is off; ``suspect_timeout_ms`` of 0 is off.
     """
 
@@ -60,6 +60,9 @@ class GroupConfig:
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     kafka_heartbeats: bool = False
     kafka_streams: bool = False
+    poison_members: int = 3
+    poison_window_ms: int = 600_000
+    distrust_after: int = 2
 
     @property
     def overdue_ms(self) -> int:
@@ -94,6 +97,9 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "drain_timeout_ms": (1_000, 7 * _DAY_MS),
     "max_lost_share": (0.0, 1.0),
     "suspect_timeout_ms": (0, 3_600_000),
+    "poison_members": (1, 1_000),
+    "poison_window_ms": (1_000, 7 * _DAY_MS),
+    "distrust_after": (0, 1_000),
 }
 """The lowest and the highest accepted value of every numeric field. Shares lie within 0% and 100%."""
 
@@ -208,6 +214,4 @@ class Policy:
     max_unnamed_changelogs: int = 16
     coordinator_lease_ms: int = 5_000
     gone_retention_ms: int = 2 * _DAY_MS
-    poison_members: int = 3
-    poison_window_ms: int = 600_000
     check_laws: bool = True

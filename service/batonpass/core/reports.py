@@ -5,17 +5,18 @@ A heartbeat without news costs the same in a group of any size: it touches the m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from batonpass.core.answers import Late, Taken, refusal
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import ProtocolError, StaleMemberEpoch, TooLarge
+from batonpass.core.failures import blamed, faults_in_words, host_of
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, Heartbeat, Join
 from batonpass.core.lag import changelogs_of, end_after, is_acceptable_lag, measure_lag, measured_report
 from batonpass.core.model import ActiveState, Group, Member, Role
-from batonpass.core.reasons import Held, NoChange
+from batonpass.core.reasons import Happened, Held, NoChange
 from batonpass.core.records import ActiveReported, Record, SuspicionCleared, TaskParked, TaskReleased
 from batonpass.core.recovery import adopt, believe, knows_more_than_the_log, notice_lost_join
 from batonpass.core.replies import Done, Reply
@@ -159,8 +160,10 @@ def _take_report(
     records: list[Record] = list(_confirmed_releases(member, item, tasks, draft.now_ms))
     records.extend(_state_changes(draft, item, tasks))
     if records:
+        distrusted = draft.view().distrusted
         draft.record(*records)
         _park_poisoned(draft, tasks)
+        explain_distrust(draft, distrusted)
         if any(isinstance(record, ActiveReported) and _is_target_to_change(draft, record) for record in records):
             draft.schedule("task-failed")
         is_news = True
@@ -258,7 +261,7 @@ def _is_target_to_change(draft: DecisionDraft, record: ActiveReported) -> bool:
     should then stay there.
     """
     task = draft.group.tasks[record.task]
-    if record.state is not ActiveState.RUNNING or task.target in (None, record.member_id):
+    if record.state is not ActiveState.RUNNING or task.target is None or task.target == record.member_id:
         return record.state is ActiveState.FAILED
     return draft.view().has_failed(task, task.target)
 
@@ -268,19 +271,27 @@ def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> 
 
 
 def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
-    """Park each of the tasks that failed on too many members within ``poison_window_ms``."""
-    oldest = draft.now_ms - draft.policy.poison_window_ms
+    """Park each of the tasks that failed on ``poison_members`` hosts lately, and ran well on none since."""
+    config = draft.group.config
     for task_id in suspects:
         task = draft.group.tasks.get(task_id)
         if task is None or task.parked:
             continue
-        members: dict[MemberId, None] = {}
-        for failure in task.failures:
-            if failure.at_ms > oldest:
-                members[failure.member_id] = None
-        if len(members) >= draft.policy.poison_members:
-            draft.record(TaskParked(task_id, tuple(members)))
+        members = tuple(failure.member_id for failure in blamed(task, config, draft.now_ms))
+        if len(members) >= config.poison_members:
+            draft.record(TaskParked(task_id, members))
             draft.explain(Held.PARKED, task_id, detail=f"failed on {', '.join(members)}")
+
+
+def explain_distrust(draft: DecisionDraft, before: Collection[MemberId]) -> None:
+    """Have the group placed anew if it distrusts other members than before, and say of each new one why."""
+    view = draft.view()
+    if view.distrusted == before:
+        return
+    for member_id in sorted(view.distrusted.difference(before)):
+        known = draft.group.hosts[host_of(draft.group.members[member_id])]
+        draft.explain(Happened.DISTRUSTED, to=member_id, detail=faults_in_words(known))
+    draft.schedule("member-distrusted")
 
 
 def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:

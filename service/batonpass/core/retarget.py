@@ -81,6 +81,8 @@ def place_now(draft: DecisionDraft) -> None:
         is_provisional = target_plan.may_free_up or any(
             group.tasks[group.table.ids[task_index]].pin != request.members[index].id
             for task_index, index in request.bound.items()
+            # What a distrusted member keeps is placed anew once that is over (`liveness`).
+            if request.members[index].may_be_target or request.home[task_index] != index
         )
         moves = placed.moves - _moves_not_made(draft, placed, target_plan.unreachable)
         lower_bound = min(placed.lower_bound, moves) if target_plan.unreachable else placed.lower_bound
