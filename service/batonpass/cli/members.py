@@ -1,4 +1,4 @@
-"""`batonpass members`, and the commands for one member: `drain`, `undrain`, `evict`, `safe-to-stop`."""
+"""`batonpass members`, and the commands for one member: `drain`, `undrain`, `evict`, `trust`, `safe-to-stop`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ ALIVE: Final = timedelta(seconds=10)
 def state_of(member: Json) -> str:
     """Return the state of a member, and what is special about it."""
     words = [member["state"], *(word for word in ("draining", "suspected") if member[word])]
+    if member.get("distrusted_until"):
+        words.append("distrusted")
     return ", ".join(words)
 
 
@@ -216,6 +218,14 @@ async def evict(
     await context.client.call("POST", call, query={"dead": dead or None, "reason": reason})
     when = "at once" if dead else "when its lease is over"
     context.done(f"{member} is evicted; its tasks are free {when}.", group=group, member_id=member_id)
+
+
+@client_command
+async def trust(context: ClientContext, group: GroupName, member: MemberName, reason: Why = "") -> None:
+    """Forget what is held against a member on which tasks failed: it is given tasks again."""
+    member_id = await context.member_of(group, member)
+    await context.client.call("POST", path("groups", group, "members", member_id, "trust"), query={"reason": reason})
+    context.done(f"{member} is trusted again.", group=group, member_id=member_id)
 
 
 async def _refuse_if_alive(context: ClientContext, group: str, name: str, member_id: str) -> None:

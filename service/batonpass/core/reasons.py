@@ -86,7 +86,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     Held.FAILED: "it failed where it is, and no other member may try it now; look at the workers' logs",
     Held.FAILED_THERE: "it did not run there lately; it stays where it is, and is tried there again after a while",
     Held.PAUSED: "moves are held by a pause",
-    Held.STORM: "too many members vanished at once; resume, or wait for them to come back",
+    Held.STORM: "too many members vanished at once; it waits for them for a while, or for an operator who resumes",
     Held.REJOIN_GRACE: "the instance that ran it is restarting, and its place is kept",
     Held.GRANTS_HELD: "nothing is granted for a while",
     Held.STALLED: "a warmup made no progress there; it is not tried again for a while",

@@ -31,7 +31,7 @@ from batonpass.core.copy_capacity import RoomLeft
 from batonpass.core.handover import choose_active
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, copy_as_reported
-from batonpass.core.model import ActiveState, Member, Pending, Task
+from batonpass.core.model import ActiveState, Member, Outcome, Pending, Task
 from batonpass.core.placement_types import (
     NO_STATE,
     UNASSIGNED,
@@ -261,13 +261,13 @@ class _Constraints:
                 continue
             avoided = {self._number[member_id] for member_id in self._view.avoided_for(task)}
             at, stateful = home[task_index], table.stateful[task_index]
-            cannot_run = stateful and (at == UNASSIGNED or task.state is ActiveState.FAILED)
             under_way = task_index in self.previous and task_index not in self.avoided
+            cannot_run = not stateful or at == UNASSIGNED or (at in avoided and (under_way or self._fails(task)))
             if not avoided or (stateful and under_way and not cannot_run):
                 continue
             if at != UNASSIGNED and members[at].may_be_target and at not in avoided:
                 self.bound[task_index] = at
-            elif cannot_run or not stateful:
+            elif cannot_run:
                 free = [
                     index
                     for index in range(len(members))
@@ -275,6 +275,11 @@ class _Constraints:
                 ]
                 if free:
                     self.bound[task_index] = self._best_of(free, task, home)
+
+    def _fails(self, task: Task) -> bool:
+        """Say whether a task does not run, although its owner tries again: it has failed there, or is stuck."""
+        last = task.failures[-1]
+        return task.state is not ActiveState.RUNNING and last.outcome is not Outcome.LOST
 
     def _may_have(self, task: Task, member: PlacementMember) -> bool:
         """Say whether a member may be the target of a task that it does not have as active."""

@@ -174,18 +174,20 @@ class View:
         return bool(open_transactions_of(self.group, self.soft, task.id))
 
     def avoided_for(self, task: Task) -> frozenset[MemberId]:
-        """Return the members on which the task is not tried for now, because of what came of it there (``failures``)."""
+        """Return the members on which the task is not tried for now, for what came of it there (``failures``)."""
         if not task.failures:
             return _NOBODY
-        now_ms, config = self.now_ms, self.config
+        now_ms, config, instances = self.now_ms, self.config, self.group.instances
         counted = [failure for failure in task.failures if avoided_until_ms(config, failure) > now_ms]
-        named = {failure.member_id for failure in counted}
-        named |= {self.group.instances.get(failure.instance_id) for failure in counted if failure.instance_id}
+        runs = [instances.get(one.instance_id) if one.instance_id else one.member_id for one in counted]
+        named: Iterable[MemberId] = [
+            member_id for member_id in runs if member_id is not None and member_id in self.members
+        ]
         if any(failure.outcome is Outcome.DIED and failure.instance_id is None for failure in counted):
-            named |= set(self.members)
-        members = [self.members[member_id] for member_id in named if member_id in self.members]
+            named = self.members
+        members = [self.members[member_id] for member_id in named]
         return frozenset(
-            member.id for member in members if any(may_be_the_host(failure, member, config) for failure in counted)
+            [one.id for one in members if any(may_be_the_host(failure, one, config) for failure in counted)]
         )
 
     def has_failed(self, task: Task, member_id: MemberId) -> bool:

@@ -28,7 +28,9 @@ from batonpass.core.inputs import (
     PinRequest,
     ProbeRequest,
     ReleaseRequest,
+    TrustRequest,
     ResumeRequest,
+    TrustRequest,
 )
 from batonpass.runtime.event_derivation import events_of
 from batonpass.runtime.events import Event
@@ -65,6 +67,7 @@ COMMANDS: Final[Mapping[type[Input], str]] = {
     ResumeRequest: "resume",
     PinRequest: "pin",
     ReleaseRequest: "release",
+    TrustRequest: "trust",
 }
 """The name of each mutating call in the audit trail and in the log."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
+from batonpass.core.failures import host_of
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import (
     DrainRequest,
@@ -22,6 +23,7 @@ from batonpass.core.inputs import (
     ProbeRequest,
     ReleaseRequest,
     ResumeRequest,
+    TrustRequest,
 )
 from batonpass.core.model import PauseScope, Subtopology, Topology
 from batonpass.simulate.coordinator import LEASE_MS, SimulatedCoordinator
@@ -356,7 +358,10 @@ def probe(world: World, _chance: Random) -> None:
 
 
 def release_parked(world: World) -> None:
-    """Release every task that is parked, or that failed and is not at its target."""
+    """Release every task that is parked, or that failed and is not at its target; trust every member again."""
+    for member_id, member in sorted(world.store.group.members.items()):
+        if host_of(member) in world.store.group.hosts:
+            world.operate(TrustRequest(member_id))
     for task_id, task in sorted(world.store.group.tasks.items()):
         if task.parked or (task.failures and task.owner != task.target):
             world.operate(ReleaseRequest(task_id))

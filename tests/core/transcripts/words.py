@@ -216,6 +216,8 @@ def _of_a_member(record: r.Record, now_ms: int) -> tuple[str, str] | None:
             words = "suspected to be dead"
         case r.SuspicionCleared():
             words = "no longer suspected"
+        case r.MemberTrusted():
+            words = "trusted again, whatever failed on it"
         case r.TasksAdopted():
             words = f"runs {tasks_of(record.tokens) or 'nothing'} by its own word, and so it is"
         case _:

@@ -121,7 +121,7 @@ WAITS_FOR: Final[Mapping[str, WaitsFor]] = {
     Held.FAILED: WaitsFor.OPERATOR,
     Held.FAILED_THERE: WaitsFor.TIME,
     Held.PAUSED: WaitsFor.OPERATOR,
-    Held.STORM: WaitsFor.OPERATOR,
+    Held.STORM: WaitsFor.TIME,
     Held.REJOIN_GRACE: WaitsFor.MEMBER,
     Held.GRANTS_HELD: WaitsFor.TIME,
     Held.STALLED: WaitsFor.WARMUP,

@@ -29,6 +29,8 @@ TRIGGERS: Final[Mapping[str, str]] = {
     "pause-over": "a pause ran out",
     "storm-ended": "a storm ended",
     "release": "a task was released",
+    "member-distrusted": "tasks that failed on a member run elsewhere",
+    "member-trusted": "a member is given tasks again",
     "task-failed": "a task failed",
     "warmup-stalled": "a warmup made no progress",
 }
