@@ -256,6 +256,8 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     member = builder.member(record.member_id)
     if member is None:
         return
+    entry = GoneMember(record.at_ms, record.cause, record.lease_end_ms, member.instance_id)
+    builder.change(gone=builder.group.gone.having(member.id, entry))
     if record.cause is Cause.EXPIRED:
         _note_death(builder, member, record.at_ms)
     concerned = _tasks_involving(builder, member)
@@ -270,8 +272,6 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
         builder.change(instances=builder.group.instances.without(member.instance_id))
     if member.instance_id is None and host_of(member) in builder.group.hosts:
         builder.change(hosts=builder.group.hosts.without(host_of(member)))
-    entry = GoneMember(record.at_ms, record.cause, record.lease_end_ms, member.instance_id)
-    builder.change(gone=builder.group.gone.having(member.id, entry))
     if record.cause is Cause.EXPIRED:
         group = builder.group
         oldest = record.at_ms - group.config.session_timeout_ms
@@ -282,18 +282,15 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
 def _note_death(builder: GroupBuilder, member: Member, at_ms: int) -> None:
     """Note with each task that a member ran when its lease expired that it died: the task may be what ended it.
 
-    What was taken over from it while it was suspected counts too, unless it confirmed that it stopped.
+    What was taken over from it while it was suspected has that noted already (``_give_up``).
     """
-    config = builder.group.config
+    ran_until_ms = at_ms - builder.group.config.session_timeout_ms
     for task_id, grant in member.assignment.items():
         task = builder.task(task_id)
         if grant.role is Role.ACTIVE and task.state is ActiveState.RUNNING:
-            _fail(builder, task, member, Outcome.DIED, (at_ms, at_ms - config.session_timeout_ms))
-    for task_id, revocation in member.revoking.items() if member.suspected else ():
-        if revocation.active:
-            task = builder.task(task_id)
-            _fail(builder, task, member, Outcome.DIED, (revocation.since_ms, revocation.since_ms))
-            _charge_hosts(builder, builder.task(task_id), at_ms)
+            _fail(builder, task, member, Outcome.DIED, (at_ms, ran_until_ms))
+    for task_id in member.revoking:
+        _charge_hosts(builder, builder.task(task_id), at_ms)
 
 
 def _fail(builder: GroupBuilder, task: Task, member: Member, outcome: Outcome, at: tuple[int, int]) -> None:
@@ -310,7 +307,7 @@ def _charge_hosts(builder: GroupBuilder, task: Task, now_ms: int) -> None:
     if not task.failures or runs_on is None or task.state is not ActiveState.RUNNING:
         return
     hosts, config = builder.group.hosts, builder.group.config
-    for host, fault in faults_of(task, runs_on, config, now_ms):
+    for host, fault in faults_of(task, runs_on, builder.group, now_ms):
         known = hosts.get(host) or HostFaults()
         hosts = hosts.having(host, charged(known, fault, config, now_ms, _well_ms(builder, host, known, now_ms)))
     if hosts is not builder.group.hosts:
@@ -577,16 +574,15 @@ def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.A
     task = builder.task(task_id)
     was_active = task.owner == member.id
     unreleased = (*task.unreleased, Unreleased(member.id, None)) if was_active else task.unreleased
-    after = _without_member(task, member.id, unreleased)
     if was_active:
-        cause = SUSPECTED if member.suspected else REVOKED
-        stop = Stop(member.id, None, cause) if task.state is ActiveState.RUNNING else task.stop
-        after = after._replace(since_ms=record.at_ms, stop=stop)
-        if task_id in record.stuck:
-            after = after._replace(
-                failures=with_failure(task, member, Outcome.STUCK, record.at_ms, builder.group.config)
-            )
-    builder.tasks[task_id] = after
+        has_run = task.state is ActiveState.RUNNING
+        if task_id in record.stuck or (member.suspected and has_run):
+            outcome = Outcome.STUCK if task_id in record.stuck else Outcome.DIED
+            _fail(builder, task, member, outcome, (record.at_ms, record.at_ms))
+            task = builder.task(task_id)
+        stop = Stop(member.id, None, SUSPECTED if member.suspected else REVOKED) if has_run else task.stop
+        task = task._replace(since_ms=record.at_ms, stop=stop)
+    builder.tasks[task_id] = _without_member(task, member.id, unreleased)
     return Revocation(record.epoch, record.at_ms, was_active)
 
 
@@ -613,19 +609,24 @@ def _released(builder: GroupBuilder, record: r.TaskReleased) -> None:
         builder.tasks[record.task] = task._replace(
             unreleased=unreleased, final_position=record.final_position, stop=stop
         )
-        _note_good_end(builder, task, record)
+    _note_good_end(builder, task, record)
     member = builder.member(record.member_id)
     if member is not None and record.task in member.revoking:
         builder.change_member(member.id, revoking=member.revoking.without(record.task))
 
 
 def _note_good_end(builder: GroupBuilder, before: Task, record: r.TaskReleased) -> None:
-    """Note that a task ran well if its owner handed it over while it ran. What it failed there before is over."""
+    """Note that a task ran well if its owner handed it over while it ran. What it failed there before is over.
+
+    Who confirms has not died, even if it was suspected.
+    """
     member, stop = builder.member(record.member_id), before.stop
-    if member is None or stop is None or stop.cause != REVOKED or stop.member_id != member.id:
+    if member is None:
         return
-    task = builder.task(record.task)
-    builder.tasks[task.id] = _forgiven(builder, task, member)._replace(well_ms=max(task.well_ms, record.at_ms))
+    ran = stop is not None and stop.cause == REVOKED and stop.member_id == member.id
+    if ran or any(one.member_id == member.id and one.outcome is Outcome.DIED for one in before.failures):
+        task = _forgiven(builder, builder.task(record.task), member)
+        builder.tasks[task.id] = task._replace(well_ms=max(task.well_ms, record.at_ms)) if ran else task
 
 
 def _release_waived(builder: GroupBuilder, record: r.ReleaseWaived) -> None:

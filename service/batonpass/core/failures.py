@@ -21,11 +21,22 @@ window.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from batonpass.core.ids import HostId, task_sort_key
-from batonpass.core.model import ActiveState, Failure, Fault, HostFaults, Member, Outcome, Task
+from batonpass.core.ids import HostId, MemberId, task_sort_key
+from batonpass.core.model import (
+    ActiveState,
+    Cause,
+    Failure,
+    Fault,
+    GoneMember,
+    Group,
+    HostFaults,
+    Member,
+    Outcome,
+    Task,
+)
 from batonpass.core.policy import GroupConfig
 
 LONGEST_MS: Final = 86_400_000
@@ -106,22 +117,34 @@ def with_failure(task: Task, member: Member, outcome: Outcome, at_ms: int, confi
 
 
 def ran_well(task: Task, end_ms: int, config: GroupConfig, *, from_ms: int = 0) -> bool:
-    """Say whether a task that ran until ``end_ms`` did so, since ``from_ms``, for too long to be what ends its hosts."""
+    """Say whether a task ran from ``from_ms`` to ``end_ms`` for too long to be what ends its hosts."""
     since_ms = max(task.ran_since_ms or task.since_ms, from_ms)
     return task.state is ActiveState.RUNNING and end_ms - since_ms >= config.poison_window_ms // config.poison_members
 
 
-def blamed(task: Task, config: GroupConfig, now_ms: int) -> list[Failure]:
+def blamed(task: Task, group: Group, now_ms: int) -> list[Failure]:
     """Return the failures that may be the task's own fault, one for each host: it has not run well since."""
-    oldest_ms = max(now_ms - config.poison_window_ms, task.well_ms)
-    return [failure for failure in task.failures if failure.outcome in _BLAMED and failure.at_ms > oldest_ms]
+    oldest_ms = max(now_ms - group.config.poison_window_ms, task.well_ms)
+    return [
+        failure
+        for failure in task.failures
+        if failure.outcome in _BLAMED and failure.at_ms > oldest_ms and _is_certain(failure, group.gone)
+    ]
 
 
-def faults_of(task: Task, runs_on: Member, config: GroupConfig, now_ms: int) -> Iterator[tuple[HostId, Fault]]:
+def _is_certain(failure: Failure, gone: Mapping[MemberId, GoneMember]) -> bool:
+    """Say whether a member that was taken for dead has not been heard again."""
+    if failure.outcome is not Outcome.DIED:
+        return True
+    entry = gone.get(failure.member_id)
+    return entry is not None and entry.cause is Cause.EXPIRED
+
+
+def faults_of(task: Task, runs_on: Member, group: Group, now_ms: int) -> Iterator[tuple[HostId, Fault]]:
     """Yield the faults of hosts on which a task failed lately, now that it runs on a member elsewhere."""
     for failure in task.failures:
-        is_recent = failure.at_ms > now_ms - config.poison_window_ms
-        if is_recent and not may_be_the_host(failure, runs_on, config):
+        is_recent = failure.at_ms > now_ms - group.config.poison_window_ms and _is_certain(failure, group.gone)
+        if is_recent and not may_be_the_host(failure, runs_on, group.config):
             died = failure.outcome is Outcome.DIED
             yield host_of_failure(failure), Fault(None if died else task.id, failure.at_ms)
 

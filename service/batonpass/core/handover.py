@@ -349,8 +349,8 @@ def _best_ready(
 ) -> Choice | None:
     """Return the best caught-up copy: the previous owner's, the target's, then the one with the least lag.
 
-    Members that drain come last. Before them come members on which it, or other tasks, failed lately, and before those the members
-    that have to confirm another revocation first and are granted nothing until then.
+    Members that drain come last. Before them come members on which it, or other tasks, failed lately, and before those
+    the members that have to confirm another revocation first and are granted nothing until then.
     """
     ready: list[tuple[tuple[bool, bool, bool, bool, bool, int], MemberId]] = []
     for member_id in (*task.standbys, *task.warmups, *(view.on_disk(task.id) if on_disk else ())):

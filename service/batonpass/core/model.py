@@ -168,9 +168,9 @@ class Fault(NamedTuple):
 
 
 class HostFaults(NamedTuple):
-    """The faults of a host. Since ``distrusted_ms`` it has been given nothing new (0: never), for the ``times``-th time.
+    """The faults of a host, and since when it is given nothing new because of them (0: it never was).
 
-    How long that lasts follows from ``times`` (``failures``).
+    How long that lasts follows from ``times``, which counts how often it came to that in a row (``failures``).
     """
 
     faults: tuple[Fault, ...] = ()

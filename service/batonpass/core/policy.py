@@ -35,8 +35,9 @@ class GroupConfig:
 
     Configs are stored with their settings in this order, so a setting that is new comes last.
 
-    ``distrust_after`` of 0 is off. ``max_warmup_replicas`` and ``max_drain_warmups`` are a number of copies or a share of the stateful tasks, as in
-    ``"10%"``, rounded up. ``acceptable_catchup_ms`` of None is off; ``suspect_timeout_ms`` of 0 is off.
+    ``max_warmup_replicas`` and ``max_drain_warmups`` are a number of copies or a share of the stateful tasks, as in
+    ``"10%"``, rounded up. ``acceptable_catchup_ms`` of None is off; ``suspect_timeout_ms`` of 0 is off, and so is
+    ``distrust_after`` of 0.
     """
 
     acceptable_recovery_lag: int = 10_000

@@ -256,14 +256,14 @@ def _state_changes(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId,
 def _is_target_to_change(draft: DecisionDraft, record: ActiveReported) -> bool:
     """Say whether an owner's new state calls for another target.
 
-    It does when the task fails: a stateless task may start elsewhere at once, and no copy has to be kept ready where
-    the task failed. It also does when the task runs on a copy that took it over from a target where it failed: it
-    should then stay there.
+    It does when the task fails: it is to go to a member where it has not. It also does when the task runs on a copy
+    that took it over, and not where it was to go when it failed: it should then stay there.
     """
     task = draft.group.tasks[record.task]
-    if record.state is not ActiveState.RUNNING or task.target is None or task.target == record.member_id:
+    if record.state is not ActiveState.RUNNING or task.target in (None, record.member_id):
         return record.state is ActiveState.FAILED
-    return draft.view().has_failed(task, task.target)
+    avoided = draft.view().avoided_for(task)
+    return task.target in avoided or bool(avoided and record.member_id not in avoided)
 
 
 def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> None:
@@ -277,7 +277,7 @@ def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
         task = draft.group.tasks.get(task_id)
         if task is None or task.parked:
             continue
-        members = tuple(failure.member_id for failure in blamed(task, config, draft.now_ms))
+        members = tuple(failure.member_id for failure in blamed(task, draft.group, draft.now_ms))
         if len(members) >= config.poison_members:
             draft.record(TaskParked(task_id, members))
             draft.explain(Held.PARKED, task_id, detail=f"failed on {', '.join(members)}")

@@ -10,11 +10,12 @@ The request holds more than the present owners and copies. Some tasks are *bound
 | has an away member as its target | binds it to that member |
 | lost its state | counts it as without an owner |
 | has a target where its warmup stalled, or where it failed | prefers the least loaded other member to that target |
-| does not run, and all its copies have unknown lag | binds it to its target, else its owner, unless that drains, or it failed there |
+| does not run; all copies have unknown lag | binds it to its target, else its owner: not if that drains, or failed it |
 | is pinned to a member that does not drain and has room | binds it to that member |
 | failed lately, but not where it is | binds it to where it is |
-| failed lately where it is, and cannot run there, or has no state or no owner | binds it to another member where it did not fail: where it is to go already, else the warmest, else the least loaded |
-| runs on a member that is distrusted | binds it there: such a member keeps what it runs, and is given nothing new |
+| failed lately where it is, and does not run, or has no state | binds it to a member where it did not fail |
+| failed lately, and has no owner | the same |
+| runs on a distrusted member | binds it there: such a member keeps what it runs, and is given nothing new |
 | is on its way, while moves for balance are held | binds it to its target |
 """
 
@@ -31,7 +32,7 @@ from batonpass.core.copy_capacity import RoomLeft
 from batonpass.core.handover import choose_active
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, copy_as_reported
-from batonpass.core.model import ActiveState, Member, Outcome, Pending, Task
+from batonpass.core.model import ActiveState, Member, Pending, Task
 from batonpass.core.placement_types import (
     NO_STATE,
     UNASSIGNED,
@@ -252,34 +253,29 @@ class _Constraints:
         """Bind tasks that failed lately to the member that runs them now, and those that cannot run to another one.
 
         Each failure moves a task once, to a member where it has not failed, until it is parked. Balance moves another
-        task instead of moving it back. A move under way to a third member goes on unless it stalled there.
+        task instead of moving it back. A move away from where it failed goes on although the task runs there again.
         """
         table = self._view.group.table
         for task in self._marked:
             task_index = table.index_of.get(task.id)
-            if task_index is None or task_index in self.bound or task.parked:
+            if task_index is None or task_index in self.bound or task.parked or task.state is ActiveState.LOST:
                 continue
             avoided = {self._number[member_id] for member_id in self._view.avoided_for(task)}
-            at, stateful = home[task_index], table.stateful[task_index]
-            under_way = task_index in self.previous and task_index not in self.avoided
-            cannot_run = not stateful or at == UNASSIGNED or (at in avoided and (under_way or self._fails(task)))
-            if not avoided or (stateful and under_way and not cannot_run):
-                continue
-            if at != UNASSIGNED and members[at].may_be_target and at not in avoided:
+            at = home[task_index]
+            if avoided and at != UNASSIGNED and members[at].may_be_target and at not in avoided:
                 self.bound[task_index] = at
-            elif cannot_run:
-                free = [
-                    index
-                    for index in range(len(members))
-                    if index not in avoided and self._may_have(task, members[index])
-                ]
+            elif avoided and self._is_to_go(task, task_index, at, avoided):
+                free = [index for index, member in enumerate(members) if self._may_have(task, member)]
+                free = [index for index in free if index not in avoided]
                 if free:
                     self.bound[task_index] = self._best_of(free, task, home)
 
-    def _fails(self, task: Task) -> bool:
-        """Say whether a task does not run, although its owner tries again: it has failed there, or is stuck."""
-        last = task.failures[-1]
-        return task.state is not ActiveState.RUNNING and last.outcome is not Outcome.LOST
+    def _is_to_go(self, task: Task, task_index: int, at: int, avoided: Collection[int]) -> bool:
+        """Say whether a task that failed lately is to go elsewhere: nobody has it, or it fails where it is."""
+        if at == UNASSIGNED or not self._view.group.table.stateful[task_index]:
+            return True
+        is_under_way = task_index in self.previous and task_index not in self.avoided
+        return at in avoided and (is_under_way or task.state is not ActiveState.RUNNING)
 
     def _may_have(self, task: Task, member: PlacementMember) -> bool:
         """Say whether a member may be the target of a task that it does not have as active."""
@@ -292,7 +288,7 @@ class _Constraints:
         )
 
     def _best_of(self, free: list[int], task: Task, home: list[int]) -> int:
-        """Return the member to which a task is to go already, else the warmest, else the least loaded for its capacity."""
+        """Return the member to which a task is to go already, else the warmest, else the least loaded."""
         table, load = self._view.group.table, self._loads(home)
         task_index = table.index_of[task.id]
         under_way, weight = self.previous.get(task_index), table.weight[task_index]

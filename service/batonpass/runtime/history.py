@@ -28,7 +28,6 @@ from batonpass.core.inputs import (
     PinRequest,
     ProbeRequest,
     ReleaseRequest,
-    TrustRequest,
     ResumeRequest,
     TrustRequest,
 )

@@ -153,7 +153,7 @@ class Active:
 
         Raises:
             TopicsMissing: when a topic was missing for too long.
-            KafkaError: when a right is missing for as long, or the cluster answers, and the task cannot run all the same.
+            KafkaError: when a right is missing for as long, or the task cannot run although the cluster answers.
             RecordTooLarge: when a record is larger than its topic takes.
             ChangelogRefused: when a changelog may forget what a store needs.
             ChangelogShort: when the changelog has lost what the last owner wrote.
