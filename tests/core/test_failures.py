@@ -98,7 +98,7 @@ def on(scene: Scene, name: str) -> list[str]:
 @pytest.mark.parametrize("standbys", [0, 1])
 @pytest.mark.parametrize("lost", list(OnLeaseLost))
 def test_a_pod_that_is_killed_again_and_again_parks_nothing(standbys: int, lost: OnLeaseLost) -> None:
-    """Its runs are one host, and what it ran runs well elsewhere in between."""
+    """Protocol 12.7. Its runs are one host, and what it ran runs well elsewhere in between."""
     scene = scene_of(2, 6, num_standby_replicas=standbys, max_warmup_replicas=6, max_warmups_per_member=6)
     run = "m3"
     scene.join(run, instance_id=InstanceId("pod-3"), on_lease_lost=lost)

@@ -29,7 +29,7 @@ ALIVE: Final = timedelta(seconds=10)
 def state_of(member: Json) -> str:
     """Return the state of a member, and what is special about it."""
     words = [member["state"], *(word for word in ("draining", "suspected") if member[word])]
-    if member.get("distrusted_until"):
+    if member["distrusted_until"]:
         words.append("distrusted")
     return ", ".join(words)
 

@@ -218,6 +218,30 @@ def _fail_where_it_runs(world: World, task: Task) -> None:
         worker.fail(task)
 
 
+@fault(3)
+def bad_host(world: World, chance: Random) -> None:
+    """Whatever a worker runs fails there for a while, or is lost once it is handed over."""
+    if worker := pick(world, chance):
+        loses = chance.random() < 0.5
+        for delay_ms in range(0, chance.choice((5_000, 20_000)), 500):
+            world.later(delay_ms, _fail_all, world, worker, loses)
+
+
+def _fail_all(world: World, worker: Worker, loses: bool) -> None:  # noqa: FBT001 - called by the clock
+    for task in sorted(worker.tasks):
+        if worker in world.processors(task):
+            (worker.lose if loses else worker.fail)(task)
+
+
+@fault(2)
+def killed_again_and_again(world: World, chance: Random) -> None:
+    """A worker is killed, noticed at the end of its lease, and killed again once it has work."""
+    if worker := pick(world, chance):
+        for round_ms in range(0, chance.choice((2, 4)) * 20_000, 20_000):
+            world.later(round_ms, worker.kill)
+            world.later(round_ms + 12_000, worker.boot)
+
+
 @fault(4)
 def lose_state(world: World, chance: Random) -> None:
     """A worker loses the state of some tasks."""
