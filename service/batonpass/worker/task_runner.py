@@ -135,6 +135,7 @@ class TaskRunner:
         self._start(task)
 
     def _start(self, task: Task) -> None:
+        log.info("%r begins", task)
         self.task = task
         self._run = asyncio.create_task(self._call(task), name=f"batonpass {task.role} {task.id}")
         # As a callback of the asyncio task: a coroutine that is cancelled before its first step never runs.
@@ -154,7 +155,8 @@ class TaskRunner:
                 if task.stopping:
                     return
                 if task.role is Role.ACTIVE:
-                    self._terms.failed(task.id, f"{type(error).__name__}: {error}"[:DETAIL_CHARS_MAX])
+                    said = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+                    self._terms.failed(task.id, "; ".join(said)[:DETAIL_CHARS_MAX])
             else:
                 return
             try:
@@ -190,6 +192,8 @@ class TaskRunner:
             task.end()
         self.task, self._run, self._ending = None, None, None
         self._abort = asyncio.Event()
+        if task is not None:
+            log.info("%r has stopped%s", task, "" if kept else ", without a commit")
         if task is None:
             self._terms.stopped(self._id, None)
         elif kept and end.becomes is not None:

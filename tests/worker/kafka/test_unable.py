@@ -45,7 +45,7 @@ def behind(job: Job, proxy: CannotWrite) -> Job:
     return dataclasses.replace(job, connection=KafkaConnection(bootstrap_servers=f"127.0.0.1:{proxy.port}"))
 
 
-@pytest.mark.parametrize("kind", [Kind.INIT_PRODUCER_ID, Kind.PRODUCE, Kind.END])
+@pytest.mark.parametrize("kind", [Kind.INIT_PRODUCER_ID, Kind.PRODUCE])
 async def test_an_owner_that_cannot_write_has_failed_after_a_while_and_runs_once_it_can(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: Kind
 ) -> None:

@@ -20,7 +20,8 @@ from batonpass.worker.kafka.stores import (
     StoreFailed,
     in_memory,
 )
-from batonpass.worker.kafka.transaction import Context, Process, StoreInTransaction, Subtopology
+from batonpass.worker.kafka.subtopology import Process, Subtopology
+from batonpass.worker.kafka.transaction import Context, StoreInTransaction
 
 __all__ = [
     "ActiveOptions",

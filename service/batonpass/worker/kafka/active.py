@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -34,11 +34,13 @@ from batonpass.worker.kafka.changelog import TOPICS_LOOK_S, Changelog, CommitLos
 from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Prepared, Terms
 from batonpass.worker.kafka.commits import metadata_of
 from batonpass.worker.kafka.connection import in_words
+from batonpass.worker.kafka.inputs import Batches, Inputs
 from batonpass.worker.kafka.options import Step
 from batonpass.worker.kafka.reading import GONE_S, HELD_BACK_S, place_of
 from batonpass.worker.kafka.stores import TaskState, progress
+from batonpass.worker.kafka.subtopology import Subtopology
 from batonpass.worker.kafka.topics import MissingPartition, Said, TopicsMissing
-from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooLarge, Subtopology
+from batonpass.worker.kafka.transaction import BatchRefused, Context, RecordTooLarge
 from batonpass.worker.protocol import Offsets
 from batonpass.worker.tasks import Task
 
@@ -84,15 +86,18 @@ NEAR = 10_000
 """With at most this many offsets left, a changelog is read to the end over another connection, free of its quota."""
 
 
-Batches = Mapping[TopicPartition, Sequence[ConsumerRecord]]
-
-
 async def given_up(call: asyncio.Future[Any]) -> None:
     """Cancel a call that is under way, wait a moment until it has ended, and let nobody miss its error."""
     if not call.done():
         call.cancel()
         await asyncio.wait((call,), timeout=GIVE_UP_S)
     call.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def _where(record: ConsumerRecord) -> str:
+    """Return which record it is, for whoever reads why it was not processed."""
+    key = "no key" if record.key is None else f"key {record.key!r:.100}"
+    return f"in {record.topic}-{record.partition} at offset {record.offset}, {key}"
 
 
 class ChangelogShort(Exception):
@@ -231,6 +236,7 @@ class Active:
                 self._changelog.pause()
             self._has_run = True
             self._task.running()
+            log.info("%r runs", self._task)
             self._observe(Step.RUNNING)
             await self._process(clients)
             close_after_s = CLOSE_DELAY_S
@@ -269,7 +275,7 @@ class Active:
         finally:
             await given_up(asking)
         self._observe(Step.READ_END)
-        before = changelog.records_read
+        before, began_at = changelog.records_read, time.monotonic()
         said, least, moved_at, has_ended_own = Said(), math.inf, time.monotonic(), False
         try:
             await changelog.restore_some(ends, PROMPT_S)
@@ -290,6 +296,8 @@ class Active:
         if self._task.stopping:
             return
         self._heed_short(ends)
+        read, took_s = changelog.records_read - before, time.monotonic() - began_at
+        log.info("%r has restored %d records in %.2f s, up to %s", self._task, read, took_s, ends)
         self._observe(Step.RESTORED)
 
     def _what_it_waits_for(self, changelog: Changelog, ends: Mapping[str, int], moved_at: float, said: Said) -> str:
@@ -387,16 +395,16 @@ class Active:
         # Where the input is to go on by what is committed, and where this task has come without anything to process.
         at_start = self._places(clients)
         places: dict[TopicPartition, int] = {}
-        left: Batches = {}
+        inputs = Inputs(clients.input, clients.partitions, self._part.tables, self._options.max_task_idle_ms)
         try:
             while not self._task.stopping:
-                batches = left or await self._poll(clients, stopping, POLL_MS, self._options.records_max)
-                left = {}
-                if batches:
-                    left, places = await self._transaction(clients, batches, stopping), {}
-                    self._has_committed = True
+                if not inputs.is_ready:
+                    inputs.put(await self._poll(clients, inputs, stopping, POLL_MS, self._options.records_max))
+                if inputs.is_ready:
+                    await self._transaction(clients, inputs, stopping)
+                    self._has_committed, places = True, {}
                 now = time.monotonic()
-                if not left and not self._task.stopping:
+                if not inputs and not self._task.stopping:
                     # Once it is to stop, a poll may have been cut short, with records that nobody has processed.
                     places = self._places(clients)
                     has_moved = places != at_start | self._committed
@@ -408,7 +416,7 @@ class Active:
                     await clients.raise_if_remade()
                 if now - reported_lag_at > INPUT_LAG_S:
                     reported_lag_at = now
-                    self._tell_input_lag(clients, sum(map(len, left.values())), said)
+                    self._tell_input_lag(clients, len(inputs), said)
                     if self._task.may_begin:
                         self._note_level()
             if places and places != at_start | self._committed:
@@ -421,15 +429,22 @@ class Active:
         return {one: place for one in clients.partitions if (place := place_of(clients.input, one)) is not None}
 
     async def _poll(
-        self, clients: Clients, stopping: asyncio.Future[Any], timeout_ms: int, records_max: int
+        self, clients: Clients, inputs: Inputs, stopping: asyncio.Future[Any], timeout_ms: int, records_max: int
     ) -> Batches:
         """Return records as soon as there are any, or none when the time is over or the task is to stop.
+
+        The time is also over when a record that waits for those of another source need not wait any longer.
 
         Raises:
             OffsetGone: when the place that it reads at is not in the input any more.
             KafkaError: when the cluster does not answer.
         """
-        poll = asyncio.ensure_future(clients.input.getmany(timeout_ms=timeout_ms, max_records=records_max))
+        ready_in_s = inputs.ready_in_s()
+        if ready_in_s is not None:
+            timeout_ms = min(timeout_ms, int(ready_in_s * 1_000) + 1)
+        poll = asyncio.ensure_future(
+            clients.input.getmany(*inputs.wanted(), timeout_ms=timeout_ms, max_records=records_max)
+        )
         try:
             await asyncio.wait((poll, stopping), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -448,8 +463,8 @@ class Active:
         clients.reading.look(batches)
         return batches
 
-    async def _transaction(self, clients: Clients, batches: Batches, stopping: asyncio.Future[Any]) -> Batches:
-        """Process and commit some records, all or nothing; return those that are left for the next transaction.
+    async def _transaction(self, clients: Clients, inputs: Inputs, stopping: asyncio.Future[Any]) -> None:
+        """Process and commit some records, all or nothing; what is left is for the next transaction.
 
         Raises:
             ProducerFenced: when another member has the task.
@@ -461,7 +476,7 @@ class Active:
         await self._in_time(producer.begin_transaction(), clients)
         self._observe(Step.BEGUN)
         try:
-            offsets, left = await self._fill(context, clients, batches, stopping)
+            offsets = await self._fill(context, clients, inputs, stopping)
             self._observe(Step.PROCESSED)
             if offsets:
                 # One after the other: a broker that is to check a transaction twice at once gives up the first check.
@@ -472,7 +487,7 @@ class Active:
                 if not self._task.may_process:
                     # The transaction is left open: the next owner ends it.
                     await self._task.stop_requested()
-                    return {}
+                    return
                 await self._in_time(
                     producer.send_offsets_to_transaction(self._with_ids(clients, offsets), self._group), clients
                 )
@@ -494,7 +509,6 @@ class Active:
         self._committed |= offsets
         self._observe(Step.COMMITTED)
         producer.raise_if_unanswered()
-        return left
 
     async def _renew_offsets(self, clients: Clients, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets without records, so that none grows old, or falls behind markers that retention takes.
@@ -561,16 +575,9 @@ class Active:
         return KafkaError(f"{refused.args[0]}: it goes on with batches of at most {batch_bytes} bytes")
 
     async def _fill(
-        self,
-        context: Context,
-        clients: Clients,
-        batches: Batches,
-        stopping: asyncio.Future[Any],
-    ) -> tuple[dict[TopicPartition, int], Batches]:
-        """Process records until the transaction is long enough.
-
-        Return where the input is to go on, and the records that were read but not processed.
-        """
+        self, context: Context, clients: Clients, inputs: Inputs, stopping: asyncio.Future[Any]
+    ) -> dict[TopicPartition, int]:
+        """Process records until the transaction is long enough; return where the input is to go on."""
         # The first transaction ends with its first records: readers of the output wait since the last owner stopped.
         longest_s = self._options.commit_interval_ms / 1_000
         interval_s = longest_s if self._has_committed else 0.0
@@ -580,28 +587,31 @@ class Active:
         left = self._options.records_max
         while True:
             came = 0
-            in_order = sorted(batches.items())
-            for place, (partition, records) in enumerate(in_order):
-                for number, record in enumerate(records):
-                    now = time.monotonic()
-                    if self._task.stopping or (now >= end_at and offsets):
-                        # The rest belongs to the next transaction, or is read again by the next owner.
-                        return offsets, {partition: records[number:], **dict(in_order[place + 1 :])}
-                    if now - turn >= TURN_S:
-                        await asyncio.sleep(0)
-                        turn = time.monotonic()
+            while inputs.is_ready:
+                now = time.monotonic()
+                if self._task.stopping or came == left or (now >= end_at and offsets):
+                    # The rest belongs to the next transaction, or is read again by the next owner.
+                    return offsets
+                if now - turn >= TURN_S:
+                    await asyncio.sleep(0)
+                    turn = time.monotonic()
+                record = inputs.take()
+                try:
                     await self._part.process(record, context)
-                    offsets[partition] = record.offset + 1
-                came += len(records)
+                except Exception as error:
+                    error.add_note(_where(record))
+                    raise
+                offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
+                came += 1
             left -= came
             context.announce()
             left_s = commit_at - time.monotonic()
             if left_s <= 0 or left <= 0 or self._task.stopping:
-                return offsets, {}
+                return offsets
             if came < FEW:
                 await asyncio.wait((stopping,), timeout=min(left_s, interval_s / GATHER))
                 left_s = commit_at - time.monotonic()
-            batches = await self._poll(clients, stopping, max(0, int(left_s * 1_000)), left)
+            inputs.put(await self._poll(clients, inputs, stopping, max(0, int(left_s * 1_000)), left))
 
     def _tell_input_lag(self, clients: Clients, unprocessed: int, said: Said) -> None:
         lag = unprocessed

@@ -22,8 +22,9 @@ from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_ti
 from batonpass.worker.kafka.metadata import topic_ids
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.reading import Reading, place_of
+from batonpass.worker.kafka.subtopology import Subtopology, check_partitions
 from batonpass.worker.kafka.topics import SAY_AGAIN_S, MissingPartition, log_ends, look_up, settings_of
-from batonpass.worker.kafka.transaction import Producer, Subtopology
+from batonpass.worker.kafka.transaction import Producer
 
 log = logging.getLogger("batonpass.worker.kafka")
 
@@ -299,6 +300,7 @@ class Clients:
         self.partitions = [
             TopicPartition(topic, self._partition) for topic in part.sources if self._partition in known[topic]
         ]
+        check_partitions(part, known)
         if not self.partitions:
             raise MissingPartition(f"no topic of {', '.join(part.sources)} has a partition {self._partition}")
         for partition in self.partitions[:1]:

@@ -31,6 +31,15 @@ _CHOICES = {
     "offset_gone": ("fail", "earliest", "latest"),
     "changelog_short": ("fail", "run"),
 }
+_LEAST = {
+    "commit_interval_ms": 0,
+    "records_max": 1,
+    "transaction_timeout_ms": 1,
+    "retry_ms": 0,
+    "missing_topic_ms": 0,
+    "max_task_idle_ms": 0,
+    "delete_retention_ms": 1,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +53,16 @@ class ActiveOptions:
     the changelog ends before the place up to which the last owner wrote, ``changelog_short`` says: ``fail``, or ``run``
     with what there is. After an error of the cluster an active begins anew once ``retry_ms`` are over. One whose topics
     are missing for ``missing_topic_ms`` has failed, and so has one that cannot commit for ``unable_ms`` although the
-    cluster answers. With ``connect_ahead`` a copy keeps the connections ready that it
-    would need as an active, about four, so that its promotion does not wait for them. A copy's age is compared with the
-    changelog's own ``delete.retention.ms``, or with ``delete_retention_ms`` if the cluster does not tell it. A
-    changelog that is not compacted is refused unless ``uncompacted_changelogs``. The rest are keyword arguments of
-    aiokafka's clients. ``observe`` is called with each step; it must return at once. ``clock`` gives milliseconds since
-    1970, by which the age of state is measured.
+    cluster answers. Of several sources, one that was read to its end holds the others up for ``max_task_idle_ms`` more,
+    in case a record is about to come that is older than theirs (KIP-353). With
+    ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
+    promotion does not wait for them. A copy's age is compared with the changelog's own ``delete.retention.ms``, or with
+    ``delete_retention_ms`` if the cluster does not tell it. A changelog that is not compacted is refused unless
+    ``uncompacted_changelogs``. The rest are keyword arguments of aiokafka's clients. ``observe`` is called with each
+    step; it must return at once. ``clock`` gives milliseconds since 1970, by which the age of state is measured.
 
     Raises:
-        ValueError: for a choice that there is not.
+        ValueError: for a number that means nothing, or a choice that there is not.
     """
 
     commit_interval_ms: int = 100
@@ -65,6 +75,7 @@ class ActiveOptions:
     missing_topic_ms: int = 30_000
     unable_ms: int = 300_000
     connect_ahead: bool = True
+    max_task_idle_ms: int = 0
     delete_retention_ms: int = 86_400_000
     uncompacted_changelogs: bool = False
     input_options: Mapping[str, Any] = field(default_factory=dict)
@@ -74,7 +85,11 @@ class ActiveOptions:
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
     def __post_init__(self) -> None:
-        """Refuse a choice that there is not."""
+        """Refuse a number that means nothing, and a choice that there is not."""
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{name} is a whole number from {least} on, and not {value!r}")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is one of {', '.join(choices)}, and not {getattr(self, name)!r}")

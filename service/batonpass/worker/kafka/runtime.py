@@ -20,8 +20,8 @@ from batonpass.worker.kafka.connection import KafkaConnection, disconnect, in_wo
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.repeats import write_once
 from batonpass.worker.kafka.stores import OpenStore, ReadableStore, RocksStore, StateFolder, StoreFailed, progress
+from batonpass.worker.kafka.subtopology import Subtopology, check_job
 from batonpass.worker.kafka.topics import ChangelogRefused, MissingPartition, Said
-from batonpass.worker.kafka.transaction import Subtopology
 from batonpass.worker.protocol import Offsets, Progress, Role
 from batonpass.worker.tasks import Callbacks, Revocation, Task
 
@@ -59,7 +59,11 @@ class KafkaRuntime(Callbacks):
         """Take the configuration; nothing happens before a task is given.
 
         ``folder`` keeps state between starts, and is this process's own. ``open_store`` makes the stores.
+
+        Raises:
+            ValueError: when two subtopologies would disturb one another.
         """
+        check_job(subtopologies)
         write_once(self)
         self._connection = connection
         self._group = group
@@ -295,6 +299,8 @@ class KafkaRuntime(Callbacks):
         if copy is None:
             state = self._folder.open(task_id, part.changelog_topics)
             changelog = Changelog(self._connection, state, self._options) if part.changelogs else None
+            if changelog is not None:
+                log.info("the state of %s on this disk: %s", task_id, dict(state.positions) or "nothing")
             prepared = Prepared(lambda: Clients(self._terms, task_id, part, state.partition), self._closing, task_id)
             copy = self._copies[task_id] = Copy(state, changelog, prepared)
         return copy

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import (
     KafkaError,
@@ -341,27 +340,3 @@ class Context:
             topic = self._topics[name]
             if topic in self._ends:
                 self._state.stores[topic].apply(store.changes.items(), self._ends[topic])
-
-
-Process = Callable[[ConsumerRecord, Context], Awaitable[None]]
-"""The worker's own code, called for one input record. If it raises, the transaction is aborted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subtopology:
-    """What a worker does with the tasks of one subtopology.
-
-    A task reads the partition of its own number from every topic in ``sources`` that has one. ``changelogs`` names the
-    changelog topic of each store; without any, the tasks are stateless. ``outputs`` names topics that ``process``
-    writes to; for one that is not named, a new owner has to ask the cluster before its first record.
-    """
-
-    sources: tuple[str, ...]
-    process: Process
-    changelogs: Mapping[str, str] = field(default_factory=dict)
-    outputs: tuple[str, ...] = ()
-
-    @property
-    def changelog_topics(self) -> tuple[str, ...]:
-        """The changelog topics, in the order of the stores."""
-        return tuple(self.changelogs.values())
