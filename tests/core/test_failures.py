@@ -271,6 +271,18 @@ def test_a_host_on_which_everything_fails_is_left_alone(standbys: int, *, statel
     assert len(on(scene, "m4")) in (3, 4)
 
 
+def test_a_host_on_which_tasks_run_for_a_moment_and_fail_again_is_no_good_host() -> None:
+    """A worker that tries again says that it runs, then that it failed. It may be handed over in either moment."""
+    scene = scene_of(3, 6)
+    flips = {"m2": lambda _task: running() if scene.now_ms // 1_000 % 2 else failed()}
+    for _ in range(60):
+        go(scene, 1, bad=flips)
+        scene.beat("m2", {one: failed() for one in on(scene, "m2")})
+    assert scene.view().distrusted == {"m2"}
+    assert on(scene, "m2") == []
+    assert parked(scene) == []
+
+
 def test_a_bad_host_is_shown_and_explained_and_trusted_again_by_a_command() -> None:
     scene = scene_of(3, 6, num_standby_replicas=1)
     first, second = on(scene, "m2")

@@ -616,14 +616,15 @@ def _released(builder: GroupBuilder, record: r.TaskReleased) -> None:
 
 
 def _note_good_end(builder: GroupBuilder, before: Task, record: r.TaskReleased) -> None:
-    """Note that a task ran well if its owner handed it over while it ran. What it failed there before is over.
+    """Note that a task ran well if its owner handed it over while it ran, and had not failed it since it got it.
 
-    Who confirms has not died, even if it was suspected.
+    What it failed there before is over then. Who confirms has not died, even if it was suspected.
     """
     member, stop = builder.member(record.member_id), before.stop
     if member is None:
         return
-    ran = stop is not None and stop.cause == REVOKED and stop.member_id == member.id
+    is_end = stop is not None and stop.cause == REVOKED and stop.member_id == member.id
+    ran = is_end and (member.id, before.token) not in {(one.member_id, one.token) for one in before.failures}
     if ran or any(one.member_id == member.id and one.outcome is Outcome.DIED for one in before.failures):
         task = _forgiven(builder, builder.task(record.task), member)
         builder.tasks[task.id] = task._replace(well_ms=max(task.well_ms, record.at_ms)) if ran else task

@@ -37,6 +37,7 @@ _LEAST = {
     "transaction_timeout_ms": 1,
     "retry_ms": 0,
     "missing_topic_ms": 0,
+    "unable_ms": 0,
     "max_task_idle_ms": 0,
     "delete_retention_ms": 1,
 }
