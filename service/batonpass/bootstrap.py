@@ -25,7 +25,7 @@ from batonpass.api.calls import OPEN
 from batonpass.api.events import event_body
 from batonpass.api.forward import Forwarder
 from batonpass.api.health import Health, Readiness
-from batonpass.api.limits import Limits, Places, Rate
+from batonpass.api.limits import Limits, Rate
 from batonpass.api.service import Service
 from batonpass.codec.code import code_version
 from batonpass.connections import ConnectionLimits, bounded
@@ -45,6 +45,7 @@ from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_store import MemoryStore
 from batonpass.runtime.observers import CommitWatch, Observers
+from batonpass.runtime.places import Places
 from batonpass.runtime.ports import Clock, NotOwner, Ports, Store
 from batonpass.runtime.pulse import Pulse
 from batonpass.runtime.solver_process import SolverProcess
@@ -132,7 +133,7 @@ class Process:
         if self.kafka is not None:
             running.append(("kafka", self.kafka.run()))
         tasks = [asyncio.create_task(work, name=name) for name, work in running]
-        await self.store.start(self.coordinator.ownership_changed)
+        await self.store.start(self._ownership_changed)
         loading = asyncio.create_task(self._load(), name="load")
         await asyncio.wait([loading], timeout=LOAD_WAIT_S)
         try:
@@ -157,6 +158,10 @@ class Process:
         self.health.readiness.is_stopping = True
         self.coordinator.end_waits()
         self.policy.forwarder.end_waits()
+
+    async def _ownership_changed(self) -> None:
+        self.policy.forwarder.end_calls_beside(self.store.ownership.others())
+        await self.coordinator.ownership_changed()
 
     async def _load(self) -> None:
         """Read the groups; while the store is unavailable, try again."""
@@ -202,6 +207,8 @@ def build(settings: Settings, url: str) -> Process:
         requests_waiting_max=settings.requests_waiting_max,
         groups_max=settings.groups_max,
         streams_max=settings.streams_max,
+        streams_each_max=settings.streams_each_max,
+        tasks_total_max=settings.tasks_total_max,
     )
     if settings.auth == "off":
         log.access_is_off()
@@ -211,7 +218,7 @@ def build(settings: Settings, url: str) -> Process:
     policy = AdmissionPolicy(
         gate=None if settings.auth == "off" else _gate(settings, store, coordinator.now_ms),
         ownership=store.ownership,
-        forwarder=Forwarder(verify=_peers(settings)),
+        forwarder=Forwarder(verify=_peers(settings), answer_s=settings.forward_answer_s),
         meter=counts,
         journal=log,
         limits=_limits(settings),
@@ -332,7 +339,7 @@ def _readiness(coordinator: Coordinator, watch: CommitWatch, store: Store) -> Re
 
 def _show(counts: Counts, coordinator: Coordinator, policy: AdmissionPolicy, health: Health, store: Store) -> None:
     """Add gauges for numbers that other objects keep."""
-    counts.add_gauge("polls_parked", "Long-polls that wait.", lambda: policy.limits.polls.taken)
+    counts.add_gauge("polls_parked", "Calls that wait for news, here or passed on.", lambda: policy.limits.polls.taken)
     counts.add_gauge("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
     counts.add_gauge("ready", "1 while /readyz says so.", lambda: not health.readiness.reasons())
     counts.add_gauge("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.lease_left_s)
@@ -354,7 +361,9 @@ def _limits(settings: Settings) -> Limits:
         member=Rate(settings.member_requests_per_s, settings.member_requests_burst),
         urgent=Rate(settings.urgent_heartbeats_per_s, settings.urgent_heartbeats_per_s),
         operator=Rate(settings.operator_requests_per_s, settings.operator_requests_burst),
-        polls=Places(settings.polls_max, "long-polls"),
+        polls=Places(settings.polls_max, "calls that wait for news", each=settings.polls_each_max),
+        reads=Places(settings.reads_max, "reads of large groups", each=settings.reads_each_max),
+        dry_runs=Places(settings.reads_max, "dry runs", each=settings.reads_each_max),
     )
 
 

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if TYPE_CHECKING:
     import asyncio
 
+    from uvicorn._types import ASGISendEvent
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 PIECE_BYTES: Final = 4_096
@@ -46,6 +47,27 @@ class ConnectionLimits:
     arrival_s: float = 60.0
 
 
+def end_with_connection(cycle: RequestResponseCycle) -> None:
+    """Have an answer whose length is not known end with its connection, as HTTP/1.0 has it (RFC 9112, section 6.1).
+
+    Uvicorn would send it in chunks, which a client of HTTP/1.0 takes for the answer itself.
+    """
+    send = cycle.send
+    has_length = True
+
+    async def without_chunks(message: ASGISendEvent) -> None:
+        nonlocal has_length
+        if message["type"] == "http.response.start":
+            has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+            cycle.chunked_encoding = None if has_length else False
+        elif message["type"] == "http.response.body" and not has_length:
+            # Each piece is as long as it is; the whole has no length to be held against.
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    cycle.send = without_chunks  # type: ignore[method-assign] # it is looked up when the request is answered
+
+
 class BoundedConnection(HttpToolsProtocol):
     """Uvicorn's connection within limits, which ``bounded`` gives it. One that exceeds them is closed.
 
@@ -61,6 +83,7 @@ class BoundedConnection(HttpToolsProtocol):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._is_arriving = True
+        self._is_in_head = True
         self._late: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._unanswered: list[RequestResponseCycle] = []
@@ -105,14 +128,22 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Note that a request is arriving."""
-        self._is_arriving = True
+        self._is_arriving = self._is_in_head = True
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field of the head; those of a trailer are dropped, for nobody has looked at them as headers."""
+        if self._is_in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Count the next head from here on, and the request as unanswered."""
         self._head_bytes = 0
+        self._is_in_head = False
         super().on_headers_complete()
         self._unanswered.append(self.cycle)
+        if self.scope["http_version"] == "1.0":
+            end_with_connection(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """Count from here on: a body has a limit of its own, which the application checks."""

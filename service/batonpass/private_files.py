@@ -1,7 +1,8 @@
-"""Files with a secret in them, which only their owner can read."""
+"""Files that only their owner can read: those with a secret in them, and locks."""
 
 import os
 from pathlib import Path
+from typing import IO
 
 
 def write_private(path: Path, text: str) -> None:
@@ -14,3 +15,14 @@ def write_private(path: Path, text: str) -> None:
     # A file that another process makes in between is not written to.
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
+
+
+def open_lock(path: Path) -> IO[str]:
+    """Open a file to lock it, and make it if necessary. Whoever can read a file can lock it, so only its owner can.
+
+    Raises:
+        OSError: when that is not possible.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return os.fdopen(descriptor, "r+")

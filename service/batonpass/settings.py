@@ -6,12 +6,15 @@ Every one has a range and says what it is for; docs/settings.md and .env.example
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AnyHttpUrl, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from batonpass.database_url import DatabaseUrl
+from batonpass.sockets import CONNECTIONS_MIN
 from batonpass.worker.kafka_login import Login, login_of
 
 MIB: Final = 1_048_576
@@ -25,7 +28,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="BATONPASS_", frozen=True, extra="ignore")
 
     # Where it listens
-    host: str = Field(default="127.0.0.1", min_length=1, description="The address to listen on.")
+    host: str = Field(
+        default="127.0.0.1", min_length=1, description="The address to listen on; :: is every address, of IPv4 too."
+    )
     port: int = Field(default=8420, ge=0, le=65_535, description="The port to listen on; 0 takes any free one.")
     advertised_url: AnyHttpUrl | None = Field(
         default=None,
@@ -47,7 +52,10 @@ class Settings(BaseSettings):
     )
 
     # Postgres and the fleet
-    database_url: SecretStr | None = Field(default=None, description="postgresql://user:password@host:port/database.")
+    database_url: SecretStr | None = Field(
+        default=None,
+        description="postgresql://user:password@host:port/database, and options of libpq (docs/postgres.md).",
+    )
     database_connections_max: int = Field(
         default=10,
         ge=2,
@@ -63,6 +71,14 @@ class Settings(BaseSettings):
         default=5_000, ge=1_000, le=60_000, description="How long a coordinator's lease lasts unrenewed."
     )
     lease_renewal_ms: int = Field(default=1_500, ge=100, le=20_000, description="How often it is renewed.")
+
+    forward_answer_s: float = Field(
+        default=30,
+        ge=1,
+        le=600,
+        description="How long another coordinator may take to answer a call that is passed on to it, beside the time that "
+        "the call itself asks to wait; then the caller gets 503.",
+    )
 
     # How long history is kept
     keep_changes_days: int = Field(
@@ -215,6 +231,13 @@ class Settings(BaseSettings):
     groups_max: int = Field(default=1_000, ge=1, le=100_000, description="Groups of one coordinator.")
     members_max: int = Field(default=10_000, ge=1, le=100_000, description="Members of one group.")
     tasks_max: int = Field(default=200_000, ge=1, le=10_000_000, description="Tasks of one group.")
+    tasks_total_max: int = Field(
+        default=300_000,
+        ge=1,
+        le=100_000_000,
+        description="Tasks of all groups of one coordinator together: they take some 2.5 kB of memory each. Beyond it no "
+        "group is declared with more tasks than it has; groups of a coordinator that is gone are taken over all the same.",
+    )
     tasks_per_heartbeat_max: int = Field(
         default=20_000, ge=1, le=1_000_000, description="Tasks that one heartbeat reports."
     )
@@ -227,10 +250,11 @@ class Settings(BaseSettings):
     )
     connections_max: int = Field(
         default=30_000,
-        ge=10,
+        ge=CONNECTIONS_MIN,
         le=1_000_000,
         description="Connections that are open at once, idle ones too; beyond them all but probes and scrapes are answered 503. Fewer, "
-        "where the system's limit on open files has no room for so many; the log says so at the start.",
+        "where the system's limit on open files has no room for so many; the log says so at the start. Where it has room for "
+        "fewer than 10, nothing starts.",
     )
     request_arrival_s: float = Field(
         default=60,
@@ -258,8 +282,24 @@ class Settings(BaseSettings):
         le=3_600,
         description="How long a caller may take nothing of an answer before its connection is closed (on Linux).",
     )
-    polls_max: int = Field(default=20_000, ge=1, le=1_000_000, description="Long-polls that wait at once.")
+    polls_max: int = Field(
+        default=20_000,
+        ge=1,
+        le=1_000_000,
+        description="Calls that wait for news at once: long-polls, and drains that wait. Those that are passed on count here "
+        "too.",
+    )
+    polls_each_max: int = Field(default=10_000, ge=1, le=1_000_000, description="How many of them under one token.")
     streams_max: int = Field(default=1_000, ge=1, le=100_000, description="Event streams that are open at once.")
+    streams_each_max: int = Field(default=200, ge=1, le=100_000, description="How many of them under one token.")
+    reads_max: int = Field(
+        default=200,
+        ge=1,
+        le=100_000,
+        description="Reads of large groups that wait at once, and as many dry runs; one of each is done at a time, the "
+        "callers in turn.",
+    )
+    reads_each_max: int = Field(default=50, ge=1, le=100_000, description="How many of each under one token.")
     requests_waiting_max: int = Field(
         default=10_000, ge=1, le=1_000_000, description="Requests that wait for one group."
     )
@@ -313,6 +353,22 @@ class Settings(BaseSettings):
         description="How long requests under way, and then what was accepted, may take to end.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _trimmed(cls, given: Any) -> Any:
+        """Take values by the rule of ``batonpass.variables``; no open path at all is a value too."""
+        if not isinstance(given, Mapping):
+            return given
+        trimmed = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
+        return {name: value for name, value in trimmed.items() if value != "" or name == "open_paths"}
+
+    @field_validator("database_url")
+    @classmethod
+    def _understood(cls, given: SecretStr | None) -> SecretStr | None:
+        if given is not None:
+            DatabaseUrl.read(given.get_secret_value())
+        return given
+
     @field_validator("open_paths", mode="before")
     @classmethod
     def _split(cls, given: Any) -> Any:
@@ -348,6 +404,8 @@ class Settings(BaseSettings):
         self.kafka_login()
         if 2 * self.lease_renewal_ms > self.lease_ms:
             raise ValueError("lease_renewal_ms must leave room for a second try: at most half of lease_ms")
+        if self.tasks_total_max < self.tasks_max:
+            raise ValueError("tasks_total_max, of all groups, is less than tasks_max, of one")
         return self
 
     @property

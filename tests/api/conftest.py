@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests import openapi_document
 from tests.contracts.memory_audits import MemoryAudits
@@ -20,7 +20,7 @@ from batonpass.api.admission import AdmissionPolicy
 from batonpass.api.app import create_app
 from batonpass.api.forward import Forwarder
 from batonpass.api.health import Health, Readiness
-from batonpass.api.limits import Limits, Places, Rate
+from batonpass.api.limits import Limits, Rate
 from batonpass.api.service import Service
 from batonpass.core.answers import answer_to_poll
 from batonpass.core.decide import decide
@@ -34,6 +34,7 @@ from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked
 from batonpass.runtime.memory_store import Alone, MemoryTokens
 from batonpass.runtime.observers import Observers
+from batonpass.runtime.places import Places
 from batonpass.runtime.ports import Observer, Ports
 from batonpass.runtime.pulse import Pulse
 
@@ -153,7 +154,14 @@ async def no_metrics(accept: str) -> tuple[bytes, str]:
 def a_policy(recorded: RecordedCalls, parts: dict[str, Any]) -> AdmissionPolicy:
     """Return a policy that lets everybody do everything, but for what a test brings."""
     many = 1_000_000.0
-    limits = Limits(Rate(many, many), Rate(20, 20), Rate(many, many), Places(100, "long-polls"))
+    limits = Limits(
+        Rate(many, many),
+        Rate(20, 20),
+        Rate(many, many),
+        polls=Places(100, "calls that wait for news", each=90),
+        reads=Places(100, "reads of large groups", each=90),
+        dry_runs=Places(100, "dry runs", each=90),
+    )
     present: dict[str, Any] = {
         "gate": None,
         "ownership": Alone(),

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 import uvicorn
 from tests.api.conftest import Api, serving
@@ -19,6 +19,7 @@ from tests.schemas.validating import faults
 
 from batonpass.api import events as api_events
 from batonpass.runtime.history import NOBODY_ASKED
+from batonpass.runtime.places import Places
 from batonpass.runtime.ports import StoreUnavailable
 
 SSE = {"Accept": "text/event-stream"}
@@ -251,7 +252,7 @@ async def test_streams_end_when_the_coordinator_stops(api: Api) -> None:
 
 async def test_no_more_streams_are_open_than_may_be() -> None:
     async with serving() as api:
-        api.coordinator.feed._followers_max = 1
+        api.coordinator.feed._places = Places(1, "event streams", each=1)
         await api.declare()
         async with listening(api, "/v1/groups/orders/events"):
             refused = await api.call("GET", "/orders/events", headers=SSE)

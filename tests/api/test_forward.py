@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 from collections.abc import AsyncIterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 import trustme
 import uvicorn
@@ -112,6 +114,105 @@ async def test_an_owner_that_cannot_be_reached_is_503(pair: Pair) -> None:
         answer = await pair.call("GET", "/v1/groups/d-group")
     assert (answer.status_code, answer.json()["type"]) == (503, "coordinator-loading")
     assert answer.json()["retry_after_ms"]
+
+
+async def test_a_path_is_passed_on_as_it_was_asked(pair: Pair) -> None:
+    """No part of it is left out or written otherwise, so no call becomes another one on the way."""
+    await pair.declare("b-group")
+    await pair.call("PUT", "/v1/groups/b-group/members/m1", json={})
+    for method, name in product(("DELETE", "GET", "PUT"), ("..", ".", "%2e%2e", "%2E.", "m1/..", "m1/../..")):
+        refused = await raw_call(pair, method, f"/v1/groups/b-group/members/{name}?force=true&reason=x")
+        assert refused in {404, 405, 422}, (method, name)
+    for name in ("a'b", "a^b", "a[b]", "a{b}", "a|b", 'a"b', "a%25b", "a%2525b", "a+b", "...", "a%3Fb", "a%23b"):
+        assert await raw_call(pair, "PUT", f"/v1/groups/b-group/members/{name}", b"{}") == 201, name
+    shown = (await pair.call("GET", "/v1/groups/b-group/members")).json()
+    names = {"a'b", "a^b", "a[b]", "a{b}", "a|b", 'a"b', "a%b", "a%25b", "a+b", "...", "a?b", "a#b"}
+    assert {member["member_id"] for member in shown["members"]} == names | {"m1"}
+
+
+async def raw_call(pair: Pair, method: str, target: str, body: bytes = b"") -> int:
+    """Make a call with a target that no client changes, and return the status."""
+    host, port = pair.urls[0].removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    lines = [f"{method} {target} HTTP/1.1", "Host: x", f"Authorization: {BEARER['authorization']}"]
+    writer.write("\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body)
+    async with asyncio.timeout(10):
+        status = (await reader.readuntil(b"\r\n")).split()[1]
+    writer.close()
+    return int(status)
+
+
+async def test_an_owner_below_a_path_is_reached_there(pair: Pair, owner: Owner) -> None:
+    owner.go_on.set()
+    pair.owners["o"] += "/below/"
+    await pair.call("GET", "/v1/groups/o?x=%2e%2E")
+    assert [seen["target"] for seen in owner.seen] == ["/below/v1/groups/o?x=%2e%2E"]
+
+
+class Frozen:
+    """An owner that takes every request and answers none, as one that was stopped or cut off."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read until the caller gives up."""
+        self.asked += 1
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(65_536):
+                pass
+        writer.close()
+
+
+@pytest.fixture
+async def frozen(pair: Pair) -> AsyncIterator[Frozen]:
+    """Run a frozen owner of the groups that begin with ``f``."""
+    found = Frozen()
+    server = await asyncio.start_server(found, "127.0.0.1", 0)
+    async with server:
+        pair.owners["f"] = url_of(server.sockets[0], is_tls=False)
+        yield found
+
+
+CALLS_OF_ALL_KINDS = (
+    ("GET", "/v1/groups/f"),
+    ("POST", "/v1/groups/f/members/m/heartbeat"),
+    ("GET", "/v1/groups/f/members/m/assignment?after=1"),
+    ("POST", "/v1/groups/f/members/m/drain?wait_ms=300000"),
+    ("POST", "/v1/groups/f/pause"),
+)
+
+
+async def test_calls_to_an_owner_end_when_its_lease_is_over(pair: Pair, frozen: Frozen) -> None:
+    """Whether they wait for news or not."""
+    calls = [asyncio.create_task(pair.call(*call)) for call in CALLS_OF_ALL_KINDS]
+    await until(lambda: frozen.asked == len(calls))
+    process = pair.processes[0]
+    await process._ownership_changed()
+    assert not any(call.done() for call in calls), "it is still among the living"
+    assert process.policy.limits.polls.taken == 2, "they hold places here too"
+    pair.owners["f"] = pair.urls[0]
+    await process._ownership_changed()
+    for answer in await asyncio.wait_for(asyncio.gather(*calls), 5):
+        assert (answer.status_code, answer.json()["type"]) == (503, "coordinator-loading")
+        assert answer.json()["retry_after_ms"]
+        assert answer.headers["retry-after"]
+    assert process.policy.limits.polls.taken == 0
+
+
+async def test_an_owner_that_does_not_answer_in_time_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time that a call itself asks to wait is not counted."""
+    server = await asyncio.start_server(Frozen(), "127.0.0.1", 0)
+    async with server, paired(monkeypatch, forward_answer_s=1) as pair:
+        pair.owners["f"] = url_of(server.sockets[0], is_tls=False)
+        waiting = asyncio.create_task(pair.call("GET", "/v1/groups/f/members/m/assignment?wait_ms=300000"))
+        soon = "/v1/groups/f/members/m/assignment?wait_ms=100"
+        for call in (("GET", "/v1/groups/f"), ("POST", "/v1/groups/f/members/m/drain"), ("GET", soon)):
+            answer = await asyncio.wait_for(pair.call(*call), 10)
+            assert (answer.status_code, answer.json()["type"]) == (503, "coordinator-loading")
+            assert answer.json()["retry_after_ms"]
+        assert not waiting.done()
+        waiting.cancel()
 
 
 async def test_nobody_is_let_in_through_the_side_door(pair: Pair) -> None:

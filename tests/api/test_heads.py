@@ -47,6 +47,26 @@ async def test_a_head_that_can_be_read_in_two_ways_is_refused(
     assert named in detail
 
 
+async def test_a_trailer_is_no_header(pair: Pair) -> None:
+    """RFC 9110, 6.5.1: whoever looked at the head, a proxy say, has not seen it."""
+    chunked = ["Host: localhost", "Transfer-Encoding: chunked"]
+    for trailer, headers, status in (
+        (TOKEN, chunked, 401),
+        ("Batonpass-Forwarded-For: 10.0.0.1", [*chunked, TOKEN], 200),
+        ("Host: elsewhere", [*chunked, TOKEN], 200),
+    ):
+        pair.owners["a"] = pair.urls[1] if "Forwarded" in trailer else pair.urls[0]
+        head = "\r\n".join([f"GET {PATH} HTTP/1.1", *headers, "", ""])
+        body = f"0\r\n{trailer}\r\n\r\n"
+        for pieces in ([head + body], [head, body], [head + body[:3], body[3:]]):
+            wire = await Socket.open(pair)
+            await wire.send(*(piece.encode() for piece in pieces))
+            found = (await wire.answer())[0]
+            assert found == (404 if "Forwarded" in trailer else status), (trailer, pieces)
+            await wire.send(f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\n{TOKEN}\r\n\r\n".encode())
+            assert (await wire.answer())[0] == (404 if "Forwarded" in trailer else 200), "the next head counts again"
+
+
 async def test_a_plain_head_is_served(pair: Pair) -> None:
     assert (await answer_to(pair, f"GET {PATH} HTTP/1.1", "Host: localhost", TOKEN))[0] == 200
     assert (await answer_to(pair, f"GET {PATH} HTTP/1.0", TOKEN))[0] == 200

@@ -13,13 +13,14 @@ from tests.api.conftest import Api, serving
 
 from batonpass.api.context import RequestIds
 from batonpass.api.health import Readiness
-from batonpass.api.limits import SWEEP_AT_LEAST, Limits, Places, Rate, has_news
+from batonpass.api.limits import SWEEP_AT_LEAST, Limits, Rate, has_news
 from batonpass.core.errors import LimitExceeded
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import Heartbeat
 from batonpass.core.model import Grant, Group, Member, Revocation, Role
 from batonpass.core.pmap import PMap
 from batonpass.core.soft import MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.runtime.places import Places
 
 
 class Watch:
@@ -69,12 +70,24 @@ def test_callers_do_not_spend_each_others_calls_and_quiet_ones_are_forgotten() -
 
 
 def test_places_are_taken_and_given_back() -> None:
-    places = Places(2, "long-polls")
-    with places.place():
-        with places.place(), pytest.raises(LimitExceeded) as refused, places.place():
+    places = Places(3, "long-polls", each=2)
+    with places.place("a"):
+        with (
+            places.place("a"),
+            pytest.raises(LimitExceeded, match="a has 2 long-polls already") as own,
+            places.place("a"),
+        ):
             pass
-        assert refused.value.retry_after_ms
-        with places.place():
+        with (
+            places.place("a"),
+            places.place("b"),
+            pytest.raises(LimitExceeded, match="3 long-polls") as all_,
+            places.place("b"),
+        ):
+            pass
+        assert own.value.retry_after_ms
+        assert all_.value.retry_after_ms
+        with places.place("a"):
             assert places.taken == 2
     assert places.taken == 0
 
@@ -159,7 +172,12 @@ def tight(member: float = 0.1, operator: float = 1_000.0, *, urgent: float = 2.0
     """Return limits that are reached at once, by a clock that stands still."""
     watch = Watch()
     return Limits(
-        Rate(member, 2, watch), Rate(urgent, urgent, watch), Rate(operator, 3, watch), Places(polls, "long-polls")
+        Rate(member, 2, watch),
+        Rate(urgent, urgent, watch),
+        Rate(operator, 3, watch),
+        polls=Places(polls, "calls that wait for news", each=polls),
+        reads=Places(1, "reads of large groups", each=1),
+        dry_runs=Places(1, "dry runs", each=1),
     )
 
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from tests.api.conftest import Api
+from tests.api.pairs import BEARER
+from tests.api.plain import Socket, one_member
+from tests.waiting import until
 
 from batonpass.api import groups, offload
 from batonpass.codec import answers
+from batonpass.core.dry_run.plan import plan_snapshot
 from batonpass.core.dry_run.snapshot import Snapshot
 from batonpass.core.dry_run.whatif import imagine
-from batonpass.core.errors import InvalidRequest
+from batonpass.core.errors import InvalidRequest, LimitExceeded
+from batonpass.runtime.places import Places
 
 LONG_READS = (
     ("GET", ""),
@@ -31,21 +39,25 @@ LONG_READS = (
 )
 
 
-async def test_small_looks_are_done_at_once_and_long_ones_in_a_thread() -> None:
-    there = offload.Offload()
-    assert await there.do(offload.AT_ONCE_MAX, threading.get_ident) == threading.get_ident()
-    assert await there.do(offload.AT_ONCE_MAX + 1, threading.get_ident) != threading.get_ident()
+def offload_for(most: int = 100, each: int = 90) -> offload.Offload:
+    """Return what runs long reads, with so many places."""
+    return offload.Offload(Places(most, "long reads", each=each))
+
+
+async def test_long_looks_are_done_in_a_thread_and_their_errors_come_back() -> None:
+    there = offload_for(1)
+    assert await there.do("a", threading.get_ident) != threading.get_ident()
 
     def refuse() -> None:
         raise InvalidRequest("no", errors=[("a", "b")])
 
-    for size in (1, offload.AT_ONCE_MAX + 1):
+    for _ in range(2):
         with pytest.raises(InvalidRequest):
-            await there.do(size, refuse)
+            await there.do("a", refuse)
 
 
 async def test_the_loop_turns_during_a_long_look_and_looks_take_turns() -> None:
-    there, running, most = offload.Offload(), [0], [0]
+    there, running, most = offload_for(), [0], [0]
 
     def slow() -> None:
         running[0] += 1
@@ -53,13 +65,107 @@ async def test_the_loop_turns_during_a_long_look_and_looks_take_turns() -> None:
         time.sleep(0.05)
         running[0] -= 1
 
-    looks = [asyncio.create_task(there.do(10_000, slow)) for _ in range(4)]
+    looks = [asyncio.create_task(there.do("a", slow)) for _ in range(4)]
     turns = 0
     while not all(look.done() for look in looks):
         await asyncio.sleep(0.005)
         turns += 1
     assert turns > 10
     assert most == [1]
+
+
+@dataclass
+class Held:
+    """A long look that runs until it is let go, and the order in which looks began."""
+
+    go_on: threading.Event = field(default_factory=threading.Event)
+    began: list[str] = field(default_factory=list)
+
+    def look(self, name: str) -> Callable[[], None]:
+        """Return a look that notes its name when it begins; the one named `held` waits to be let go."""
+
+        def work() -> None:
+            self.began.append(name)
+            if name == "held":
+                assert self.go_on.wait(20)
+
+        return work
+
+
+async def test_callers_take_turns_however_much_one_of_them_asks_for() -> None:
+    there, held = offload_for(), Held()
+    running = asyncio.create_task(there.do("a", held.look("held")))
+    await until(lambda: held.began == ["held"])
+    others = [asyncio.create_task(there.do(name[0], held.look(name))) for name in ("a1", "a2", "a3", "b1", "c1", "b2")]
+    await asyncio.sleep(0)
+    held.go_on.set()
+    await asyncio.gather(running, *others)
+    assert held.began == ["held", "a1", "b1", "c1", "a2", "b2", "a3"]
+
+
+async def test_what_waits_for_a_caller_who_is_gone_is_dropped_and_what_runs_keeps_its_turn() -> None:
+    there, held = offload_for(3, 3), Held()
+    running = asyncio.create_task(there.do("a", held.look("held")))
+    dropped = [asyncio.create_task(there.do("a", held.look("dropped"))) for _ in range(2)]
+    await until(lambda: held.began == ["held"])
+    with pytest.raises(LimitExceeded):
+        await there.do("a", held.look("one too many"))
+    for one in (running, *dropped):
+        one.cancel()
+    await asyncio.gather(running, *dropped, return_exceptions=True)
+    left = asyncio.create_task(there.do("a", held.look("left")))
+    with pytest.raises(LimitExceeded):
+        async with asyncio.timeout(5):
+            await asyncio.gather(*(there.do("a", held.look("one too many")) for _ in range(2)))
+    assert held.began == ["held"], "the thread is still busy"
+    held.go_on.set()
+    await left
+    assert held.began[:2] == ["held", "left"]
+
+
+async def test_the_answer_to_a_command_waits_for_its_turn_and_needs_no_place() -> None:
+    there, held = offload_for(1, 1), Held()
+    running = asyncio.create_task(there.do("a", held.look("held")))
+    await until(lambda: held.began == ["held"])
+    owed = asyncio.create_task(there.do("a", held.look("owed"), is_owed=True))
+    held.go_on.set()
+    await asyncio.gather(running, owed)
+    assert held.began == ["held", "owed"]
+
+
+async def test_dry_runs_of_callers_who_hung_up_end_and_hold_up_no_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller sends forty and leaves; the one that runs ends at its next part, and none of the others begins."""
+    imagining, go_on, planned = [0], threading.Event(), [0]
+
+    def imagined(*args: Any, **named: Any) -> Snapshot:
+        imagining[0] += 1
+        assert go_on.wait(20)
+        return imagine(*args, **named)
+
+    def counted(*args: Any, **named: Any) -> Any:
+        planned[0] += 1
+        return plan_snapshot(*args, **named)
+
+    monkeypatch.setattr(groups, "imagine", imagined)
+    monkeypatch.setattr(groups, "plan_snapshot", counted)
+    monkeypatch.setattr(offload, "AT_ONCE_MAX", 0)
+    async with one_member(monkeypatch) as pair:
+        dry_runs = pair.processes[0].policy.limits.dry_runs
+        body = json.dumps({"join": [{"count": 2}]}).encode()
+        head = f"POST /v1/groups/apples/plan HTTP/1.1\r\nHost: x\r\nAuthorization: {BEARER['authorization']}\r\n"
+        sockets = [await Socket.open(pair) for _ in range(40)]
+        for socket in sockets:
+            await socket.send(head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        await until(lambda: dry_runs.taken == 40)
+        for socket in sockets:
+            socket.writer.close()
+        await until(lambda: dry_runs.taken == 1)
+        assert (await pair.call("GET", "/v1/groups/apples/explain")).status_code == 200
+        go_on.set()
+        await until(lambda: dry_runs.taken == 0)
+        assert (imagining, planned) == ([1], [0])
+        assert (await pair.call("POST", "/v1/groups/apples/plan", json={})).status_code == 200
+        assert (imagining, planned) == ([2], [1])
 
 
 async def test_every_look_at_a_whole_group_may_be_done_aside(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,15 +6,20 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
 import pytest
 import typer
 
+from batonpass.child_environment import child_environment, is_nameless
+from batonpass.cli import up
 from batonpass.cli.client_context import DEFAULT_URL, find
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.folder import UpFolder, default_folder, folder_named, running_here
+from batonpass.cli.folder import UpFolder, default_folder, folder_named, keep_from_others, running_here
+from batonpass.kafka.broker_parts import BrokerUnavailable, cache_folder
+from batonpass.postgres.binaries import EmbeddedPostgresError, server_user
 
 HOLDER = """
 import sys
@@ -74,6 +79,82 @@ def test_a_folder_is_made_and_kept(tmp_path: Path) -> None:
     assert folder.token(lambda: "made-twice") == "made-once"
     assert folder.token_file.stat().st_mode & 0o777 == 0o600
     folder.release()
+
+
+@pytest.fixture
+def umask() -> Iterator[Callable[[int], int]]:
+    """Set the umask until the end of the test."""
+    before = os.umask(0)
+    os.umask(before)
+    yield os.umask
+    os.umask(before)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o077])
+@pytest.mark.parametrize("is_root", [True, False])
+def test_nobody_else_may_write_what_is_made_or_hold_the_lock(
+    tmp_path: Path,
+    umask: Callable[[int], int],
+    monkeypatch: pytest.MonkeyPatch,
+    mask: int,
+    is_root: bool,  # noqa: FBT001
+) -> None:
+    """Root's folder can be entered, because the database does not run as root."""
+    monkeypatch.setattr("batonpass.cli.folder._is_root", lambda: is_root)
+    umask(mask)
+    folder = UpFolder(tmp_path / "above" / "data")
+    folder.hold()
+    folder.announce("http://127.0.0.1:1")
+    folder.keep(folder.token_file, "t_1")
+    keep_from_others()
+    folder.workers.mkdir()
+    (folder.workers / "log").write_text("")
+    modes = {file.relative_to(tmp_path): file.stat().st_mode & 0o777 for file in tmp_path.rglob("*")}
+    assert {file: oct(mode) for file, mode in modes.items() if mode & 0o022} == {}
+    assert modes[Path("above/data/lock")] == modes[Path("above/data/token")] == 0o600
+    folder.release()
+    take(folder.path)
+
+
+def test_up_begins_by_keeping_what_it_makes_from_others(
+    tmp_path: Path, umask: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database, the workers and all else that it starts take that over."""
+    found: list[int] = []
+
+    def hold(_: UpFolder) -> None:
+        found.append(umask(0))
+        raise Failure(Exit.REFUSED, "far enough")
+
+    monkeypatch.setattr(UpFolder, "hold", hold)
+    monkeypatch.setattr(up, "_die_in_order", lambda: None)
+    umask(0o005)
+    with pytest.raises(typer.Exit):
+        up.up(data=tmp_path / "data", demo=False)
+    assert found == [0o027]
+
+
+@pytest.mark.parametrize("name", ["lock", "batonpass.json"])
+def test_a_folder_that_others_may_have_written_in_is_refused(tmp_path: Path, name: str) -> None:
+    """The token goes to the address that is written there."""
+    path = tmp_path / "data"
+    with Elsewhere(path, "http://127.0.0.1:19"):
+        assert find(None, None, path) == ("http://127.0.0.1:19", "t_1")
+        path.chmod(0o711)
+        (path / name).chmod(0o666)
+        if name == "lock":
+            with pytest.raises(Failure, match="other users may write") as refused:
+                find(None, None, path)
+            assert refused.value.code is Exit.REFUSED
+    with pytest.raises(Failure, match="other users may write"):
+        take(path)
+    path.chmod(0o700)
+    take(path)
+    assert (path / "lock").stat().st_mode & 0o777 == 0o600
+    if os.geteuid() == 0:
+        os.chown(path / name, 65_534, 65_534)
+        with pytest.raises(Failure, match="another user"):
+            take(path)
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
@@ -158,6 +239,45 @@ def test_the_default_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch) ->
     assert default_folder() == Path.home() / ".local" / "share" / "batonpass"
     monkeypatch.setattr("batonpass.cli.folder._is_root", lambda: True)
     assert default_folder() == Path("/var/lib/batonpass")
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without a name and a home, as OpenShift gives to a container."""
+
+    def unknown(_: int) -> None:
+        raise KeyError("uid not found")
+
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("batonpass.child_environment.pwd.getpwuid", unknown)
+    monkeypatch.setattr("batonpass.cli.folder._is_root", lambda: False)
+
+
+@pytest.mark.usefixtures("homeless")
+def test_who_has_no_home_names_the_folder(tmp_path: Path) -> None:
+    """Everything else goes on without one."""
+    with pytest.raises(Failure, match="no home folder") as refused:
+        default_folder()
+    assert (refused.value.code, "--data" in refused.value.todo) == (Exit.BAD_INPUT, True)
+    assert running_here() == []
+    assert find(None, None, None) == (DEFAULT_URL, None)
+    folder = UpFolder(tmp_path / "named")
+    folder.hold()
+    folder.announce("http://127.0.0.1:1")
+    assert find(None, "token", tmp_path / "named") == ("http://127.0.0.1:1", "token")
+    folder.release()
+    assert is_nameless()
+    assert "HOME" not in child_environment()
+    with pytest.raises(BrokerUnavailable, match="Set HOME or XDG_CACHE_HOME"):
+        cache_folder()
+
+
+@pytest.mark.usefixtures("homeless")
+def test_a_database_is_not_begun_for_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batonpass.child_environment.os.geteuid", lambda: 1_000_680_000)
+    with pytest.raises(EmbeddedPostgresError, match=r"1000680000 is none\. Start this as another user"):
+        server_user()
 
 
 def test_the_mark_says_whose_the_folder_is(tmp_path: Path) -> None:

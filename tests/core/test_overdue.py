@@ -1,5 +1,7 @@
 """Moves for balance wait while a member may be about to expire: what is balanced now would be balanced again."""
 
+from dataclasses import replace
+
 import pytest
 from tests.core.scene import Scene, topology
 
@@ -56,6 +58,20 @@ def test_nothing_is_handed_over_for_balance_while_a_member_is_overdue() -> None:
     live(scene, "m1", "m2", "m3", "m4", ms=4 * HEARTBEAT_MS)
     assert len(actives(scene.member("m4"))) >= 1
     assert reasons(scene) == set()
+
+
+@pytest.mark.parametrize("interval_ms", [1, 100])
+def test_a_group_is_not_looked_at_as_often_as_its_members_choose_to_speak(interval_ms: int) -> None:
+    """An earlier version let a group have an interval of a millisecond; such a group is still read."""
+    scene = overdue_scene()
+    scene.group = replace(scene.group, config=replace(scene.group.config, heartbeat_interval_ms=interval_ms))
+    scene.obey("m1", "m2", "m4")
+    began_ms = scene.now_ms
+    for _ in range(10):
+        assert scene.soft.wake_ms is not None
+        scene.tick(scene.soft.wake_ms - scene.now_ms)
+        assert reasons(scene) == {Held.MEMBER_OVERDUE}
+    assert scene.now_ms - began_ms >= 9_000
 
 
 def test_a_pin_that_a_drain_suspends_makes_a_move_for_balance_no_other() -> None:

@@ -1,5 +1,7 @@
 """The config of a group: Kafka's defaults, documented ranges, and refusals that name every fault."""
 
+from dataclasses import replace
+
 import pytest
 
 from batonpass.core.errors import InvalidConfig
@@ -7,7 +9,7 @@ from batonpass.core.policy import LAG_UNBOUNDED, RANGES, GroupConfig, IsolationL
 
 DAY_MS = 86_400_000
 # A session timeout that every heartbeat interval within its range is compatible with, and the other way round.
-ROOM = {"session_timeout_ms": DAY_MS, "heartbeat_interval_ms": 1}
+ROOM = {"session_timeout_ms": DAY_MS, "heartbeat_interval_ms": 100}
 
 
 def faults(wanted: dict[str, object], base: GroupConfig | None = None) -> dict[str, str]:
@@ -51,7 +53,7 @@ def test_each_setting_takes_both_ends_of_its_range(name: str) -> None:
         if name == "heartbeat_interval_ms":
             wanted["session_timeout_ms"] = DAY_MS
         if name == "session_timeout_ms":
-            wanted["heartbeat_interval_ms"] = 1
+            wanted["heartbeat_interval_ms"] = 100
         assert getattr(parse_config(wanted), name) == value
 
 
@@ -84,6 +86,8 @@ def test_a_whole_number_may_be_written_with_a_point() -> None:
 def test_null_is_a_value_of_no_setting_but_the_catch_up_time(name: str) -> None:
     assert list(faults({name: None})) == [f"config.{name}"]
     assert parse_config({"acceptable_catchup_ms": None}).acceptable_catchup_ms is None
+    set_before = GroupConfig(acceptable_catchup_ms=5_000)
+    assert parse_config({"acceptable_catchup_ms": None}, set_before).acceptable_catchup_ms is None
 
 
 @pytest.mark.parametrize("value", [True, "0.5", float("nan")])
@@ -164,10 +168,20 @@ def test_every_fault_is_named_at_once() -> None:
     assert "session_timeout_ms" in found["config.nope"]
 
 
-@pytest.mark.parametrize(("session_ms", "heartbeat_ms"), [(6_000, 1_500), (5_500, 1_500), (45_000, 3_000), (1_003, 1)])
+@pytest.mark.parametrize(
+    ("session_ms", "heartbeat_ms"), [(6_000, 1_500), (5_500, 1_500), (45_000, 3_000), (1_300, 100)]
+)
 def test_a_session_may_be_three_heartbeats_and_a_second(session_ms: int, heartbeat_ms: int) -> None:
     config = parse_config({"session_timeout_ms": session_ms, "heartbeat_interval_ms": heartbeat_ms})
     assert (config.session_timeout_ms, config.heartbeat_interval_ms) == (session_ms, heartbeat_ms)
+
+
+def test_what_a_group_has_from_an_earlier_version_it_may_keep_and_not_choose_anew() -> None:
+    base = GroupConfig(session_timeout_ms=1_003, heartbeat_interval_ms=1)
+    same: dict[str, object] = {"session_timeout_ms": 1_003, "heartbeat_interval_ms": 1}
+    assert parse_config({**same, "num_standby_replicas": 1}, base) == replace(base, num_standby_replicas=1)
+    assert list(faults({"heartbeat_interval_ms": 2}, base)) == ["config.heartbeat_interval_ms"]
+    assert list(faults(same)) == ["config.session_timeout_ms", "config.heartbeat_interval_ms"]
 
 
 def test_a_session_too_short_for_its_heartbeats_is_a_contradiction() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
@@ -107,6 +109,26 @@ def test_the_next_look_comes_sooner_in_whatever_order_a_member_lists_its_tasks()
     due_ms = found[0].after.next_probe_ms
     assert due_ms is not None
     assert due_ms - scene.now_ms < 10_000
+
+
+@pytest.mark.parametrize("interval_ms", [1, 100])
+def test_a_copy_that_is_always_about_to_be_ready_brings_no_look_forward_below_a_second(interval_ms: int) -> None:
+    scene = Scene()
+    scene.declare(topology(2), acceptable_recovery_lag=10, heartbeat_interval_ms=100)
+    scene.group = replace(scene.group, config=replace(scene.group.config, heartbeat_interval_ms=interval_ms))
+    scene.join("a")
+    scene.obey()
+    scene.join("b")
+    (task,) = scene.held("b", Role.WARMUP)
+    looks = []
+    for lag in (*range(30_000, 100, -100), *(100, 90, 80, 70, 60, 50, 40, 30, 20) * 50):
+        scene.tick(20)
+        looks += [record.at_ms - scene.now_ms for record in scene.of(ProbeScheduled) if record.at_ms is not None]
+        scene.obey("a")
+        scene.beat("b", {task: copy("warmup", lag)})
+        looks += [record.at_ms - scene.now_ms for record in scene.of(ProbeScheduled) if record.at_ms is not None]
+    assert len(looks) > 5
+    assert min(looks) == 1_000
 
 
 def test_a_look_that_is_set_is_brought_forward_as_soon_as_a_rate_is_known() -> None:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import uvicorn
 from playwright.async_api import Page, async_playwright
 from tests.dashboard.canned import Canned
@@ -40,7 +40,7 @@ class Browser:
 
     async def sign_in(self, token: str) -> None:
         """Type a token into the form."""
-        await self.page.goto(f"{self.base}/login?own=1")
+        await self.page.goto(f"{self.base}/login")
         await self.page.fill("#token", token)
         await self.page.click("text=Sign in >> nth=-1")
         await self.page.wait_for_selector("#middle")
@@ -87,11 +87,11 @@ async def browsing(base: str, **window: Any) -> AsyncIterator[Browser]:
 
 
 @contextmanager
-def serving(canned: Canned) -> Iterator[str]:
+def serving(canned: Canned, **more: Any) -> Iterator[str]:
     """Serve a dashboard on a canned coordinator, in a thread; yield its base URL."""
     listener = bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    app = make_app(Config("http://coordinator.example:8420", port=port), transport=canned.transport())
+    app = make_app(Config("http://coordinator.example:8420", port=port, **more), transport=canned.transport())
     settings = uvicorn.Config(app, log_level="warning", ws="none", timeout_graceful_shutdown=1)
     server = uvicorn.Server(settings)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))

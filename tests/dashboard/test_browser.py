@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.dashboard.browsing import Browser, browsing
 from tests.e2e.running import PROGRAM, Up, running
@@ -174,7 +174,7 @@ async def test_a_viewer_looks_and_commands_nothing(up: Up, base: str) -> None:
         await browser.soon("Your token may look and not command", "Who has what")
         assert await browser.page.locator("a[href*='/do/']").count() == 0
         cookies = await browser.page.context.cookies()
-        assert [(one["httpOnly"], one["sameSite"]) for one in cookies] == [(True, "Strict")]
+        assert [(one["httpOnly"], one["sameSite"]) for one in cookies] == [(True, "Lax")]
         assert secret not in str(cookies)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import http.server
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from tests.dashboard.browsing import Browser, browsing, serving
-from tests.dashboard.canned import ADMIN, Canned
+from tests.dashboard.canned import ADMIN, VIEWER, Canned
 from tests.dashboard.fleet import Fleet, event
 
 pytestmark = pytest.mark.needs("chromium")
@@ -64,6 +67,79 @@ def base(canned: Canned) -> Iterator[str]:
 async def overflow(browser: Browser) -> int:
     """Return by how many pixels the page is wider than the window."""
     return int(await browser.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
+
+
+class OtherSite(http.server.BaseHTTPRequestHandler):
+    """A chat or an alert with a link to a page of the dashboard, and a form that somebody planted there."""
+
+    base = ""
+
+    def do_GET(self) -> None:
+        """Show the link and the form."""
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(
+            f'<a id="link" href="{self.base}/groups/fleet/members?q=worker">look</a>'
+            f'<form method="post" action="{self.base}/logout"><button id="out">out</button></form>'.encode()
+        )
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def linked_from_elsewhere(base: str) -> Iterator[str]:
+    """Run another site that links to the dashboard; yield its URL. Localhost is another site than 127.0.0.1."""
+    handler = type("Linking", (OtherSite,), {"base": base})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://localhost:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("shared", [None, VIEWER])
+@pytest.mark.parametrize("signed_in", [True, False])
+async def test_a_link_on_another_site_leads_to_the_page(
+    canned: Canned,
+    shared: str | None,
+    signed_in: bool,  # noqa: FBT001
+) -> None:
+    """Operators come from a chat, an alert or a mail, and stay signed in; forms from there do nothing."""
+    with serving(canned, token=shared) as base, linked_from_elsewhere(base) as elsewhere:
+        async with browsing(base) as browser:
+            if signed_in:
+                await browser.sign_in(ADMIN)
+            await browser.page.goto(elsewhere)
+            hops: list[int] = []
+            browser.page.on(
+                "response",
+                lambda answer: hops.append(answer.status) if answer.request.is_navigation_request() else None,
+            )
+            await browser.page.click("#link")
+            if not (signed_in or shared):
+                await browser.page.wait_for_selector("#token")
+                assert hops == [303, 200]
+                await browser.page.fill("#token", ADMIN)
+                await browser.page.click("text=Sign in >> nth=-1")
+            await browser.page.wait_for_url(f"{base}/groups/fleet/members?q=worker")
+            await browser.page.wait_for_selector("#middle")
+            assert hops[0] in {200, 303}
+            if signed_in or shared:
+                assert hops == [200]
+            await browser.go("/groups/fleet")
+            may_command = signed_in or not shared
+            assert (await browser.page.locator('a[href*="/do/pause"]').count() > 0) is may_command
+            await browser.page.goto(elsewhere)
+            await browser.page.click("#out")
+            await browser.page.wait_for_load_state()
+            await browser.go("/groups/fleet")
+            assert (await browser.page.locator('a[href*="/do/pause"]').count() > 0) is may_command
+            assert browser.faults == []
 
 
 async def test_a_page_says_when_it_is_not_live(canned: Canned, base: str) -> None:
@@ -137,7 +213,7 @@ async def test_every_text_can_be_read(base: str, theme: Any) -> None:
     """In both themes, as WCAG AA asks; and no script or style is refused to run."""
     async with browsing(base, color_scheme=theme) as browser:
         await browser.sign_in(ADMIN)
-        for place in ["/", *(f"/groups/fleet{one}" for one in PAGES + MORE), "/login?own=1"]:
+        for place in ["/", *(f"/groups/fleet{one}" for one in PAGES + MORE), "/login"]:
             await browser.go(place)
             assert await browser.page.evaluate(CONTRAST) == [], place
         assert browser.faults == []
@@ -146,7 +222,7 @@ async def test_every_text_can_be_read(base: str, theme: Any) -> None:
 async def test_narrow_screens_scroll_one_way_only(base: str) -> None:
     async with browsing(base, viewport={"width": 390, "height": 844}) as browser:
         await browser.sign_in(ADMIN)
-        for place in ["/", *(f"/groups/fleet{one}" for one in PAGES + MORE), "/login?own=1"]:
+        for place in ["/", *(f"/groups/fleet{one}" for one in PAGES + MORE), "/login"]:
             await browser.go(place)
             assert await overflow(browser) == 0, place
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.dashboard.canned import ADMIN, VIEWER, Canned
 from tests.dashboard.fleet import Fleet
 from tests.dashboard.test_pages import visitor
+from tests.waiting import until
 
 from batonpass.dashboard.commands import COMMANDS, request_of
 from batonpass.dashboard.sessions import IDLE_S, Session, Sessions
@@ -23,6 +25,11 @@ DRAIN = "/groups/fleet/do/drain?member=worker-1"
 def canned() -> Canned:
     """A coordinator with a small group."""
     return Canned(Fleet.of(8, 40))
+
+
+def dashboard_of(client: httpx.AsyncClient) -> Any:
+    """Return the dashboard that a client asks."""
+    return client._transport.app.state.dashboard  # type: ignore[attr-defined]
 
 
 async def stamp(client: httpx.AsyncClient, address: str = DRAIN) -> str:
@@ -72,7 +79,7 @@ async def test_the_browser_never_holds_the_token(canned: Canned, caplog: pytest.
     answer = await client.post("/login", data={"token": ADMIN})
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
-    assert "SameSite=strict" in cookie
+    assert "SameSite=lax" in cookie
     assert "Secure" not in cookie
     assert ADMIN not in cookie + answer.headers["location"]
     for address in ("/", "/groups/fleet", DRAIN):
@@ -116,7 +123,62 @@ async def test_a_form_of_somebody_else_is_refused(canned: Canned) -> None:
     refused = await client.post("/logout", data=good, headers=cross)
     assert (refused.status_code, "set-cookie" in refused.headers) == (403, False)
     assert await stamp(client) == good["stamp"], "the session goes on"
-    await client.post("/logout", data={"stamp": "x"})
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "http://localhost:1", "https://localhost.evil.example", "null", "http://["]
+)
+async def test_a_form_of_another_origin_is_refused_where_a_browser_names_no_site(canned: Canned, origin: str) -> None:
+    """Over plain HTTP browsers send `Sec-Fetch-Site` to localhost alone."""
+    client = await visitor(canned)
+    form, headers = {"stamp": await stamp(client), "reason": "x"}, {"origin": origin}
+    for address, data in ((DRAIN, form), ("/login", {"token": VIEWER}), ("/logout", {})):
+        refused = await client.post(address, data=data, headers=headers)
+        assert (refused.status_code, "set-cookie" in refused.headers) == (403, False), address
+    assert canned.calls("POST") == []
+    assert (await client.post(DRAIN, data=form, headers={"origin": "http://localhost"})).status_code == 303
+    await client.aclose()
+
+
+async def test_an_ingress_that_writes_another_host_hides_no_origin(canned: Canned) -> None:
+    client = await visitor(canned, None, allowed_hosts=frozenset({"batonpass.example.com", "dashboard.svc"}))
+    data, host = {"token": VIEWER}, {"host": "dashboard.svc:8421"}
+    for origin, status in (("https://batonpass.example.com", 303), ("https://evil.example", 403)):
+        assert (await client.post("/login", data=data, headers=host | {"origin": origin})).status_code == status
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("host", "is_served"),
+    [
+        ("localhost", True),
+        ("LocalHost:8421", True),
+        ("127.0.0.1:8421", True),
+        ("[::1]:8421", True),
+        ("192.168.1.7:8421", True),
+        ("batonpass.example.com", True),
+        ("Batonpass.Example.com.:443", True),
+        ("evil.example:8421", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("batonpass.example.com.evil.example", False),
+        ("evil.example@localhost.evil.example", False),
+        ("[::1", False),
+        ("", False),
+    ],
+)
+async def test_only_names_of_the_dashboard_are_served(canned: Canned, host: str, is_served: bool) -> None:  # noqa: FBT001
+    """A page whose name leads here for a moment (DNS rebinding) reads nothing, and signs in nowhere."""
+    client = await visitor(canned, None, shared=ADMIN, allowed_hosts=frozenset({"batonpass.example.com"}))
+    headers = {"host": host}
+    assert ((await client.get("/", headers=headers)).status_code == 200) is is_served
+    entered = await client.post("/login", data={"token": ADMIN}, headers=headers | {"origin": f"http://{host}"})
+    assert (entered.status_code, "set-cookie" in entered.headers) == ((303, True) if is_served else (403, False))
+    if not is_served:
+        assert "--allowed-hosts" in entered.text
+        assert "evil" not in entered.text or host in entered.text
+    assert (await client.get("/livez", headers=headers)).text == "ok\n"
     await client.aclose()
 
 
@@ -124,8 +186,7 @@ async def test_a_form_of_somebody_else_is_refused(canned: Canned) -> None:
 async def test_a_place_in_the_stream_that_is_none_is_the_beginning(canned: Canned, seen: str) -> None:
     """A browser sends back what it was given; whatever else comes does no harm."""
     client = await visitor(canned)
-    app: Any = client._transport.app  # type: ignore[attr-defined]
-    app.state.dashboard.closing.set()  # so that the stream ends
+    dashboard_of(client).closing.set()  # so that the stream ends
     answer = await client.get("/live?group=orders", headers={b"last-event-id": seen.encode()})
     assert (answer.status_code, answer.text.startswith("retry:")) == (200, True)
     await client.aclose()
@@ -138,7 +199,8 @@ async def test_a_viewer_sees_and_commands_nothing(canned: Canned) -> None:
     assert "/do/drain" not in page
     answer_text = (await client.get(DRAIN)).text
     assert "<form method" not in answer_text.partition("<main")[2]
-    form = {"stamp": re.findall(r'name="stamp" value="([^"]+)"', page)[0], "reason": "x"}
+    (session,) = dashboard_of(client).sessions._kept.values()
+    form = {"stamp": session.stamp, "reason": "x"}
     assert (await client.post(DRAIN, data=form)).status_code == 403
     assert canned.calls("POST") == []
     await client.aclose()
@@ -147,35 +209,56 @@ async def test_a_viewer_sees_and_commands_nothing(canned: Canned) -> None:
 async def test_a_shared_token_lets_look_and_never_command(canned: Canned) -> None:
     """Even where the dashboard's own token could command."""
     client = await visitor(canned, None, shared=ADMIN)
-    entered = await client.get("/login", params={"next": "/groups/fleet"})
-    assert (entered.status_code, entered.headers["location"]) == (303, "/groups/fleet")
-    page = (await client.get("/groups/fleet")).text
-    assert "Nobody is signed in" in page
-    assert 'href="/login?own=1"' in page
-    form = {"stamp": "x", "reason": "x"}
-    assert (await client.post("/groups/fleet/do/probe", data=form)).status_code == 403
+    for _ in range(3):
+        looked = await client.get("/groups/fleet")
+        assert (looked.status_code, "set-cookie" in looked.headers) == (200, False)
+        assert "Nobody is signed in" in looked.text
+        assert 'href="/login"' in looked.text
+    assert len(dashboard_of(client).sessions) == 0
+    form = {"stamp": dashboard_of(client).onlooker.stamp, "reason": "x"}
+    for stamp_ in (form, form | {"stamp": "x"}):
+        assert (await client.post("/groups/fleet/do/probe", data=stamp_)).status_code == 403
     assert canned.calls("POST") == []
+    assert (await client.get("/login")).status_code == 200
     await client.post("/login", data={"token": ADMIN})
     assert "/do/pause" in (await client.get("/groups/fleet")).text
+    await client.post("/logout")
+    assert "Nobody is signed in" in (await client.get("/groups/fleet")).text
     await client.aclose()
 
 
-async def test_signing_out_forgets_the_token(canned: Canned) -> None:
-    """The session is gone on the server as well, whatever the browser keeps."""
+async def test_a_shared_token_that_is_of_no_use_is_named_and_nobody_is_sent_around(canned: Canned) -> None:
+    client = await visitor(canned, None, shared="revoked")
+    answer = await client.get("/groups/fleet")
+    assert answer.status_code == 401
+    assert "own token is of no use" in answer.text
+    assert 'href="/login"' in answer.text
+    part = await client.get("/groups/fleet", headers={"x-part": "1"})
+    assert (part.status_code, "own token" in part.json()["said"]) == (401, True)
+    await client.post("/login", data={"token": ADMIN})
+    assert (await client.get("/groups/fleet")).status_code == 200
+    await client.aclose()
+
+
+async def test_signing_out_forgets_the_token_and_ends_what_goes_on(canned: Canned) -> None:
+    """The session is gone on the server as well, whatever the browser keeps or sends."""
     client = await visitor(canned)
-    page = (await client.get("/groups/fleet")).text
-    mine = re.findall(r'name="stamp" value="([^"]+)"', page)[0]
     ((name, kept),) = client.cookies.items()
-    await client.post("/logout", data={"stamp": mine})
+    live = asyncio.create_task(client.get("/live?group=fleet"))
+    listeners = next(iter(dashboard_of(client).sessions.clients())).events._listeners
+    await until(lambda: len(listeners) == 1)
+    await client.post("/logout")
+    assert (await asyncio.wait_for(live, 5)).status_code == 200
+    assert not listeners
     client.cookies.set(name, kept)
     assert (await client.get("/")).status_code == 303
+    assert (await client.get("/live")).status_code == 401
     await client.aclose()
 
 
 async def test_a_token_that_was_revoked_ends_the_session(canned: Canned) -> None:
     client = await visitor(canned)
-    app = client._transport.app  # type: ignore[attr-defined]
-    dashboard = app.state.dashboard
+    dashboard = dashboard_of(client)
     session = next(iter(dashboard.sessions._kept.values()))
     session.client = SharedClient(dashboard.client, "revoked")
     assert (await client.get("/groups/fleet")).headers["location"] == "/login?next=%2Fgroups%2Ffleet"

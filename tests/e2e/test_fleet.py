@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.e2e.serving import BEARER, Served, declare, serving
 from tests.waiting import wait_until
@@ -72,6 +73,39 @@ def share(database_url: str) -> None:
             wait_until(lambda: owned(first) >= released, within_s=20)
             assert time.monotonic() - began < 30
         assert not [line for line in first.lines() if line["event"] in {"law-broken", "defect", "failed"}]
+
+
+@pytest.mark.timeout(240)
+async def test_calls_that_were_passed_on_to_a_frozen_owner_end_with_its_lease(own_url: str) -> None:
+    """Whoever made them asks again, and the group's next owner answers."""
+    await asyncio.to_thread(freeze, own_url)
+
+
+def freeze(database_url: str) -> None:
+    """Do what the test above says, one call after the other."""
+    with serving(database_url, **QUICK) as first, serving(database_url, **QUICK) as second:
+        for group in GROUPS:
+            wait_until(partial(is_declared, first, group), within_s=20)
+        wait_until(lambda: shared(first, second), within_s=20)
+        theirs = min(owned(second))
+        epoch = first.call("PUT", f"/v1/groups/{theirs}/members/m1", json={}).json()["member_epoch"]
+        poll = f"/v1/groups/{theirs}/members/m1/assignment?after={epoch}&wait_ms=300000"
+        second.process.send_signal(signal.SIGSTOP)
+        try:
+            with ThreadPoolExecutor(4) as callers:
+                calls = [
+                    callers.submit(beat, first, theirs, 1, epoch),
+                    callers.submit(first.call, "GET", f"/v1/groups/{theirs}"),
+                    callers.submit(first.call, "POST", f"/v1/groups/{theirs}/pause?reason=x"),
+                    callers.submit(first.call, "GET", poll),
+                ]
+                answers = [call.result(20) for call in calls]
+            assert [(answer.status_code, answer.json()["type"]) for answer in answers] == [
+                (503, "coordinator-loading")
+            ] * 4
+            wait_until(lambda: beat(first, theirs, 2, epoch).status_code == 200, within_s=20)
+        finally:
+            second.process.send_signal(signal.SIGCONT)
 
 
 def is_declared(served: Served, group: str) -> bool:

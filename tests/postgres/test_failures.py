@@ -21,7 +21,7 @@ from batonpass.core.inputs import GroupDeclaration, PauseRequest, ResumeRequest
 from batonpass.core.model import Group, Subtopology, Topology
 from batonpass.core.records import ProbeScheduled
 from batonpass.core.replies import Done
-from batonpass.postgres.connect import async_url, connect
+from batonpass.postgres.connect import connect
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.coordinator import Coordinator
@@ -44,7 +44,7 @@ async def proxy(database_url: str) -> AsyncIterator[Proxy]:
 @pytest.fixture
 async def far(proxy: Proxy, database_url: str) -> AsyncIterator[AsyncEngine]:
     """Connections that go through the proxy."""
-    made = connect(async_url(database_url).set(port=proxy.port).render_as_string(hide_password=False))
+    made = connect(make_url(database_url).set(port=proxy.port).render_as_string(hide_password=False))
     yield made
     proxy.hangs, proxy.delay_s = False, 0.0
     await made.dispose()

@@ -219,15 +219,19 @@ async def test_positions_that_the_store_lost_are_said_to_be_missed(running: Runn
 
 
 async def test_no_more_follow_than_may() -> None:
-    feed = Feed(Log(), followers_max=2)
-    first = await feed.follow(None, after=None)
-    await feed.follow(A, after=None)
-    with pytest.raises(LimitExceeded) as refused:
-        await feed.follow(None, after=None)
+    feed = Feed(Log(), followers_max=3, followers_each_max=2)
+    first = await feed.follow(None, after=None, who="a")
+    await feed.follow(A, after=None, who="a")
+    with pytest.raises(LimitExceeded, match="one caller") as refused:
+        await feed.follow(None, after=None, who="a")
     assert refused.value.retry_after_ms
+    await feed.follow(None, after=None, who="b")
+    with pytest.raises(LimitExceeded, match="this coordinator"):
+        await feed.follow(None, after=None, who="b")
     first.leave()
-    await feed.follow(None, after=None)
-    assert len(feed) == 2
+    first.leave()
+    await feed.follow(None, after=None, who="b")
+    assert len(feed) == 3
 
 
 async def test_a_feed_that_closes_wakes_everybody(running: Running) -> None:

@@ -139,6 +139,15 @@ class Admission:
             raise UnknownPath(f"nothing is served at {scope['path']}; /docs lists what is")
         if call is UNKNOWN:
             raise not_allowed(scope["method"], scope["path"], sorted(calls))
+        if context.wait_s:
+            with self._policy.limits.polls.place(context.who):
+                await self._answer(context, group)
+        else:
+            await self._answer(context, group)
+
+    async def _answer(self, context: RequestContext, group: str | None) -> None:
+        """Have a call answered that was admitted: by the owner of its group, by a route of its own, or by the app."""
+        call, scope = context.call, context.scope
         if group is not None and not call.is_everywhere:
             owner = self._policy.ownership.owner_url(GroupId(group))
             if owner is not None:
@@ -148,7 +157,7 @@ class Admission:
         if serve is not None:
             await serve(context)
             return
-        served = scope if scope["method"] == method else {**scope, "method": method}
+        served = scope if scope["method"] == call.method else {**scope, "method": call.method}
         served[CONTEXT] = context
         try:
             await self._app(served, context.receive, context.send)

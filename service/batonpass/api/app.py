@@ -59,7 +59,7 @@ def create_app(
     app.state.service = service
     app.state.policy = policy
     app.state.health = health
-    app.state.offload = Offload()
+    app.state.reads, app.state.dry_runs = Offload(policy.limits.reads), Offload(policy.limits.dry_runs)
     for router in ROUTERS:
         app.include_router(router)
     problems.install(app)

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.offload import offload_of, show, size_of
+from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import json_response, known_group_of, page, read_query, service_of, state_of, task_of
@@ -171,7 +171,7 @@ async def _explained(request: Request, *, limit: int) -> tuple[dict[str, object]
         return task_explanation_body(group, explain_task(group, soft, task_id, now_ms, policy))
 
     size = size_of(group) if task_id in group.unsettled else 1
-    body = await offload_of(request).do(size, work)
+    body = await aside(request, size, work)
     archive = service_of(request).coordinator.archive
     changes = await archive.task_changes(group.id, task_id, limit=limit)
     placed = await _last_placement(archive, group, group.tasks[task_id], changes)

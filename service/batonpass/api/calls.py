@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from batonpass.codec.bodies import DrainQuery, PollQuery
 from batonpass.runtime.access import AccessRole
 
 ADMIN: Final = frozenset({AccessRole.ADMIN})
@@ -91,8 +92,11 @@ EVERYWHERE: Final = frozenset(
 )
 """Calls on a group that every coordinator answers, from the store alone."""
 
-WAITS: Final = frozenset({("GET", _MEMBER + "/assignment"), ("POST", _MEMBER + "/drain")})
-"""Calls on a member that may wait for news of it before they are answered."""
+WAITS: Final[Mapping[tuple[str, str], int]] = {
+    ("GET", _MEMBER + "/assignment"): PollQuery().wait_ms,
+    ("POST", _MEMBER + "/drain"): DrainQuery().wait_ms,
+}
+"""Calls on a member that may wait for news of it, and for how long if they do not say."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,8 +105,8 @@ class Call:
 
     ``roles`` are those that may make it; None if it is not served. ``on_group``: it is about the group that the path
     names. ``on_member``: a worker makes it for its own member, and it counts against that member's rate alone.
-    ``is_everywhere``: any coordinator answers it, not only the owner of the group. ``waits``: it may wait for news
-    before it is answered.
+    ``is_everywhere``: any coordinator answers it, not only the owner of the group. ``wait_ms``: for how long it waits
+    for news unless its query says otherwise; None: it never waits.
     """
 
     method: str
@@ -111,7 +115,7 @@ class Call:
     on_group: bool = False
     on_member: bool = False
     is_everywhere: bool = False
-    waits: bool = False
+    wait_ms: int | None = None
 
 
 UNKNOWN: Final = Call("", "other", None)
@@ -128,7 +132,7 @@ def _call(method: str, path: str, roles: frozenset[AccessRole]) -> Call:
         on_group=path.startswith(_GROUP),
         on_member=path.startswith(_MEMBER) and AccessRole.WORKER in roles,
         is_everywhere=path in EVERYWHERE,
-        waits=(method, path) in WAITS,
+        wait_ms=WAITS.get((method, path)),
     )
 
 

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 from batonpass.api.problems import PROBLEM_JSON, BadHead, problem_headers
 from batonpass.codec.answers import problem_body, to_json
+from batonpass.codec.bodies import WAIT_MS_MAX
 from batonpass.core.errors import TooLarge
 from batonpass.runtime.history import Asked
 
@@ -117,6 +118,14 @@ class RequestContext:
     def query(self) -> dict[str, str]:
         """Return the parameters of the query by name; if a name occurs twice, the last one counts."""
         return dict(parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+
+    @property
+    def wait_s(self) -> float:
+        """For how many seconds the call may wait for news before it is answered; 0 if it does not wait."""
+        if self.call.wait_ms is None:
+            return 0.0
+        asked = self.query().get("wait_ms", "")
+        return min(int(asked) if asked.isascii() and asked.isdigit() else self.call.wait_ms, WAIT_MS_MAX) / 1_000
 
     async def body(self, bytes_max: int) -> bytes:
         """Return the whole body.

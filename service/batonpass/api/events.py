@@ -92,7 +92,9 @@ async def _events(request: Request, group_id: GroupId | None) -> Response:
     if after is not None and (asked.newest or asked.before is not UNSET):
         raise refusal([("query.after", "a page is read forwards from after, or backwards from before or the newest")])
     if _wants_stream(request):
-        follower = await coordinator.feed.follow(group_id, after=_last_event_id(request, after))
+        follower = await coordinator.feed.follow(
+            group_id, after=_last_event_id(request, after), who=context_of(request).who
+        )
         is_head = context_of(request).scope["method"] == "HEAD"
         return EventStream(coordinator.feed, follower, is_admitted=partial(_is_admitted, request), is_head=is_head)
     backwards = asked.newest or asked.before is not UNSET

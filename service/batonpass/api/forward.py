@@ -1,23 +1,27 @@
 """Forwards a request to the coordinator that owns its group, and its answer back, as it comes (protocol 1.6).
 
-There is one hop at most: a forwarded request is not forwarded again. The caller's token goes along, so the owner checks
-it again. If the caller disconnects, the call to the owner ends too: a long-poll that breaks here breaks there.
+There is one hop at most: a forwarded request is not forwarded again. Path and query go on byte for byte, so that the
+owner reads what was checked here. The caller's token goes along, so the owner checks it again. If the caller
+disconnects, the call to the owner ends too: a long-poll that breaks here breaks there. An owner that is silent for
+longer than the call may take, or whose lease is over, is waited for no longer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import httpx
+import httpx2 as httpx
 
 from batonpass.api.context import FORWARDED, HEADER, Disconnected
+from batonpass.http_clients import http_client
 from batonpass.runtime.ports import NotOwner, StoreUnavailable
 
 if TYPE_CHECKING:
     from batonpass.api.context import RequestContext
+    from batonpass.core.errors import ProtocolError
 
 CONNECT_TIMEOUT_S: Final = 2.0
 WRITE_TIMEOUT_S: Final = 10.0
@@ -25,6 +29,7 @@ IDLE_S: Final = 30.0
 """How long an idle connection to another coordinator is kept: well below the time after which the other closes it."""
 
 IDLE_MAX: Final = 200
+ANSWER_S: Final = 30.0
 ASK_TIMEOUT_S: Final = 5.0
 RETRY_AFTER_MS: Final = 500
 # RFC 9110, 7.6.1: what concerns one connection only. The host is the owner's, the length is counted anew.
@@ -43,19 +48,39 @@ _NOT_PASSED_ON: Final = _OF_CONNECTION | {b"host", b"content-length", HEADER, FO
 _NOT_PASSED_BACK: Final = _OF_CONNECTION | {b"date", b"server", HEADER}
 
 
+class _Passing:
+    """A call that is being passed on, and the error by which it was ended here, if it was."""
+
+    __slots__ = ("ended_by", "owner", "wait_s")
+
+    def __init__(self, owner: str, wait_s: float) -> None:
+        self.owner = owner
+        self.wait_s = wait_s
+        self.ended_by: ProtocolError | None = None
+
+    def end(self, task: asyncio.Task[None], error: ProtocolError) -> None:
+        """End the call with an error, unless it has been ended."""
+        if self.ended_by is None:
+            self.ended_by = error
+            task.cancel()
+
+
 class Forwarder:
     """The connections to the other coordinators."""
 
-    def __init__(self, *, verify: ssl.SSLContext | bool = True) -> None:
-        """Connect on first use. ``verify`` is how the others' certificates are checked."""
+    def __init__(self, *, verify: ssl.SSLContext | bool = True, answer_s: float = ANSWER_S) -> None:
+        """Connect on first use. ``verify`` is how the others' certificates are checked.
+
+        ``answer_s`` is how long an owner may be silent, in seconds, beside the time that a call itself waits for news.
+        """
+        self._answer_s = answer_s
         # A long-poll holds its connection for as long as it waits, so connections have no limit of their own here.
-        self._client = httpx.AsyncClient(
-            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S),
+        self._client = http_client(
+            timeout=httpx.Timeout(answer_s, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=IDLE_MAX, keepalive_expiry=IDLE_S),
             verify=verify,
-            trust_env=False,
         )
-        self._waiting: set[asyncio.Task[None]] = set()
+        self._passing: dict[asyncio.Task[None], _Passing] = {}
 
     async def close(self) -> None:
         """Close every connection."""
@@ -65,30 +90,40 @@ class Forwarder:
         """Have the owner answer.
 
         Raises:
-            NotOwner: when it cannot be reached, or breaks off before it answers (503).
+            NotOwner: when it cannot be reached, breaks off before it answers, does not answer in time, or when its
+                lease ends meanwhile (503).
             StoreUnavailable: when this coordinator stops while the call waits for news there (503).
             TooLarge: when the body is larger than this coordinator takes (413).
             Disconnected: when the caller disconnects.
         """
-        work = self._pass(context, owner, await context.body(body_bytes_max))
-        await context.unless_gone(self._until_stopping(work) if context.call.waits else work)
+        body = await context.body(body_bytes_max)
+        await context.unless_gone(self._until_ended(_Passing(owner, context.wait_s), context, body))
 
-    async def _until_stopping(self, work: Coroutine[Any, Any, None]) -> None:
-        passing = asyncio.create_task(work)
-        self._waiting.add(passing)
+    async def _until_ended(self, call: _Passing, context: RequestContext, body: bytes) -> None:
+        passing = asyncio.create_task(self._pass(context, call, body))
+        self._passing[passing] = call
         try:
             await passing
         except asyncio.CancelledError:
-            if passing in self._waiting:
-                raise  # Cancelled by the caller, and not by ``end_waits``.
-            raise StoreUnavailable("the coordinator is stopping; try again", retry_after_ms=RETRY_AFTER_MS) from None
+            if call.ended_by is None:
+                raise  # By the caller.
+            raise call.ended_by from None
         finally:
-            self._waiting.discard(passing)
+            del self._passing[passing]
 
     def end_waits(self) -> None:
         """End every call now that waits at another coordinator for news."""
-        while self._waiting:
-            self._waiting.pop().cancel()
+        stopping = "the coordinator is stopping; try again"
+        for passing, call in self._passing.items():
+            if call.wait_s:
+                call.end(passing, StoreUnavailable(stopping, retry_after_ms=RETRY_AFTER_MS))
+
+    def end_calls_beside(self, living: Collection[str]) -> None:
+        """End every call now to a coordinator that is not among the ``living``: others take its groups over."""
+        for passing, call in self._passing.items():
+            if call.owner not in living:
+                detail = f"the lease of the coordinator at {call.owner}, which owned the group, is over; try again"
+                call.end(passing, NotOwner(detail, retry_after_ms=RETRY_AFTER_MS))
 
     async def ask_all(self, context: RequestContext, others: Sequence[str]) -> list[Any]:
         """Send the same request to all other coordinators, and return their answers.
@@ -101,22 +136,42 @@ class Forwarder:
     async def _ask(self, context: RequestContext, other: str) -> Any:
         try:
             async with asyncio.timeout(ASK_TIMEOUT_S):
-                answer = await self._client.get(_target(context, other), headers=_headers(context))
+                answer = await self._client.send(self._request(context, other))
             answer.raise_for_status()
             return answer.json()
         except (httpx.HTTPError, TimeoutError, ValueError) as error:
             detail = f"the coordinator at {other} does not answer ({type(error).__name__}); try again"
             raise NotOwner(detail, retry_after_ms=RETRY_AFTER_MS) from error
 
-    async def _pass(self, context: RequestContext, owner: str, body: bytes) -> None:
-        request = self._client.build_request(
-            context.scope["method"], _target(context, owner), headers=_headers(context), content=body
+    def _request(
+        self, context: RequestContext, to: str, body: bytes | None = None, *, silent_s: float | None = None
+    ) -> httpx.Request:
+        """Return the request as it is sent to another coordinator.
+
+        The target is set as bytes: the client would leave out dot segments of a URL and quote what it thinks should be.
+        """
+        raw: bytes = context.scope.get("raw_path") or context.scope["path"].encode()
+        query: bytes = context.scope["query_string"]
+        base = httpx.URL(to)
+        target = base.raw_path.rstrip(b"/") + (raw + b"?" + query if query else raw)
+        timeout = httpx.Timeout(silent_s or self._answer_s, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S)
+        return self._client.build_request(
+            context.scope["method"],
+            base,
+            headers=_headers(context),
+            content=body,
+            timeout=timeout,
+            extensions={"target": target},
         )
+
+    async def _pass(self, context: RequestContext, call: _Passing, body: bytes) -> None:
+        request = self._request(context, call.owner, body, silent_s=self._answer_s + call.wait_s)
         try:
             answer = await self._client.send(request, stream=True)
         except httpx.TransportError as error:
             raise NotOwner(
-                f"the coordinator at {owner}, which owns the group, cannot be reached ({type(error).__name__}); try again",
+                f"the coordinator at {call.owner}, which owns the group, gives no answer ({type(error).__name__}); "
+                "try again",
                 retry_after_ms=RETRY_AFTER_MS,
             ) from error
         try:
@@ -135,12 +190,6 @@ class Forwarder:
             raise Disconnected from error
         finally:
             await answer.aclose()
-
-
-def _target(context: RequestContext, owner: str) -> str:
-    raw: bytes = context.scope.get("raw_path") or context.scope["path"].encode()
-    query: bytes = context.scope["query_string"]
-    return owner.rstrip("/") + (raw + b"?" + query if query else raw).decode("latin-1")
 
 
 def _headers(context: RequestContext) -> list[tuple[bytes, bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import asdict
 from functools import partial
@@ -12,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api.admission import others_answers
-from batonpass.api.context import context_of
-from batonpass.api.offload import offload_of, show, size_of
+from batonpass.api.context import Disconnected, context_of
+from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.service import command_without_answer, group_of, json_response, read_query, service_of, state_of
 from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBody, ReasonQuery, WhatIfBody
@@ -31,6 +32,7 @@ from batonpass.core.view import View
 
 if TYPE_CHECKING:
     from batonpass.core.model import Group
+    from batonpass.core.placement.flow import Ints
     from batonpass.core.policy import Policy
     from batonpass.core.soft import Soft
 
@@ -58,7 +60,7 @@ async def declare_group(request: Request) -> Response:
     if_match = read_if_match(request.headers.get("if-match"), await _revision(request))
     wanted, reason = read_declaration(group_id, body, if_match=if_match)
     declared = await service.command(request, wanted, Declared, reason=reason or asked.reason)
-    return await _show(request, status=201 if declared.created else 200)
+    return await _show(request, status=201 if declared.created else 200, is_owed=True)
 
 
 @route(
@@ -77,7 +79,7 @@ async def list_groups(request: Request) -> Response:
     for group_id in await coordinator.declared(after=asked.after, limit=asked.limit + 1):
         group, soft = await coordinator.look(group_id)
         summary = partial(_summary, group, soft, coordinator.now_ms(), coordinator.policy)
-        found.append(await offload_of(request).do(size_of(group), summary))
+        found.append(await aside(request, size_of(group), summary))
     pages = await others_answers(request.app.state.policy, context_of(request))
     found += [group for page in pages for group in page["groups"]]
     # A group whose owner changes just now may be on two pages, or on none.
@@ -152,24 +154,39 @@ async def plan_change(request: Request) -> Response:
     change = read_what_if(await service.raw_body(request))
     group, soft, now_ms, policy = await state_of(request)
 
+    is_over = threading.Event()
+
+    def go_on() -> None:
+        if is_over.is_set():
+            raise Disconnected
+
+    def solve(*network: Ints) -> Ints:
+        go_on()
+        return service.solver(*network)
+
     def work() -> dict[str, Any]:
         present = snapshot_of(group, soft, now_ms)
+        go_on()
         imagined = imagine(present, change, max_members=policy.max_members)
+        go_on()
         started = time.perf_counter()
-        plan = plan_snapshot(imagined, policy, service.solver)
+        plan = plan_snapshot(imagined, policy, solve)
+        go_on()
         answer = write_plan(plan, decide_ms=(time.perf_counter() - started) * 1_000)
         balance = {"before": asdict(balance_now(present)), "after": asdict(balance_then(imagined, plan))}
         return answer | {"balance": balance}
 
-    # How long it takes depends on the imagined group, not on the size of the present one.
-    return await show(request, None, work)
+    try:
+        return await show(request, None, work)
+    finally:
+        is_over.set()
 
 
 def _summary(group: Group, soft: Soft, now_ms: int, policy: Policy) -> dict[str, Any]:
     return group_summary(group, describe_group(group, soft, now_ms, policy))
 
 
-async def _show(request: Request, *, status: int = 200) -> Response:
+async def _show(request: Request, *, status: int = 200, is_owed: bool = False) -> Response:
     """Answer with the group of the path, and with the ETag that a change needs."""
     group, soft, now_ms, policy = await state_of(request)
 
@@ -177,7 +194,8 @@ async def _show(request: Request, *, status: int = 200) -> Response:
         warnings = advice_on(View(group, soft, now_ms, policy))
         return group_body(group, describe_group(group, soft, now_ms, policy), warnings)
 
-    return await show(request, size_of(group), work, status=status, headers={"etag": etag(group.revision)})
+    headers = {"etag": etag(group.revision)}
+    return await show(request, size_of(group), work, status=status, headers=headers, is_owed=is_owed)
 
 
 async def _revision(request: Request) -> int | None:

@@ -70,9 +70,8 @@ class LongPolls:
     revoked meanwhile gets 401 instead of the answer.
     """
 
-    def __init__(self, service: Service, limits: Limits, gate: Gate | None) -> None:
+    def __init__(self, service: Service, gate: Gate | None) -> None:
         self._service = service
-        self._limits = limits
         self._gate = gate
 
     async def __call__(self, context: RequestContext) -> None:
@@ -80,8 +79,7 @@ class LongPolls:
         group_id, member_id = _named(context)
         asked = _POLL.read(context.query(), prefix="query")
         poll = self._service.coordinator.poll
-        with self._limits.polls.place():
-            found = await context.unless_gone(poll(group_id, member_id, after=asked.after, wait_ms=asked.wait_ms))
+        found = await context.unless_gone(poll(group_id, member_id, after=asked.after, wait_ms=asked.wait_ms))
         if found is None:
             await context.answer(204, b"", [])
             return
@@ -98,7 +96,7 @@ def routes(
     service: Service, limits: Limits, gate: Gate | None
 ) -> Mapping[Call, Callable[[RequestContext], Awaitable[None]]]:
     """Return the function that serves each of the two calls."""
-    return {HEARTBEAT: Heartbeats(service, limits), LONG_POLL: LongPolls(service, limits, gate)}
+    return {HEARTBEAT: Heartbeats(service, limits), LONG_POLL: LongPolls(service, gate)}
 
 
 def _named(context: RequestContext) -> tuple[GroupId, MemberId]:

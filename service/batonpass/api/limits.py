@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from batonpass.core.model import Group
     from batonpass.core.policy import GroupConfig
     from batonpass.core.soft import MeasuredReport, Soft, TaskReport
+    from batonpass.runtime.places import Places
 
-FULL_RETRY_MS: Final = 2_000
 SWEEP_AT_LEAST: Final = 1_000
 """How many callers are remembered before quiet ones are removed."""
 
@@ -63,31 +62,6 @@ class Rate:
         self._sweep_at = max(SWEEP_AT_LEAST, 2 * len(self._until))
 
 
-class Places:
-    """A number of places, for calls that wait long: never more than ``most`` at once."""
-
-    def __init__(self, most: int, what: str) -> None:
-        self.taken = 0
-        self._most = most
-        self._what = what
-
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """Take a place within the block.
-
-        Raises:
-            LimitExceeded: when none is free (429).
-        """
-        if self.taken >= self._most:
-            detail = f"{self._most} {self._what} are open already, as many as this coordinator may have"
-            raise LimitExceeded(detail, retry_after_ms=FULL_RETRY_MS)
-        self.taken += 1
-        try:
-            yield
-        finally:
-            self.taken -= 1
-
-
 @dataclass(slots=True)
 class Connections:
     """The connections of a process: how many are open, and how many may be. The server sets both once it is made."""
@@ -109,12 +83,18 @@ class Connections:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one process: the rates of members, of heartbeats with news, and of all others; places for polls."""
+    """The limits of one process: the rates of members, of heartbeats with news, and of all others.
+
+    ``polls`` are the places of calls that wait for news, here or at the coordinator that they are passed on to;
+    ``reads`` and ``dry_runs`` those of what is done beside the event loop.
+    """
 
     member: Rate
     urgent: Rate
     operator: Rate
     polls: Places
+    reads: Places
+    dry_runs: Places
     connections: Connections = field(default_factory=Connections)
 
 

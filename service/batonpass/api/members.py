@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.offload import offload_of, show, size_of
+from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.service import (
     asked_of,
@@ -157,7 +157,7 @@ async def safe_to_stop(request: Request) -> Response:
     group, soft, now_ms, policy = await state_of(request)
     member = _present(group, member_of(request))
     work = partial(reasons_to_stay, group, soft, member, now_ms, policy)
-    reasons = await offload_of(request).do(len(member.assignment) + len(member.revoking), work)
+    reasons = await aside(request, len(member.assignment) + len(member.revoking), work)
     if reasons:
         detail = f"stopping member {member.id} now would interrupt {len(reasons)} tasks; drain it first, or wait"
         raise NotSafeToStop(detail, errors=reasons)

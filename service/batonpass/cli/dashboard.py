@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,15 +20,37 @@ from batonpass.terminal import say
 ENV = "BATONPASS_DASHBOARD_"
 SERVER = "Where the coordinators are, with commas (BATONPASS_URL); left out, the `up` that runs on this machine."
 TOKEN = "A token with which everybody who opens a page may look without signing in (better: the variable)."  # noqa: S105 - help
+
+
+def trimmed(value: Any) -> Any:
+    """Return the value of an option by the rule of ``batonpass.variables``."""
+    return type(value)(str(value).strip()) if isinstance(value, str | Path) else value
+
+
 Server = Annotated[str | None, typer.Option("--server", "--url", metavar="URL", help=SERVER)]
 Port = Annotated[int, typer.Option(min=0, max=65_535, envvar=f"{ENV}PORT", help="The port; 0 takes any free one.")]
-Host = Annotated[str, typer.Option(envvar=f"{ENV}HOST", help="The address to listen on.")]
-Token = Annotated[str | None, typer.Option(metavar="TOKEN", envvar=f"{ENV}TOKEN", help=TOKEN)]
-TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", envvar=f"{ENV}TLS_CERTFILE", help="Serve HTTPS.")]
-TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", envvar=f"{ENV}TLS_KEYFILE", help="Its key.")]
+Host = Annotated[str, typer.Option(envvar=f"{ENV}HOST", callback=trimmed, help="The address to listen on.")]
+Token = Annotated[str | None, typer.Option(metavar="TOKEN", envvar=f"{ENV}TOKEN", callback=trimmed, help=TOKEN)]
+TlsCert = Annotated[
+    Path | None, typer.Option(metavar="FILE", envvar=f"{ENV}TLS_CERTFILE", callback=trimmed, help="Serve HTTPS.")
+]
+TlsKey = Annotated[
+    Path | None, typer.Option(metavar="FILE", envvar=f"{ENV}TLS_KEYFILE", callback=trimmed, help="Its key.")
+]
 BehindTls = Annotated[bool, typer.Option("--behind-tls", envvar=f"{ENV}BEHIND_TLS", help="An ingress serves HTTPS.")]
+AllowedHosts = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        envvar=f"{ENV}ALLOWED_HOSTS",
+        help="The host names under which browsers reach it, with commas; localhost and addresses need not be named.",
+    ),
+]
 RootPath = Annotated[
-    str, typer.Option(metavar="PATH", envvar=f"{ENV}ROOT_PATH", help="What an ingress puts in front of paths.")
+    str,
+    typer.Option(
+        metavar="PATH", envvar=f"{ENV}ROOT_PATH", callback=trimmed, help="What an ingress puts in front of paths."
+    ),
 ]
 
 
@@ -41,6 +63,7 @@ def dashboard(
     tls_key: TlsKey = None,
     behind_tls: BehindTls = False,
     root_path: RootPath = "",
+    allowed_hosts: AllowedHosts = "",
     folder: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say in JSON where it listens.")] = False,
 ) -> None:
@@ -59,6 +82,7 @@ def dashboard(
             trusted=trusted(),
             is_secure=behind_tls or certificate is not None,
             root_path=f"/{root_path.strip('/')}" if root_path.strip("/") else "",
+            allowed_hosts=_names(allowed_hosts),
             port=listener.getsockname()[1],
         )
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -70,6 +94,17 @@ def dashboard(
             ) from None
         except KeyboardInterrupt:
             return
+
+
+def _names(given: str) -> frozenset[str]:
+    names = frozenset(name.strip().lower().rstrip(".") for name in given.split(",") if name.strip())
+    if wrong := sorted(name for name in names if set(name) & set("/:*@ ")):
+        raise Failure(
+            Exit.BAD_INPUT,
+            f"--allowed-hosts: {wrong[0]} is no name of a host.",
+            todo="Name hosts alone, without scheme and port, as in batonpass.example.com.",
+        )
+    return names
 
 
 def _certificate(cert: Path | None, key: Path | None) -> Certificate | None:

@@ -7,10 +7,10 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from batonpass.cli.exits import Exit, Failure
+from batonpass.database_url import DatabaseUrl
 from batonpass.postgres.schema import Fit, SchemaBusy, Standing, standing_of, upgrade
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 
 def without_password(url: str) -> str:
-    """Return a URL of a database without its password."""
-    return make_url(url).render_as_string(hide_password=True)
+    """Return a URL of a database without what is secret in it."""
+    return DatabaseUrl.read(url).shown
 
 
 @contextmanager
 def failing_on_database(url: str) -> Iterator[None]:
-    """Turn errors of a database into a failure that names the database, without its password.
+    """Turn errors of a database into a failure that names the database, without its secrets.
 
     Raises:
         Failure: when the database cannot be reached, is busy for too long, or refuses.
@@ -32,15 +32,17 @@ def failing_on_database(url: str) -> Iterator[None]:
     try:
         yield
     except StoreUnavailable as error:
+        read = DatabaseUrl.read(url)
         raise Failure(
             Exit.UNREACHABLE,
-            f"the database {without_password(url)} is not available: {error.detail}.",
+            f"the database {read.shown} is not available: {read.hide(error.detail)}.",
             todo="Check that it runs.",
         ) from None
     except SchemaBusy as error:
         raise Failure(Exit.UNREACHABLE, str(error)) from None
     except DBAPIError as error:
-        raise Failure(Exit.REFUSED, f"the database {without_password(url)} refused: {error.orig}.") from None
+        read = DatabaseUrl.read(url)
+        raise Failure(Exit.REFUSED, f"the database {read.shown} refused: {read.hide(str(error.orig))}.") from None
 
 
 def run_on_database(work: Coroutine[Any, Any, T], url: str) -> T:

@@ -6,11 +6,12 @@
       workers-token    the token of the simulated workers, for their group alone
       job.json         the job on Kafka, as long as it runs; only its owner can read it
       database-url     where the database listens and its password, for the audit; only its owner can read it
-      lock             held as long as an `up` runs; has its process and address
+      lock             held as long as an `up` runs; has its process and address; only its owner can read it
       postgres/        the database and its log
       workers/         what the simulated workers keep on disk, and their logs
 
-Each running `up` records the path of its folder in the user's state folder, so that commands find it.
+Each running `up` records the path of its folder in the user's state folder, so that commands find it. They send the
+token to the address in `lock`, so a folder whose `lock` or `batonpass.json` others may write is refused.
 """
 
 from __future__ import annotations
@@ -27,12 +28,17 @@ from typing import IO, Any, NamedTuple
 import typer
 
 from batonpass import __version__
+from batonpass.child_environment import home
 from batonpass.cli.exits import Exit, Failure
-from batonpass.private_files import write_private
+from batonpass.private_files import open_lock, write_private
+from batonpass.variables import variable
 
 MARK = "batonpass.json"
 FORMAT = 1
 LOCK_ATTEMPTS = 5
+OF_OTHERS = 0o022
+"""The bits of a file's mode that let others write it."""
+
 NOBODYS = frozenset({"lost+found", ".DS_Store"})
 """What a file system itself puts into an empty folder."""
 
@@ -49,11 +55,13 @@ def default_folder() -> Path:
     """Return where the data are kept by default.
 
     For root this is outside root's home, which the database could not reach, because it does not run as root.
+
+    Raises:
+        Failure: when this user has no home folder, and the environment names none for data.
     """
     if _is_root():
         return Path("/var/lib/batonpass")
-    kept = os.environ.get("XDG_DATA_HOME") or ""
-    return (Path(kept) if kept.startswith("/") else Path.home() / ".local" / "share") / "batonpass"
+    return _kept("XDG_DATA_HOME", ".local/share") / "batonpass"
 
 
 def folder_named(text: str) -> Path:
@@ -67,12 +75,22 @@ def folder_named(text: str) -> Path:
     return Path(text)
 
 
+def keep_from_others() -> None:
+    """Let nobody else write what this process and its children make, whatever the umask was."""
+    os.umask(os.umask(OF_OTHERS) | OF_OTHERS)
+
+
 class UpFolder:
     """One folder, held by one `up` at a time."""
 
     def __init__(self, path: Path) -> None:
         """Name the folder; nothing happens before ``hold``."""
-        self.path = path.expanduser().absolute()
+        try:
+            self.path = path.expanduser().absolute()
+        except RuntimeError:
+            raise Failure(
+                Exit.BAD_INPUT, f"there is no home folder for {path}.", todo="Name the folder without ~."
+            ) from None
         self._lock: IO[str] | None = None
 
     @property
@@ -113,7 +131,7 @@ class UpFolder:
         """
         try:
             self._make()
-            lock = (self.path / "lock").open("a+")
+            lock = self._open_lock()
         except OSError as error:
             raise self._unusable(error) from None
         # A command that checks which process holds the folder also holds the lock for an instant.
@@ -134,14 +152,14 @@ class UpFolder:
         if self._lock is not None:
             self._note(self._lock, {"pid": os.getpid(), "url": url})
         # For convenience only: commands also take the folder as an option.
-        with suppress(OSError):
+        with suppress(OSError, Failure):
             pointers = _pointers()
             pointers.mkdir(mode=0o700, parents=True, exist_ok=True)
             (pointers / str(os.getpid())).write_text(str(self.path))
 
     def release(self) -> None:
         """Give up the folder, so that another `up` can hold it."""
-        with suppress(OSError):
+        with suppress(OSError, Failure):
             (_pointers() / str(os.getpid())).unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.seek(0)
@@ -190,21 +208,52 @@ class UpFolder:
             raise self._unusable(error) from None
 
     def running(self) -> Running | None:
-        """Return the `up` that holds this folder now; None when there is none, or the folder cannot be read."""
+        """Return the `up` that holds this folder now; None when there is none, or the folder cannot be read.
+
+        Raises:
+            Failure: when somebody else may have written who holds it.
+        """
         try:
             with (self.path / "lock").open() as lock:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except OSError:
+                    self._require_own(self.path / "lock")
                     return _noted(lock, self.path)
         except OSError:
             pass
         return None
 
+    def _open_lock(self) -> IO[str]:
+        file = self.path / "lock"
+        if file.exists():
+            self._require_own(file)
+        return open_lock(file)
+
+    def _require_own(self, file: Path) -> None:
+        """Refuse a file that others may have written: it says where the token goes, or whose the folder is.
+
+        Raises:
+            Failure: naming the file.
+        """
+        folder, found = self.path.stat(), file.stat()
+        if found.st_uid not in {os.geteuid(), folder.st_uid, 0}:
+            why = f"{file} belongs to another user than {self.path}"
+        elif found.st_mode & OF_OTHERS and folder.st_mode & 0o011:
+            why = f"other users may write {file}"
+        else:
+            return
+        raise Failure(
+            Exit.REFUSED,
+            f"{why}, so what it says cannot be trusted.",
+            todo="Look at it; if it is right, `chown` it to the owner of the folder and `chmod go-w` it. "
+            "Or name another folder with --data.",
+        )
+
     def _make(self) -> None:
         for folder in reversed([self.path, *self.path.parents]):
             if not folder.exists():
-                folder.mkdir()
+                folder.mkdir(mode=0o755)
                 if _is_root():
                     folder.chmod(0o711)
                 elif folder == self.path:
@@ -222,11 +271,13 @@ class UpFolder:
                 todo="Name an empty folder, or one that does not exist yet, with --data.",
             )
         mark.write_text(json.dumps({"batonpass": __version__, "format": FORMAT}) + "\n")
+        mark.chmod(0o644)
         if _is_root():
             # The database does not run as root, and has to get through to its own folder.
             self.path.chmod(self.path.stat().st_mode | 0o011)
 
     def _check(self, mark: Path) -> None:
+        self._require_own(mark)
         try:
             noted = json.loads(mark.read_text())
             form = int(noted["format"])
@@ -278,8 +329,10 @@ def running_here() -> list[Running]:
 
 
 def _running() -> Iterator[Running]:
-    folders = [default_folder()]
-    with suppress(OSError):
+    folders: list[Path] = []
+    with suppress(Failure):
+        folders.append(default_folder())
+    with suppress(OSError, Failure):
         folders += [Path(pointer.read_text().strip()) for pointer in _pointers().iterdir()]
     for folder in folders:
         found = UpFolder(folder).running()
@@ -296,5 +349,20 @@ def _noted(lock: IO[str], folder: Path) -> Running:
 
 
 def _pointers() -> Path:
-    kept = os.environ.get("XDG_STATE_HOME") or ""
-    return (Path(kept) if kept.startswith("/") else Path.home() / ".local" / "state") / "batonpass" / "up"
+    return _kept("XDG_STATE_HOME", ".local/state") / "batonpass" / "up"
+
+
+def _kept(name: str, at_home: str) -> Path:
+    """Return a folder of the XDG base directory specification.
+
+    Raises:
+        Failure: when there is none.
+    """
+    named = variable(name) or ""
+    if named.startswith("/"):
+        return Path(named)
+    if (found := home()) is None:
+        raise Failure(
+            Exit.BAD_INPUT, "this user has no home folder.", todo=f"Name a folder with --data, or set HOME or {name}."
+        )
+    return found / at_home

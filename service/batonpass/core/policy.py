@@ -29,6 +29,9 @@ class IsolationLevel(StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
+LOOK_AGAIN_LEAST_MS: Final = 1_000
+
+
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
     """The settings of one group (docs/settings.md). Durations are milliseconds, lags are records.
@@ -70,6 +73,15 @@ class GroupConfig:
         """Return the silence after which a member is missing a heartbeat and may be about to expire."""
         return 2 * self.heartbeat_interval_ms
 
+    @property
+    def look_again_ms(self) -> int:
+        """Return how soon the group is looked at again for what its members say meanwhile.
+
+        That costs as much as the group is large, so an interval of less than a second, which its members may choose,
+        counts as one.
+        """
+        return max(self.heartbeat_interval_ms, LOOK_AGAIN_LEAST_MS)
+
     def warmup_budget(self, stateful_tasks: int) -> int:
         """Return how many extra copies the group may have at once, at least 1."""
         return max(1, _copies(self.max_warmup_replicas, stateful_tasks))
@@ -85,8 +97,8 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "max_warmup_replicas": (1, 100_000),
     "num_standby_replicas": (0, 1_000),
     "probing_rebalance_interval_ms": (1_000, _DAY_MS),
-    "session_timeout_ms": (1_003, _DAY_MS),
-    "heartbeat_interval_ms": (1, 3_600_000),
+    "session_timeout_ms": (1_300, _DAY_MS),
+    "heartbeat_interval_ms": (100, 3_600_000),
     "rebalance_timeout_ms": (100, _DAY_MS),
     "initial_rebalance_delay_ms": (0, 3_600_000),
     "rebalance_batch_ms": (0, 60_000),
@@ -134,6 +146,8 @@ def parse_config(wanted: Mapping[str, object], base: GroupConfig | None = None) 
         if name not in values:
             faults.append((f"config.{name}", f"no such setting; known settings: {', '.join(_NAMES)}"))
             continue
+        if value == values[name] and type(value) is type(values[name]):
+            continue  # What a group has it may keep, although an earlier version allowed more.
         reason, clean = _clean(name, value)
         if reason:
             faults.append((f"config.{name}", reason))

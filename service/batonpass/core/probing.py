@@ -76,7 +76,7 @@ def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
     warming = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.WARMUP]
     estimates = [level_in_ms(view.copy(draft.group.tasks[task_id], member_id)) for task_id in warming]
     soonest_ms = min((estimate for estimate in estimates if estimate is not None), default=due_ms)
-    at_ms = now_ms + max(soonest_ms, draft.group.config.heartbeat_interval_ms)
+    at_ms = now_ms + max(soonest_ms, draft.group.config.look_again_ms)
     if 2 * (at_ms - now_ms) < due_ms - now_ms:
         draft.record(ProbeScheduled(at_ms))
         draft.wake(at_ms)
@@ -93,5 +93,5 @@ def _delay_ms(view: View) -> int:
         for member_id in task.warmups:
             soon = level_in_ms(view.copy(task, member_id))
             if soon is not None:
-                delay_ms = min(delay_ms, max(soon, config.heartbeat_interval_ms))
+                delay_ms = min(delay_ms, max(soon, config.look_again_ms))
     return delay_ms

@@ -63,8 +63,8 @@ def _take_one_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -
     task_plans.sort(key=lambda plan: group.table.index_of.get(plan.task.id, len(group.table.index_of)))
     records = reconcile(view, task_plans)
     if any(plan.choice.held is Held.MEMBER_OVERDUE for plan in task_plans):
-        # A repeated heartbeat starts no step, so look again after an interval, until the member has been heard.
-        draft.overdue_retry_ms = draft.now_ms + group.config.heartbeat_interval_ms
+        # A repeated heartbeat starts no step, so look again in a while, until the member has been heard.
+        draft.overdue_retry_ms = draft.now_ms + group.config.look_again_ms
         draft.wake(draft.overdue_retry_ms)
     if records:
         draft.record(*records)

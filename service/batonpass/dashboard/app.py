@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import httpx
+import httpx2 as httpx
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
@@ -21,6 +22,7 @@ from batonpass.client import CoordinatorClient
 from batonpass.dashboard import commands, login
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.live import live
+from batonpass.dashboard.origins import is_served
 from batonpass.dashboard.pages import PAGES
 from batonpass.dashboard.request_context import Dashboard, guarded
 
@@ -40,14 +42,12 @@ ZIPPED_FROM_BYTES: Final = 8_000
 
 
 class _Safe:
-    """Tells the browser with every answer to load things only from here.
+    """Serves requests to names of this dashboard alone, and tells browsers to load things only from here."""
 
-    ``root`` is what an ingress puts in front of paths, whether it removes that again or not.
-    """
-
-    def __init__(self, app: ASGIApp, root: str) -> None:
+    def __init__(self, app: ASGIApp, config: Config) -> None:
         self._app = app
-        self._root = root
+        self._root = config.root_path
+        self._allowed_hosts = config.allowed_hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._root and scope["type"] == "http":
@@ -65,7 +65,18 @@ class _Safe:
                 message = {**message, "headers": [*given, *extra]}
             await send(message)
 
-        await self._app(scope, receive, say if scope["type"] == "http" else send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        host = Headers(scope=scope).get("host", "")
+        is_probe = scope["path"] == f"{self._root}/livez"
+        app = self._app if is_probe or is_served(host, self._allowed_hosts) else _elsewhere(host)
+        await app(scope, receive, say)
+
+
+def _elsewhere(host: str) -> Response:
+    text = f"This dashboard is not served as {host[:100]!r}. If it should be, name the host in --allowed-hosts.\n"
+    return PlainTextResponse(text, 403)
 
 
 async def _livez(_: Request) -> Response:
@@ -87,7 +98,7 @@ def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = Non
 
     routes = [
         Route("/livez", _livez),
-        Route("/login", login.look_in, methods=["GET"]),
+        Route("/login", login.ask, methods=["GET"]),
         Route("/login", login.sign_in, methods=["POST"]),
         Route("/logout", login.sign_out, methods=["POST"]),
         Route("/live", live),
@@ -97,7 +108,7 @@ def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = Non
         Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
     ]
     middleware = [
-        Middleware(_Safe, root=config.root_path),
+        Middleware(_Safe, config=config),
         Middleware(GZipMiddleware, minimum_size=ZIPPED_FROM_BYTES, compresslevel=3),
     ]
     app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)

@@ -11,7 +11,8 @@ from typing import Any, Final
 from starlette.responses import RedirectResponse, Response
 
 from batonpass.client import Refused, Unreachable, path
-from batonpass.dashboard.login import fields, is_own
+from batonpass.dashboard.login import fields
+from batonpass.dashboard.origins import is_own
 from batonpass.dashboard.request_context import RequestContext, linked
 from batonpass.dashboard.words import sentence
 

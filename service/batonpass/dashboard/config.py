@@ -17,7 +17,8 @@ class Config:
     ``token`` is sent to the coordinator for visitors who have not signed in: they look with it, and command nothing.
     ``trusted`` has the authorities that the coordinator's certificate is checked against. ``is_secure``: browsers reach
     the dashboard over HTTPS, so that its cookie never travels in clear. ``root_path`` is what an ingress puts in front
-    of every path, without a slash at its end.
+    of every path, without a slash at its end. ``allowed_hosts`` are the names, in small letters, under which browsers
+    reach the dashboard, beside localhost and addresses.
     """
 
     server: str
@@ -25,4 +26,5 @@ class Config:
     trusted: ssl.SSLContext | bool = True
     is_secure: bool = False
     root_path: str = ""
+    allowed_hosts: frozenset[str] = frozenset()
     port: int = DEFAULT_PORT

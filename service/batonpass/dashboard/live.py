@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from batonpass.dashboard.request_context import Dashboard
+from batonpass.dashboard.sessions import Session
 from batonpass.dashboard.shared_client import EventListener
 
 KEEP_ALIVE_S: Final = 10.0
@@ -30,16 +31,16 @@ async def live(request: Request) -> Response:
     """Stream `change` whenever an event of the named group comes, and `standing` when the event stream opens or breaks.
 
     Each message has the position of the newest event as its id; a page that comes back with an older one gets `change`
-    at once.
+    at once. The stream ends with the session.
     """
     dashboard: Dashboard = request.app.state.dashboard
-    session = dashboard.sessions.find(request.cookies.get(dashboard.cookie, ""))
+    session = dashboard.session_of(request)
     if session is None:
         return Response(status_code=401)
     seen = request.headers.get("last-event-id", "")
     frames = _frames(
         dashboard,
-        session.client.events,
+        session,
         request.query_params.get("group", ""),
         int(seen) if _POSITION.fullmatch(seen) else 0,
     )
@@ -47,16 +48,17 @@ async def live(request: Request) -> Response:
     return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
 
 
-async def _frames(dashboard: Dashboard, events: EventListener, group: str, seen: int) -> AsyncIterator[str]:
+async def _frames(dashboard: Dashboard, session: Session, group: str, seen: int) -> AsyncIterator[str]:
+    events = session.client.events
     listener = events.listen()
-    closing = asyncio.ensure_future(dashboard.closing.wait())
+    closing, ended = (asyncio.ensure_future(event.wait()) for event in (dashboard.closing, session.ended))
     news: asyncio.Future[bool] = asyncio.ensure_future(listener.wait())
     try:
         yield f"retry: {RECONNECT_MS}\n\n"
         standing = ""
         if events.lost_at is not None:
-            await asyncio.wait((news, closing), timeout=OPENING_S, return_when=asyncio.FIRST_COMPLETED)
-        while not dashboard.closing.is_set():
+            await asyncio.wait((news, closing, ended), timeout=OPENING_S, return_when=asyncio.FIRST_COMPLETED)
+        while not (dashboard.closing.is_set() or session.ended.is_set()):
             listener.clear()
             now = json.dumps({"live": events.lost_at is None, "since": events.lost_at, "why": events.why})
             if now != standing:
@@ -68,14 +70,14 @@ async def _frames(dashboard: Dashboard, events: EventListener, group: str, seen:
                 yield f"event: change\nid: {latest}\ndata: {latest}\n\n"
             if news.done():
                 news = asyncio.ensure_future(listener.wait())
-            await asyncio.wait((news, closing), timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((news, closing, ended), timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
             if news.done():
                 await asyncio.sleep(GATHER_S)
             else:
                 yield ": still here\n\n"
     finally:
-        closing.cancel()
-        news.cancel()
+        for waiting in (closing, ended, news):
+            waiting.cancel()
         events.leave(listener)
 
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from batonpass.client import Refused, Unreachable, path
+from batonpass.dashboard.origins import is_own
 from batonpass.dashboard.request_context import Dashboard
 from batonpass.dashboard.sessions import Session
 from batonpass.dashboard.words import sentence
@@ -31,24 +32,9 @@ async def fields(request: Request) -> dict[str, str]:
     return {name: values[0].strip() for name, values in found.items()}
 
 
-def is_own(request: Request) -> bool:
-    """Whether a form comes from a page of this dashboard, as far as the browser reports it."""
-    site = request.headers.get("sec-fetch-site")
-    return site in {None, "same-origin", "none"}
-
-
-async def look_in(request: Request) -> Response:
-    """Show the page that asks for a token; if the dashboard has its own token, let the visitor look without one."""
-    dashboard: Dashboard = request.app.state.dashboard
-    wanted = _place(request.query_params.get("next", ""))
-    if dashboard.config.token and not request.query_params.get("own"):
-        try:
-            session = await admitted(dashboard, dashboard.config.token, None)
-        except (Refused, Unreachable) as error:
-            return _form(dashboard, wanted, said=f"The dashboard's own token is of no use: {sentence(error)}")
-        session.is_shared, session.may_command = True, False
-        return _let_in(dashboard, request, session, wanted)
-    return _form(dashboard, wanted)
+async def ask(request: Request) -> Response:
+    """Show the form that asks for a token."""
+    return _form(request.app.state.dashboard, _place(request.query_params.get("next", "")))
 
 
 async def sign_in(request: Request) -> Response:
@@ -75,16 +61,12 @@ async def sign_in(request: Request) -> Response:
 
 
 async def sign_out(request: Request) -> Response:
-    """Forget the visitor's token; another site's page cannot ask for it."""
+    """Forget the visitor's token; another site's page cannot ask for it, and its form comes without the cookie."""
     dashboard: Dashboard = request.app.state.dashboard
     if not is_own(request):
         return Response("This form comes from another site.\n", 403)
-    name = request.cookies.get(dashboard.cookie, "")
-    given = await fields(request)
-    session = dashboard.sessions.find(name)
-    if session is not None and given.get("stamp") == session.stamp:
-        dashboard.sessions.end(name)
-    answer = RedirectResponse(f"{dashboard.config.root_path}/login?own=1", 303)
+    dashboard.sessions.end(request.cookies.get(dashboard.cookie, ""))
+    answer = RedirectResponse(f"{dashboard.config.root_path}/login", 303)
     answer.delete_cookie(dashboard.cookie, path=dashboard.config.root_path or "/")
     return answer
 
@@ -121,7 +103,9 @@ def _let_in(dashboard: Dashboard, request: Request, session: Session, wanted: st
         name,
         path=dashboard.config.root_path or "/",
         httponly=True,
-        samesite="strict",
+        # Operators follow links from a chat or an alert to pages, and are to be signed in there. Forms of other sites,
+        # and what they embed, come without the cookie.
+        samesite="lax",
         secure=is_secure,
     )
     return answer

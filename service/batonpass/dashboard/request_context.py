@@ -41,6 +41,7 @@ class Dashboard:
         self.config = config
         self.client = client
         self.sessions = Sessions()
+        self.onlooker = _onlooker(client, config.token)
         self.closing = asyncio.Event()
         self.templates = _templates(config.root_path)
         self._clients: dict[str, SharedClient] = {}
@@ -49,6 +50,13 @@ class Dashboard:
     def cookie(self) -> str:
         """The name of the cookie: cookies are shared by all ports of a host, so the port is in it."""
         return f"batonpass_{self.config.port}"
+
+    def session_of(self, request: Request) -> Session | None:
+        """Return the session of whoever makes a request; of somebody who has not signed in, the one that all share.
+
+        None: only those who have signed in may look.
+        """
+        return self.sessions.find(request.cookies.get(self.cookie, "")) or self.onlooker
 
     def shared_client(self, token: str, bound_to: str | None) -> SharedClient:
         """Return the client of a token; all sessions with the same token share it."""
@@ -117,7 +125,7 @@ def guarded(page: Page) -> Callable[[Request], Awaitable[Response]]:
 
     async def endpoint(request: Request) -> Response:
         dashboard: Dashboard = request.app.state.dashboard
-        session = dashboard.sessions.find(request.cookies.get(dashboard.cookie, ""))
+        session = dashboard.session_of(request)
         if session is None:
             return _signed_out(dashboard, request)
         context = RequestContext(dashboard, request, session, time.perf_counter())
@@ -127,12 +135,20 @@ def guarded(page: Page) -> Callable[[Request], Awaitable[Response]]:
             todo = "Workers go on with what they have. Start a coordinator, or look at what lies in between."
             return _error_page(context, 503, words.sentence(error), todo)
         except Refused as refused:
+            if refused.status == SIGNED_OUT and session is dashboard.onlooker:
+                said = f"The dashboard's own token is of no use: {refused}"
+                return _error_page(context, SIGNED_OUT, said, "Sign in, or have it started with another --token.")
             if refused.status == SIGNED_OUT:
                 dashboard.sessions.end(request.cookies.get(dashboard.cookie, ""))
                 return _signed_out(dashboard, request)
             return _error_page(context, refused.status, str(refused), _todo(refused.problem))
 
     return endpoint
+
+
+def _onlooker(client: CoordinatorClient, token: str | None) -> Session | None:
+    """Return the session of all who have not signed in, if the dashboard has a token for them: it commands nothing."""
+    return Session(SharedClient(client, token), may_command=False, is_shared=True) if token else None
 
 
 def _signed_out(dashboard: Dashboard, request: Request) -> Response:

@@ -6,6 +6,7 @@ lost when the process ends.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable
@@ -25,8 +26,9 @@ SESSIONS_MAX: Final = 10_000
 class Session:
     """One visitor. ``may_command`` is whether the token's role includes commands.
 
-    ``is_shared``: the visitor has not signed in and looks with the dashboard's own token. ``bound_to`` is the only
-    group that the token may look at, if it is bound to one. ``stamp`` is in every form, and must come back with it.
+    ``is_shared``: it is that of all who have not signed in and look with the dashboard's own token. ``bound_to`` is the
+    only group that the token may look at, if it is bound to one. ``stamp`` is in the form of every command, and must
+    come back with it. ``ended`` is set when the session is over.
     """
 
     client: SharedClient
@@ -36,6 +38,7 @@ class Session:
     stamp: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     flash: str = ""
     used_at: float = 0.0
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Sessions:
@@ -73,8 +76,9 @@ class Sessions:
         return session
 
     def end(self, name: str) -> None:
-        """Forget a session."""
-        self._kept.pop(name, None)
+        """Forget a session, and end what goes on in it."""
+        if session := self._kept.pop(name, None):
+            session.ended.set()
 
     def clients(self) -> set[SharedClient]:
         """Return the clients of all sessions."""
@@ -85,4 +89,5 @@ class Sessions:
         if now < self._sweep_at:
             return
         self._sweep_at = now + SWEEP_EVERY_S
-        self._kept = {name: one for name, one in self._kept.items() if now - one.used_at <= IDLE_S}
+        for name in [name for name, one in self._kept.items() if now - one.used_at > IDLE_S]:
+            self.end(name)

@@ -16,11 +16,12 @@ from urllib.parse import urlencode
 
 from asyncpg import InterfaceError, PostgresError  # type: ignore[import-untyped]
 from sqlalchemy import TextClause, event, text
-from sqlalchemy.engine import URL, Engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from batonpass.database_url import DatabaseUrl
 from batonpass.runtime.ports import StoreUnavailable
 
 log = logging.getLogger("batonpass.postgres")
@@ -30,28 +31,39 @@ STATEMENT_TIMEOUT_S = 10.0
 """How long a statement may take before its caller gets ``StoreUnavailable``; whether it took effect is then unknown."""
 
 POOL_TIMEOUT_S = 5.0
+DRIVER = "postgresql+asyncpg://"
+DEFAULT_PORT = 5_432
+ASKING_FOR_NOTHING = ("channel_binding", "client_encoding", "gssencmode", "load_balance_hosts")
+"""Options of a URL of which ``DatabaseUrl`` only takes what the driver does anyhow."""
+
 # Classes of SQLSTATE for a faulty statement or a constraint that it would break, not for an unavailable database.
 OWN_FAULTS = ("22", "23")
 
 
-def async_url(url: str) -> URL:
-    """Return a URL of Postgres, in whatever spelling it came, with the driver that is used here.
+def driver_arguments(url: str) -> dict[str, Any]:
+    """Return what the driver is to be given for a database; SQLAlchemy gets ``DRIVER`` for its URL.
 
     Raises:
-        ValueError: when it is not a URL of Postgres.
+        ValueError: when it is not a URL of Postgres that ``DatabaseUrl`` understands.
     """
-    try:
-        parsed = make_url(url)
-    except ArgumentError:
-        # Without its text, which may hold a password.
-        raise ValueError("this is no URL; expected postgresql://user:password@host:port/database") from None
-    if parsed.get_backend_name() not in {"postgresql", "postgres"}:
-        raise ValueError(f"{parsed.render_as_string()} is not a URL of Postgres; expected postgresql://...")
-    # TLS options by libpq's names: the driver understands them only in a URL of its own.
-    tls = {name: text for name, text in parsed.query.items() if name.startswith("ssl") and name != "ssl"}
-    if tls:
-        parsed = parsed.difference_update_query(tls).update_query_dict({"dsn": f"postgresql://?{urlencode(tls)}"})
-    return parsed.set(drivername="postgresql+asyncpg")
+    read = DatabaseUrl.read(url)
+    options = {name: said for name, said in read.options.items() if name not in ASKING_FOR_NOTHING}
+    session = {name: options.pop(name) for name in ("application_name", "options") if name in options}
+    timeout_s = float(options.pop("connect_timeout", CONNECT_TIMEOUT_S))
+    # The driver understands TLS options by libpq's names, in a URL of its own.
+    tls = {name: options.pop(name) for name in list(options) if name.startswith("ssl")}
+    ports = [port for _, port in read.hosts]
+    given: dict[str, Any] = {
+        "host": [host for host, _ in read.hosts] if any(host for host, _ in read.hosts) else None,
+        "port": [port or DEFAULT_PORT for port in ports] if any(ports) else None,
+        "user": read.user,
+        "password": read.password,
+        "database": read.database,
+        "server_settings": session or None,
+        "dsn": f"postgresql://?{urlencode(tls)}" if tls else None,
+        **options,
+    }
+    return {name: value for name, value in given.items() if value is not None} | {"timeout": timeout_s}
 
 
 def connect(url: str, *, connections_max: int = 10, keeps_plans: bool = False) -> AsyncEngine:
@@ -61,14 +73,14 @@ def connect(url: str, *, connections_max: int = 10, keeps_plans: bool = False) -
     carried out very often and touch rows by their keys alone.
     """
     engine = create_async_engine(
-        async_url(url),
+        DRIVER,
         isolation_level="AUTOCOMMIT",
         pool_size=connections_max,
         max_overflow=0,
         pool_timeout=POOL_TIMEOUT_S,
         # Plans belong to their connection, and the connection that was used last has the most of them.
         pool_use_lifo=True,
-        connect_args={"timeout": CONNECT_TIMEOUT_S, "command_timeout": STATEMENT_TIMEOUT_S},
+        connect_args=driver_arguments(url) | {"command_timeout": STATEMENT_TIMEOUT_S},
     )
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
     if keeps_plans:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from batonpass.core.errors import LimitExceeded, ProtocolError, UnknownGroup
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import GroupDeclaration, Input, StreamsRebalance, Tick
-from batonpass.runtime.feed import FOLLOWERS_MAX, Feed
+from batonpass.runtime.feed import FOLLOWERS_EACH_MAX, FOLLOWERS_MAX, Feed
 from batonpass.runtime.group_runtime import GroupRuntime
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.ports import Archive, CoordinatorLoading, Defect, NotOwner, Ports, not_owner
+from batonpass.runtime.task_room import TASKS_TOTAL_MAX, TaskRoom
 
 if TYPE_CHECKING:
     from batonpass.core.model import Group
@@ -33,15 +34,18 @@ class Coordinator:
         *,
         requests_waiting_max: int = REQUESTS_WAITING_MAX,
         groups_max: int = GROUPS_MAX,
+        tasks_total_max: int = TASKS_TOTAL_MAX,
         streams_max: int = FOLLOWERS_MAX,
+        streams_each_max: int = FOLLOWERS_EACH_MAX,
     ) -> None:
-        self.feed = Feed(ports.archive, followers_max=streams_max)
+        self.feed = Feed(ports.archive, followers_max=streams_max, followers_each_max=streams_each_max)
         self._feeding: asyncio.Task[None] | None = None
         self._known: set[GroupId] = set()
         self._ports = ports
         self._requests_waiting_max = requests_waiting_max
         self._groups_max = groups_max
         self._runtimes: dict[GroupId, GroupRuntime] = {}
+        self._room = TaskRoom(tasks_total_max, lambda: [runtime.engine.group for runtime in self._runtimes.values()])
         self._stopping = asyncio.Event()
         self.is_ready = False
 
@@ -150,7 +154,10 @@ class Coordinator:
                     return refused
             runtime = self._runtime(group_id)
         try:
-            return await runtime.mailbox.ask(item, asked)
+            with self._room.claim(runtime.engine.group, item):
+                return await runtime.mailbox.ask(item, asked)
+        except LimitExceeded as refused:
+            return refused
         finally:
             self._tidy(runtime)
 

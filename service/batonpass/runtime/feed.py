@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from batonpass.core.errors import LimitExceeded
 from batonpass.runtime.history import StoredEvent
+from batonpass.runtime.places import Places
 from batonpass.runtime.ports import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ KEPT: Final = 2_000
 
 PAGE: Final = 500
 FOLLOWERS_MAX: Final = 1_000
-RETRY_AFTER_MS: Final = 5_000
+FOLLOWERS_EACH_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,16 @@ class Feed:
     """Reads new events from the archive and hands them to all followers."""
 
     def __init__(
-        self, archive: Archive, *, followers_max: int = FOLLOWERS_MAX, poll_s: float = POLL_S, kept: int = KEPT
+        self,
+        archive: Archive,
+        *,
+        followers_max: int = FOLLOWERS_MAX,
+        followers_each_max: int = FOLLOWERS_EACH_MAX,
+        poll_s: float = POLL_S,
+        kept: int = KEPT,
     ) -> None:
         self._archive = archive
-        self._followers_max = followers_max
+        self._places = Places(followers_max, "event streams", each=followers_each_max)
         self._poll_s = poll_s
         self._kept: deque[StoredEvent] = deque(maxlen=kept)
         self._tip: int | None = None
@@ -109,17 +115,17 @@ class Feed:
                 # The next look reads on from where this one stopped.
                 await asyncio.sleep(self._poll_s)
 
-    async def follow(self, group_id: GroupId | None, *, after: int | None) -> Follower:
+    async def follow(self, group_id: GroupId | None, *, after: int | None, who: str = "") -> Follower:
         """Begin to follow the events of a group (None: of all groups) after a position (None: from now on).
 
+        ``who`` names the caller, who may have only a share of all followers.
+
         Raises:
-            LimitExceeded: when there are as many followers as allowed.
+            LimitExceeded: when there are as many followers as allowed, in all or of this caller.
             StoreUnavailable: when the archive cannot be reached.
         """
-        if len(self._followers) >= self._followers_max:
-            detail = f"{self._followers_max} event streams are open already, as many as this coordinator serves"
-            raise LimitExceeded(detail, retry_after_ms=RETRY_AFTER_MS)
-        follower = Follower(self, self._archive, group_id)
+        self._places.take(who)
+        follower = Follower(self, self._archive, group_id, who)
         self._followers.add(follower)
         try:
             last = await self._archive.last_position()
@@ -128,7 +134,7 @@ class Feed:
                 self._kept.clear()
             follower.begin(after, last)
         except BaseException:
-            self._followers.discard(follower)
+            self.leave(follower)
             raise
         # Wakes the reader from its sleep, if this is the first follower.
         self._news.set()
@@ -161,7 +167,9 @@ class Feed:
 
     def leave(self, follower: Follower) -> None:
         """Called when a follower leaves."""
-        self._followers.discard(follower)
+        if follower in self._followers:
+            self._followers.remove(follower)
+            self._places.free(follower.who)
         if not self._followers:
             self._news.set()
 
@@ -187,10 +195,11 @@ class Feed:
 class Follower:
     """One reader of the stream. ``woken`` is set when there may be events for it, or when it has to end."""
 
-    __slots__ = ("_archive", "_feed", "_missed", "_position", "group_id", "woken")
+    __slots__ = ("_archive", "_feed", "_missed", "_position", "group_id", "who", "woken")
 
-    def __init__(self, feed: Feed, archive: Archive, group_id: GroupId | None) -> None:
+    def __init__(self, feed: Feed, archive: Archive, group_id: GroupId | None, who: str) -> None:
         self.group_id = group_id
+        self.who = who
         self.woken = asyncio.Event()
         self._feed = feed
         self._archive = archive

@@ -1,0 +1,62 @@
+"""Places for what is held long: connections that wait, reads that run beside the event loop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from batonpass.core.errors import LimitExceeded
+
+FULL_RETRY_MS: Final = 2_000
+
+
+class Places:
+    """A number of places, of which each caller may have a share. So no caller can take them all.
+
+    A caller is known by the name of its token, and without one by its address.
+    """
+
+    def __init__(self, most: int, what: str, *, each: int) -> None:
+        """Have ``most`` places, ``each`` of them at most for one caller; errors call them ``what``."""
+        self.taken = 0
+        self._most = most
+        self._each = each
+        self._what = what
+        self._by_caller: Counter[str] = Counter()
+
+    def take(self, who: str) -> None:
+        """Take a place, until ``free`` is called with the same caller.
+
+        Raises:
+            LimitExceeded: when none is free, or the caller has as many as it may have (429).
+        """
+        if self._by_caller[who] >= self._each:
+            detail = f"{who or 'this caller'} has {self._each} {self._what} already, as many as one caller may have"
+            raise LimitExceeded(detail, retry_after_ms=FULL_RETRY_MS)
+        if self.taken >= self._most:
+            detail = f"there are {self._most} {self._what} already, as many as this coordinator may have"
+            raise LimitExceeded(detail, retry_after_ms=FULL_RETRY_MS)
+        self.taken += 1
+        self._by_caller[who] += 1
+
+    def free(self, who: str) -> None:
+        """Give a place back."""
+        self.taken -= 1
+        self._by_caller[who] -= 1
+        if not self._by_caller[who]:
+            del self._by_caller[who]
+
+    @contextmanager
+    def place(self, who: str) -> Iterator[None]:
+        """Take a place within the block.
+
+        Raises:
+            LimitExceeded: as ``take`` does.
+        """
+        self.take(who)
+        try:
+            yield
+        finally:
+            self.free(who)

@@ -1,0 +1,71 @@
+"""How many tasks the groups of one coordinator may have together, which bounds its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from batonpass.core.errors import LimitExceeded, ProtocolError
+from batonpass.core.inputs import GroupDeclaration, Input, PartitionCounts, StreamsRebalance
+from batonpass.core.topology import next_topology, with_partitions
+
+if TYPE_CHECKING:
+    from batonpass.core.ids import GroupId
+    from batonpass.core.model import Group
+
+TASKS_TOTAL_MAX = 300_000
+
+
+class TaskRoom:
+    """Admits declarations that make a group larger, as long as there is room for its tasks."""
+
+    def __init__(self, most: int, groups: Callable[[], Iterable[Group]]) -> None:
+        """``groups`` returns the groups in memory."""
+        self._most = most
+        self._groups = groups
+        self._claimed: dict[GroupId, int] = {}
+
+    @contextmanager
+    def claim(self, group: Group, item: Input) -> Iterator[None]:
+        """Keep room within the block for the tasks that the group has once ``item`` is carried out.
+
+        Raises:
+            LimitExceeded: when it would have more tasks than now, and there is no room for them.
+        """
+        wanted = _tasks_after(group, item)
+        if wanted <= len(group.table.ids):
+            yield
+            return
+        sizes = {one.id: len(one.table.ids) for one in self._groups()}
+        for group_id, claimed in self._claimed.items():
+            sizes[group_id] = max(sizes.get(group_id, 0), claimed)
+        others = sum(size for group_id, size in sizes.items() if group_id != group.id)
+        if others + wanted > self._most:
+            raise LimitExceeded(
+                f"group {group.id} would have {wanted} tasks, and the other groups of this coordinator have {others}; "
+                f"together they may have {self._most} (BATONPASS_TASKS_TOTAL_MAX)"
+            )
+        before = self._claimed.get(group.id, 0)
+        self._claimed[group.id] = max(before, wanted)
+        try:
+            yield
+        finally:
+            self._claimed[group.id] = before
+            if not before:
+                del self._claimed[group.id]
+
+
+def _tasks_after(group: Group, item: Input) -> int:
+    """Return how many tasks a group has after an input, if that may make it larger; else 0."""
+    try:
+        match item:
+            case GroupDeclaration(topology=wanted) | StreamsRebalance(topology=wanted) if wanted is not None:
+                topology = next_topology(group.topology, wanted)
+            case PartitionCounts():
+                topology = with_partitions(group.topology, item.partitions)
+            case _:
+                return 0
+    except ProtocolError:
+        return 0  # It is refused anyway.
+    return sum(part.partitions or 0 for part in topology.subtopologies)

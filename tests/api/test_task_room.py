@@ -1,0 +1,69 @@
+"""The tasks of all groups of a coordinator together are bounded, and so is its memory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from tests.api.pairs import Pair, paired
+from tests.api.test_streams import advice_body, process
+
+from batonpass.core.errors import LimitExceeded
+from batonpass.core.ids import GroupId
+from batonpass.core.inputs import PartitionCounts
+
+ONE_MAX, ALL_MAX = 8, 12
+
+
+async def declare(pair: Pair, group: str, partitions: int | None, *, epoch: int = 1, etag: str = "") -> httpx.Response:
+    """Declare a group of the first coordinator with so many tasks, or with those that Kafka will tell."""
+    part: dict[str, Any] = {"id": "0", "source_topics": [f"in-{group}"], "changelog_topics": ["s"]}
+    topology = {"epoch": epoch, "subtopologies": [part | ({} if partitions is None else {"partitions": partitions})]}
+    headers = {"if-match": etag} if etag else {}
+    return await pair.call("PUT", f"/v1/groups/{group}", json={"topology": topology}, headers=headers)
+
+
+async def test_groups_that_are_larger_than_all_may_be_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with paired(monkeypatch, tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
+        assert (await declare(pair, "a-1", ONE_MAX)).status_code == 201
+        refused = await declare(pair, "a-2", 5)
+        assert (refused.status_code, refused.json()["type"]) == (429, "limit-exceeded")
+        for word in ("a-2", "5 tasks", "have 8", "may have 12", "BATONPASS_TASKS_TOTAL_MAX"):
+            assert word in refused.json()["detail"]
+        assert (await pair.call("GET", "/v1/groups/a-2")).status_code == 404
+        small = await declare(pair, "a-2", 4)
+        assert small.status_code == 201
+        same = await declare(pair, "a-2", 4, epoch=2, etag=small.headers["etag"])
+        assert same.status_code == 200, "what grows by nothing passes"
+        assert (await declare(pair, "a-2", 5, epoch=3, etag=same.headers["etag"])).status_code == 429
+        assert (await declare(pair, "b-1", ONE_MAX)).status_code == 201, "another coordinator has room of its own"
+        await pair.call("DELETE", "/v1/groups/a-1?reason=x")
+        assert (await declare(pair, "a-3", ONE_MAX)).status_code == 201
+
+
+async def test_groups_that_are_declared_at_once_share_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with paired(monkeypatch, tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
+        answers = await asyncio.gather(*(declare(pair, f"a-{number}", ONE_MAX) for number in range(5)))
+        assert sorted(answer.status_code for answer in answers) == [201, 429, 429, 429, 429]
+
+
+async def test_partitions_that_kafka_tells_need_room_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with paired(monkeypatch, tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
+        await declare(pair, "a-1", ONE_MAX)
+        assert (await declare(pair, "a-2", None)).status_code == 201
+        coordinator = pair.processes[0].coordinator
+        for partitions, is_refused in ((5, True), (4, False), (5, True)):
+            counted = PartitionCounts({"in-a-2": partitions})
+            assert isinstance(await coordinator.ask(GroupId("a-2"), counted), LimitExceeded) is is_refused
+        group, _ = await coordinator.look(GroupId("a-2"))
+        assert len(group.table.ids) == 4
+
+
+async def test_a_kafka_streams_application_needs_room_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with paired(monkeypatch, tasks_max=ONE_MAX, tasks_total_max=ALL_MAX) as pair:
+        await declare(pair, "a-1", ONE_MAX)
+        for partitions, status in ((5, 429), (4, 200)):
+            body = advice_body(process("a"), tasks=partitions)
+            assert (await pair.call("POST", "/v1/groups/a-app/advice", json=body)).status_code == status
