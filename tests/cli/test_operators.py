@@ -22,7 +22,7 @@ def member_example() -> dict[str, Any]:
     scene = Scene()
     scene.declare()
     scene.join("m1")
-    return member_body(scene.soft, scene.member("m1"), frozenset())
+    return member_body(scene.view(), scene.member("m1"), frozenset())
 
 
 def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
@@ -78,6 +78,7 @@ def group(**more: Any) -> dict[str, Any]:
         "pause": None,
         "storm_since": None,
         "kept_out": [],
+        "storm_ends_at": None,
         "warnings": ["beware"],
         "topology": {"epoch": 1, "subtopologies": [part | {"changelog_topics": ["store"]}]},
         "config": {"max_warmup_replicas": 2},
@@ -115,6 +116,7 @@ def _members(server: Canned) -> None:
         (["evict", "orders", M3, "--dead"], f"POST /members/{M3}/evict", {"dead": "true"}, None),
         # One that is gone already is in no list.
         (["evict", "orders", "9f00-gone", "--dead"], "POST /members/9f00-gone/evict", {"dead": "true"}, None),
+        (["trust", "orders", "0b33"], f"POST /members/{M3}/trust", {}, None),
         (["undrain", "orders", "0b33"], f"DELETE /members/{M3}/drain", {}, None),
         (["undrain", "orders", "orders-9"], "DELETE /members/orders-9/drain", {}, None),
         (

@@ -172,7 +172,8 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(group={"pause": PAUSED}, a={"drain": LEAVING}), A, Held.PAUSED),
         (World(group={"storm_since_ms": 1}), A, Held.STORM),
         (World(silent=(C,), c=LATE), A, Held.MEMBER_OVERDUE),
-        (World(task={"failures": FAILED_ON_B}), A, Held.FAILED),
+        (World(task={"failures": FAILED_ON_B}), A, Held.FAILED_THERE),
+        (World(a={"drain": LEAVING}, task={"failures": FAILED_ON_B}), A, Held.FAILED_THERE),
         (World(ends=HELD_UP, a={"drain": LEAVING}), A, Held.OPEN_TRANSACTION),
         (World(group={"grants_from_ms": NOW + 1}, a={"drain": LEAVING}), A, Held.GRANTS_HELD),
         (World(b=MUST_REVOKE, a={"drain": LEAVING}), A, Held.REVOKE_FIRST),
@@ -182,7 +183,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(), B, Why.HANDOVER),
         (World(state=GRANTED, silent=(A,)), B, Why.HANDOVER),
         (World(a={"drain": LEAVING}, group={"pause": PAUSED_BALANCE, "storm_since_ms": 1}), B, Why.HANDOVER),
-        (World(a={"drain": LEAVING}, silent=(C,), c=LATE, task={"failures": FAILED_ON_B}), B, Why.HANDOVER),
+        (World(a={"drain": LEAVING}, silent=(C,), c=LATE), B, Why.HANDOVER),
     ],
     "restores, is ready or will be by its next heartbeat, and makes progress": [
         (World(state=RESTORING, own_lag=READY), A, Why.STAYS),
@@ -205,13 +206,15 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
                 task={"since_ms": LONG_AGO, "previous_owner": C},
             ),
             C,
-            Why.FAILOVER,
+            Why.STUCK,
         ),
         (World(state=RESTORING), B, Why.FAILOVER),
         (World(state=RESTORING, copies={B: BEHIND, C: READY}), C, Why.FAILOVER),
-        (World(state=RESTORING, own_lag=READY, progress_ms=0, task={"since_ms": 0}), B, Why.FAILOVER),
+        (World(state=RESTORING, task={"failures": FAILED_ON_B}), C, Why.FAILOVER),
+        (World(state=RESTORING, own_lag=READY, progress_ms=0, task={"since_ms": 0}), B, Why.STUCK),
+        (World(state=RESTORING, task={"since_ms": LONG_AGO, "ready_grant": True, "previous_owner": B}), B, Why.STUCK),
     ],
-    "failed, and another copy is ready where the task has not failed lately": [
+    "failed, and another copy is ready": [
         (World(state=FAILED, task={"failures": FAILED_ON_B}), C, Why.FAILOVER),
     ],
     "restores or failed": [

@@ -23,7 +23,7 @@ from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, Started, Tick
 from batonpass.core.invariants import Transition, check_step
 from batonpass.core.model import PauseScope, Role, Subtopology
-from batonpass.core.policy import GroupConfig, Policy
+from batonpass.core.policy import GroupConfig
 from batonpass.core.reasons import Held
 from batonpass.core.soft import Soft
 
@@ -120,8 +120,8 @@ def _take_over_first() -> Scene:
 
 
 def _parked() -> Scene:
-    scene = Scene(policy=Policy(poison_members=1))
-    scene.declare(topology(1))
+    scene = Scene()
+    scene.declare(topology(1), poison_members=1)
     scene.join("a")
     scene.beat("a", {TASK: failed()})
     return scene
@@ -132,6 +132,16 @@ def _failed() -> Scene:
     owner, other = ("a", "b") if scene.task(TASK).owner == "a" else ("b", "a")
     scene.beat(other, {TASK: copy("standby", 9_000)})
     scene.beat(owner, {TASK: failed()})
+    return scene
+
+
+def _failed_there() -> Scene:
+    scene = guarded()
+    owner, other = ("a", "b") if scene.task(TASK).owner == "a" else ("b", "a")
+    scene.beat(owner, {TASK: failed()})
+    scene.settle()
+    scene.do(DrainRequest(MemberId(other)))
+    scene.obey()
     return scene
 
 
@@ -217,6 +227,7 @@ SCENES: dict[Held, Callable[[], Scene]] = {
     Held.TAKE_OVER_FIRST: _take_over_first,
     Held.PARKED: _parked,
     Held.FAILED: _failed,
+    Held.FAILED_THERE: _failed_there,
     Held.MEMBER_OVERDUE: _member_overdue,
     Held.PAUSED: _paused,
     Held.STORM: _storm,

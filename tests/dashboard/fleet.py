@@ -46,6 +46,8 @@ def member(name: str, active: list[str], standby: list[str], **more: Any) -> dic
         "kept_out": None,
         "suspected": False,
         "away_until": None,
+        "distrusted_until": None,
+        "faults": "",
         "assignment": {
             "active": [{"task": task, "fencing_token": 1} for task in active],
             "standby": standby,
@@ -159,6 +161,7 @@ class Fleet:
             "pause": None,
             "storm_since": None,
             "kept_out": [],
+            "storm_ends_at": None,
             "warnings": [],
         }
 
@@ -198,6 +201,7 @@ class Fleet:
             "pause": None,
             "storm_since": None,
             "kept_out": [],
+            "storm_ends_at": None,
             "grants_held_until": None,
             "judges_from": None,
             "budgets": {

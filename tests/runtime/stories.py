@@ -22,8 +22,9 @@ from batonpass.core.inputs import (
     ReleaseRequest,
     ResumeRequest,
     StoreRecovered,
+    TrustRequest,
 )
-from batonpass.core.model import OnLeaseLost
+from batonpass.core.model import OnLeaseLost, Role
 from batonpass.core.placement import flow
 from batonpass.core.replies import Reply
 from batonpass.runtime.event_derivation import events_of
@@ -179,6 +180,20 @@ def fails() -> StoryScene:
         scene.beat(name, {TASK: running()})
         scene.beat(name, {TASK: failed()})
     scene.do(ReleaseRequest(TASK))
+    return scene
+
+
+def is_distrusted() -> StoryScene:
+    """Both tasks of a member fail there and are taken over; then an operator trusts it again."""
+    scene = StoryScene()
+    scene.declare(topology(4), num_standby_replicas=1)
+    for name in ("a", "b"):
+        scene.join(name)
+    scene.settle(60)
+    scene.forget()
+    scene.beat("a", {task: failed("disk") for task in scene.held("a", Role.ACTIVE)})
+    scene.settle()
+    scene.do(TrustRequest(A))
     return scene
 
 
@@ -345,6 +360,7 @@ STORIES: tuple[Callable[[], StoryScene], ...] = (
     restarts,
     is_suspected,
     fails,
+    is_distrusted,
     drains,
     is_kept_out,
     is_blocked,

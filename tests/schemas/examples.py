@@ -54,6 +54,8 @@ EXAMPLES: dict[str, Mapping[str, object]] = {
         "kept_out": {"since": AT, "until": None},
         "suspected": False,
         "away_until": None,
+        "distrusted_until": None,
+        "faults": "",
         "assignment": MEMBER_ANSWER["assignment"],
         "revoking": ["0_2"],
         "disk_bytes": 12_300,

@@ -31,11 +31,11 @@ from batonpass.codec.views import member_body, next_owners_of
 from batonpass.core.answers import refusal
 from batonpass.core.errors import NotSafeToStop
 from batonpass.core.ids import MemberId
-from batonpass.core.inputs import DrainRequest, DrainReversal
-from batonpass.core.kept_out import kept_out_of
+from batonpass.core.inputs import DrainRequest, DrainReversal, TrustRequest
 from batonpass.core.model import Group, Member
 from batonpass.core.replies import Answer, DrainProgress
 from batonpass.core.safe_to_stop import reasons_to_stay
+from batonpass.core.view import View
 
 router = APIRouter(prefix="/v1", tags=["members"])
 MEMBER = "/groups/{group}/members/{member}"
@@ -111,6 +111,12 @@ async def evict(request: Request) -> Response:
     return await command_without_answer(request, eviction_of(member_of(request), asked), asked.reason)
 
 
+@route(router, "POST", MEMBER + "/trust", body=ReasonBody, query=ReasonQuery, answers={204: "Trusted again."})
+async def trust(request: Request) -> Response:
+    """Forget what is held against a member on which tasks failed: it is given tasks again."""
+    return await command_without_answer(request, TrustRequest(member_of(request)))
+
+
 @route(
     router,
     "GET",
@@ -122,14 +128,12 @@ async def evict(request: Request) -> Response:
 async def list_members(request: Request) -> Response:
     """List the members of a group by id."""
     asked = read_query(request, PageQuery)
-    group, soft = await service_of(request).coordinator.look(group_of(request))
+    group, soft, now_ms, policy = await state_of(request)
 
     def work() -> dict[str, object]:
         names, next_owners = sorted(name for name in group.members if name > asked.after), next_owners_of(group)
-        shown = [
-            member_body(soft, member, next_owners, kept_out_of(group, member))
-            for member in map(group.members.__getitem__, names[: asked.limit])
-        ]
+        view = View(group, soft, now_ms, policy)
+        shown = [member_body(view, group.members[name], next_owners) for name in names[: asked.limit]]
         return {"members": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None}
 
     return await show(request, size_of(group), work)
@@ -138,12 +142,10 @@ async def list_members(request: Request) -> Response:
 @route(router, "GET", MEMBER, answers={200: "The member."}, schema="member_get")
 async def show_member(request: Request) -> Response:
     """Show a member: what it may hold, what it must give up, and what it last said."""
-    group, soft = await service_of(request).coordinator.look(group_of(request))
+    group, soft, now_ms, policy = await state_of(request)
     member = _present(group, member_of(request))
-    size = len(group.unsettled) + len(member.assignment)
-    return await show(
-        request, size, lambda: member_body(soft, member, next_owners_of(group), kept_out_of(group, member))
-    )
+    size, view = len(group.unsettled) + len(member.assignment), View(group, soft, now_ms, policy)
+    return await show(request, size, lambda: member_body(view, member, next_owners_of(group)))
 
 
 @route(

@@ -1,4 +1,4 @@
-"""`batonpass members`, and the commands for one member: `drain`, `undrain`, `evict`, `safe-to-stop`."""
+"""`batonpass members`, and the commands for one member: `drain`, `undrain`, `evict`, `trust`, `safe-to-stop`."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ def state_of(member: Json) -> str:
     """Return the state of a member, and what is special about it."""
     words = [member["state"], *(word for word in ("draining", "suspected") if member[word])]
     words += ["kept out"] if member.get("kept_out") else []
+    if member["distrusted_until"]:
+        words.append("distrusted")
     return ", ".join(words)
 
 
@@ -255,6 +257,14 @@ def _how_long(until_undone: bool, for_how_long: str | None) -> str:
         return "That holds for this run only; --until-undone keeps the later runs of its instance out too."
     end = "" if for_how_long is None else f", or until {for_how_long} are over"
     return f"No run of its instance gets a task until `batonpass undrain` says so{end}."
+
+
+@client_command
+async def trust(context: ClientContext, group: GroupName, member: MemberName, reason: Why = "") -> None:
+    """Forget what is held against a member on which tasks failed: it is given tasks again."""
+    member_id = await context.member_of(group, member)
+    await context.client.call("POST", path("groups", group, "members", member_id, "trust"), query={"reason": reason})
+    context.done(f"{member} is trusted again.", group=group, member_id=member_id)
 
 
 async def _refuse_if_alive(context: ClientContext, group: str, name: str, member_id: str) -> None:

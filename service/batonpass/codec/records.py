@@ -51,6 +51,7 @@ RECORD_TYPES: Final[Mapping[str, type[Record]]] = {
     "instance-let-in": r.InstanceLetIn,
     "member-suspected": r.MemberSuspected,
     "suspicion-cleared": r.SuspicionCleared,
+    "member-trusted": r.MemberTrusted,
     "rebalance-scheduled": r.RebalanceScheduled,
     "target-placed": r.TargetPlaced,
     "picture-changed": r.AssignmentChanged,

@@ -28,8 +28,8 @@ from batonpass.core.view import View
 
 _NEVER: Final = 2**62
 _HOLD_A_READY_TARGET = (
-    *(Held.FAILED, Held.MEMBER_OVERDUE, Held.REVOKE_FIRST, Held.TAKE_OVER_FIRST, Held.GRANTS_HELD),
-    Held.OPEN_TRANSACTION,
+    *(Held.FAILED, Held.FAILED_THERE, Held.MEMBER_OVERDUE, Held.REVOKE_FIRST, Held.TAKE_OVER_FIRST),
+    *(Held.GRANTS_HELD, Held.OPEN_TRANSACTION),
 )
 """Reasons that hold a task back although its target has a ready copy. Nothing else shows that it is held back."""
 

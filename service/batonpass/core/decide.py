@@ -160,6 +160,7 @@ _Command = (
     | i.ResumeRequest
     | i.PinRequest
     | i.ReleaseRequest
+    | i.TrustRequest
 )
 
 
@@ -179,6 +180,8 @@ def _command(draft: DecisionDraft, item: _Command) -> Reply:
             return commands.pin(draft, item)
         case i.ReleaseRequest():
             return commands.release(draft, item)
+        case i.TrustRequest():
+            return commands.trust(draft, item)
         case i.ProbeRequest():
             if not draft.group.declared:
                 return UnknownGroup(f"no group {draft.group.id!r} is declared")

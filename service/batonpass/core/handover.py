@@ -26,14 +26,17 @@ is not there (``availability``): its copies count as none.
 | restores, is ready or will be by its next heartbeat, and makes progress | the owner |
 | took the task over, or has not reported it yet, and was granted it less than a heartbeat interval ago | the owner |
 | restores, and a copy is ready; the previous owner's counts only if the owner is stuck | that copy (failover) |
-| failed, and another copy is ready where the task has not failed lately | that copy (failover) |
+| failed, and another copy is ready | that copy (failover) |
 | restores or failed | the owner |
 
-These hold a move, unless the owner drains: a pause or a storm; a failure at the target lately; and any overdue member
-of the group, unless the target is the task's pin. These hold any move: a pause of everything; a transaction that stays
+These hold a move, unless the owner drains: a pause or a storm; and any overdue member of the group, unless the target
+is the task's pin. These hold any move: a pause of everything; a failure at the target lately; a transaction that stays
 open in a changelog of the task; grants that are held for the group; a revocation that the target has to confirm; a task
 without an owner that the owner is about to be granted; and a target that is not there. Nothing holds a move at the
 deadline of a drain.
+
+No copy takes over from an owner on a member where the task failed lately (``failures``). Without an owner, and at the
+deadline of a drain, such members, and those that are distrusted, come after the others.
 
 | there is no owner | owner after this step |
 |---|---|
@@ -134,12 +137,13 @@ def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
 
 
 def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
-    """The owner that lost its state is the last choice, but better than no owner."""
-    choice = _best_ready(view, task, excluding=(owner.id,)) or _most_caught_up(view, task)
-    if choice is not None:
+    """The owner that lost its state is the last choice, but better than no owner, or one where the task fails, too."""
+    avoided = view.avoided_for(task)
+    choice = _best_ready(view, task, excluding=(owner.id, *avoided)) or _most_caught_up(view, task)
+    if choice is not None and choice.active not in avoided:
         return choice
     target = view.present_member(task.target)
-    is_other = target is not None and target.id != owner.id and task.id not in target.doubts
+    is_other = target is not None and target.id not in (owner.id, *avoided) and task.id not in target.doubts
     if target is not None and is_other and view.is_heard(target.id) and view.group.storm_since_ms is None:
         return Choice(target.id, Why.LOST_STATE)
     return _stays(view, task, owner)
@@ -163,8 +167,8 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
     if not view.copy(task, target.id).is_ready_for_handover:
         return _stays(view, task, owner)
     held = view.why_moves_are_held(for_balance=owner.drain is None) or _held_for_overdue(view, task, owner)
-    if owner.drain is None and view.has_failed(task, target.id):
-        held = Held.FAILED
+    if view.has_failed(task, target.id):
+        held = Held.FAILED_THERE
     if held is None and view.is_held_up(task):
         # However few records the target lacks, it cannot read them, nor run the task, before the transaction ends.
         held = Held.OPEN_TRANSACTION
@@ -214,7 +218,7 @@ def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice | None:
 
 def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
     """Prefer a ready copy to an owner that restores, unless the owner is as ready and makes progress."""
-    is_stuck = view.now_ms >= _stuck_at_ms(view, task, owner)
+    is_stuck = view.now_ms >= _stuck_at_ms(view, task, owner, own)
     is_as_far = own.is_caught_up or _runs_in_a_moment(view, task, owner, own)
     if is_as_far and task.state is not ActiveState.FAILED and not is_stuck:
         return _stays(view, task, owner)
@@ -226,10 +230,11 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
         # The owner may report within a heartbeat interval that it runs: if it took the task over, its copy was caught
         # up, and if it had no copy, the changelog may be almost empty.
         return _stays(view, task, owner)
-    # Members where the task failed lately are left out, so that they do not pass a poisoned task back and forth.
-    as_bad = [failure.member_id for failure in task.failures if failed and view.has_failed(task, failure.member_id)]
-    choice = _best_ready(view, task, excluding=(owner.id, previous_owner, *as_bad))
-    return choice or _stays(view, task, owner, Held.FAILED if failed else None)
+    # Members where the task failed lately are left out, so that they do not pass it back and forth.
+    choice = _best_ready(view, task, excluding=(owner.id, previous_owner, *view.avoided_for(task)))
+    if choice is None:
+        return _stays(view, task, owner, Held.FAILED if failed else None)
+    return choice._replace(why=Why.STUCK) if is_stuck and not failed else choice
 
 
 def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
@@ -245,12 +250,15 @@ def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
     return member_soft.reports[task.id].at_ms + eta_ms - view.config.heartbeat_interval_ms <= view.now_ms
 
 
-def _stuck_at_ms(view: View, task: Task, owner: Member) -> int:
-    """Return when an owner that comes no closer counts as stuck. Without a lag it comes closer while it reads on."""
+def _stuck_at_ms(view: View, task: Task, owner: Member, own: Copy) -> int:
+    """Return when an owner that comes no closer counts as stuck. Without a lag it comes closer while it reads on.
+
+    If its copy was caught up when it got the task, and is not now, nothing counts: it has lost what it had.
+    """
     member_soft = view.soft.members.get(owner.id)
     measured = member_soft.reports.get(task.id) if member_soft is not None else None
     since_ms = max(task.since_ms, view.soft.started_ms)
-    if measured is not None:
+    if measured is not None and (own.is_caught_up or not task.ready_grant):
         since_ms = max(since_ms, measured.progress_ms if measured.lag is None else measured.closer_ms)
     return since_ms + view.config.warmup_stall_timeout_ms
 
@@ -335,8 +343,12 @@ def _cold_elsewhere(view: View, task: Task) -> Choice | None:
     """Return the least loaded member that is there and may begin the task from nothing, instead of its target."""
     why = Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS
     others = {*view.holders(task), task.owner}
-    ranked = sorted((view.load(member.id), member.id) for member in _free(view, task) if member.id not in others)
-    return Choice(ranked[0][1], why) if ranked else None
+    ranked = sorted(
+        (_is_bad_for(view, task, member.id), view.load(member.id), member.id)
+        for member in _free(view, task)
+        if member.id not in others
+    )
+    return Choice(ranked[0][-1], why) if ranked else None
 
 
 def _free(view: View, task: Task) -> list[Member]:
@@ -347,6 +359,11 @@ def _free(view: View, task: Task) -> list[Member]:
         for member in members
         if not has_limit(member) and task.id not in member.doubts and _knows(view, task, member)
     ]
+
+
+def _is_bad_for(view: View, task: Task, member_id: MemberId) -> bool:
+    """Say whether other members are tried first: the task failed there lately, or other tasks did."""
+    return member_id in view.distrusted or view.has_failed(task, member_id)
 
 
 def _knows(view: View, task: Task, member: Member) -> bool:
@@ -382,8 +399,8 @@ def _best_ready(
     """Return the best caught-up copy: the previous owner's, the target's, then the one with the least lag.
 
     Members that are not there come last, and only for a task without an owner; before them members that drain. Before
-    those come members on which the task failed lately, and before these the members that have to confirm another
-    revocation first and are granted nothing until then.
+    those come members on which it, or other tasks, failed lately, and before these the members that have to confirm
+    another revocation first and are granted nothing until then.
     """
     ready: list[tuple[tuple[Availability, bool, bool, bool, bool, int], MemberId]] = []
     for member_id in (*task.standbys, *task.warmups, *(view.on_disk(task.id) if on_disk else ())):
@@ -394,7 +411,7 @@ def _best_ready(
         is_ready = copy.is_caught_up if on_disk else copy.is_ready_for_handover
         if is_ready and _may_take_over(view, task, member):
             is_previous_owner, is_target = member_id == task.previous_owner, member_id == task.target
-            failed = bool(task.failures) and view.has_failed(task, member_id)
+            failed = _is_bad_for(view, task, member_id)
             waits = not view.as_if_released and any(task_id != task.id for task_id in member.revoking)
             availability = view.availability(member_id)
             order = (availability, failed, waits, not is_previous_owner, not is_target, copy.lag or 0)
@@ -431,9 +448,9 @@ def _is_to_stay(view: View, *member_ids: MemberId | None) -> bool:
 def _most_caught_up(view: View, task: Task) -> Choice | None:
     """Return the copy with the least known lag, tailed or on disk. Among equal ones, the target's.
 
-    Members that are not there come last, and before them members that drain.
+    Members that are not there come last, before them members that drain, and before those bad ones (``_is_bad_for``).
     """
-    ranked: list[tuple[Availability, int, bool, MemberId]] = []
+    ranked: list[tuple[Availability, bool, int, bool, MemberId]] = []
     for member_id in [*view.holders(task), *view.on_disk(task.id)]:
         copy = view.copy(task, member_id)
         if (
@@ -441,5 +458,6 @@ def _most_caught_up(view: View, task: Task) -> Choice | None:
             and copy.lag is not None
             and _may_take_over(view, task, view.members[member_id])
         ):
-            ranked.append((view.availability(member_id), copy.lag, member_id != task.target, member_id))
+            is_bad, is_target = _is_bad_for(view, task, member_id), member_id == task.target
+            ranked.append((view.availability(member_id), is_bad, copy.lag, not is_target, member_id))
     return Choice(min(ranked)[-1], Why.FAILOVER) if ranked else None

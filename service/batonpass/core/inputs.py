@@ -128,6 +128,13 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
+class TrustRequest:
+    """An operator trusts a member's host again, on which tasks failed."""
+
+    member_id: MemberId
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeRequest:
     """An operator asks for a probe now."""
 
@@ -249,6 +256,7 @@ Input = (
     | DrainRequest
     | DrainReversal
     | Eviction
+    | TrustRequest
     | ProbeRequest
     | PauseRequest
     | ResumeRequest

@@ -8,13 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 from operator import itemgetter
 
+from batonpass.core import storm
 from batonpass.core.availability import Availability, availability_of
 from batonpass.core.decision_draft import DecisionDraft
+from batonpass.core.failures import distrusted_until_ms, host_of
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import PollBroken, PollOpened, Started
 from batonpass.core.kept_out import let_in_when_over
 from batonpass.core.lag import Readiness
-from batonpass.core.model import Cause, Drain, Member, OnLeaseLost, Role
+from batonpass.core.model import Cause, Drain, Group, Member, OnLeaseLost, Role
 from batonpass.core.reasons import Happened, Held
 from batonpass.core.records import (
     HEARD_AGAIN,
@@ -25,13 +27,12 @@ from batonpass.core.records import (
     MemberSuspected,
     Record,
     Resumed,
-    StormBegan,
     SuspicionCleared,
     TaskReleased,
     WarmupStalled,
 )
 from batonpass.core.replies import Done, Reply
-from batonpass.core.reports import park
+from batonpass.core.reports import explain_distrust, park
 from batonpass.core.soft import Soft
 from batonpass.core.turns import closer_ms
 
@@ -114,11 +115,13 @@ def pass_time(draft: DecisionDraft) -> None:
     let_in_when_over(draft)
     _set_clock_back(draft)
     _expire(draft)
+    storm.end_if_over(draft)
     _suspect(draft)
     _end_absences(draft)
     _fence_unconfirmed(draft)
     _release_at_lease_end(draft)
     find_stalls(draft)
+    _end_distrust(draft)
     forget_gone(draft)
     draft.needs_step = True
 
@@ -174,21 +177,28 @@ def _expire(draft: DecisionDraft) -> None:
     for member_id in expired:
         assignment = draft.group.members[member_id].assignment
         ran.extend(task for task, grant in assignment.items() if grant.role is Role.ACTIVE)
+        ran.extend(draft.group.members[member_id].revoking)
         draft.explain(Happened.EXPIRED, to=member_id)
+    distrusted = draft.view().distrusted
     draft.record(*(MemberGone(member_id, Cause.EXPIRED, at_ms=now_ms, lease_end_ms=now_ms) for member_id in expired))
-    _guard_against_storm(draft)
+    storm.guard(draft)
     park(draft, sorted(ran))
+    explain_distrust(draft, distrusted)
     draft.schedule("expiry")
 
 
-def _guard_against_storm(draft: DecisionDraft) -> None:
-    """Declare a storm if too large a share of the group vanished within a session timeout."""
+def _end_distrust(draft: DecisionDraft) -> None:
+    """Have the group placed anew if a member may be given tasks again since the last placement."""
     group = draft.group
-    recent = len(group.losses)
-    size = len(group.members) + recent
-    if group.storm_since_ms is None and recent > group.config.max_lost_share * size:
-        draft.record(StormBegan(draft.now_ms))
-        draft.explain(Held.STORM, detail=f"{recent} of {size} members vanished within a session timeout")
+    over = [at_ms for at_ms in _distrust_ends(group) if group.placed_ms < at_ms <= draft.now_ms]
+    if over and group.placement_due_ms is None:
+        draft.schedule("member-trusted")
+
+
+def _distrust_ends(group: Group) -> list[int]:
+    """Return until when each member that has faults is, or was, distrusted. 0: it never was."""
+    hosts = {host_of(member) for member in group.members.values()} if group.hosts else frozenset()
+    return [distrusted_until_ms(group.config, group.hosts[host]) for host in group.hosts if host in hosts]
 
 
 def _suspect(draft: DecisionDraft) -> None:
@@ -323,10 +333,12 @@ def find_wake(draft: DecisionDraft) -> None:
     group, soft = draft.group, draft.soft
     at: list[int] = []
     pause_over = group.pause.expires_ms if group.pause is not None else None
-    at.extend(instant for instant in (group.placement_due_ms, group.next_probe_ms, pause_over) if instant is not None)
+    due = (group.placement_due_ms, group.next_probe_ms, pause_over, storm.next_look_ms(draft))
+    at.extend(instant for instant in due if instant is not None)
     if group.grants_from_ms > draft.now_ms:
         at.append(group.grants_from_ms)
     at.extend(entry.until_ms for entry in group.kept_out.values() if entry.until_ms is not None)
+    at.extend(_distrust_ends(group))
     for member_id, member in group.members.items():
         at.extend(_member_instants(draft, member_id, member))
     if group.unsettled:

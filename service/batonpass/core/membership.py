@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from batonpass.core import storm
 from batonpass.core.answers import Late, Taken, refusal
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.doubts import inherit_doubts, is_doubted
@@ -27,7 +28,6 @@ from batonpass.core.records import (
     MemberGone,
     MemberJoined,
     PlaceInherited,
-    StormEnded,
     TaskReleased,
 )
 from batonpass.core.replies import Done, DrainProgress, Reply
@@ -76,7 +76,7 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
     if same_place != [True] or was_missed or _waits_for_a_missing_member(draft):
         draft.schedule("join", group.config.initial_rebalance_delay_ms if is_first else None)
     draft.needs_step = True
-    _end_storm_if_back(draft)
+    storm.end_if_back(draft)
     draft.wake(draft.now_ms + group.config.session_timeout_ms)
     return Taken(ignored)
 
@@ -196,19 +196,6 @@ def _take_state_on_disk(draft: DecisionDraft, item: Join) -> None:
     draft.set_member_soft(
         item.member_id, MemberSoft(draft.now_ms, full=True, echoed=0, timeouts=timeouts, reports=reports)
     )
-
-
-def _end_storm_if_back(draft: DecisionDraft) -> None:
-    group = draft.group
-    since = group.storm_since_ms
-    if since is None:
-        return
-    back = sum(member.joined_ms >= since for member in group.members.values())
-    lost = len(group.losses)
-    size = len(group.members) - back + lost
-    if lost - back <= group.config.max_lost_share * size:
-        draft.record(StormEnded())
-        draft.schedule("storm-ended")
 
 
 def leave(draft: DecisionDraft, item: Leave) -> Reply:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
-from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.ids import GroupId, HostId, InstanceId, MemberId, TaskId
 from batonpass.core.placement_types import TaskTable
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import GroupConfig
@@ -131,11 +131,51 @@ class Unreleased(NamedTuple):
     free_at_ms: int | None
 
 
+class Outcome(StrEnum):
+    """How a task ended where it did not run well.
+
+    ``FAILED``: its owner said so. ``DIED``: its owner's lease expired while it ran the task. ``LOST``: a copy that was
+    caught up was gone once it had the task. ``STUCK``: its owner did not come to run it, and a ready copy took over.
+    """
+
+    FAILED = "failed"
+    DIED = "died"
+    LOST = "lost"
+    STUCK = "stuck"
+
+
 class Failure(NamedTuple):
-    """A task failed on this member, or was running on it when its lease expired."""
+    """A task was tried on a host, and did not run well there. There is one for each host: the last (``failures``).
+
+    A *host* is an instance id, or a member that has none. ``member_id`` is the run of it that had the task, since
+    ``joined_ms``, under ``token``. ``times`` counts such tries in a row.
+    """
 
     member_id: MemberId
     at_ms: int
+    instance_id: InstanceId | None = None
+    outcome: Outcome = Outcome.FAILED
+    times: int = 1
+    token: int = 0
+    joined_ms: int = 0
+
+
+class Fault(NamedTuple):
+    """What a host is charged with: a task that ran elsewhere after it failed there, or (no ``task``) its own death."""
+
+    task: TaskId | None
+    at_ms: int
+
+
+class HostFaults(NamedTuple):
+    """The faults of a host, and since when it is given nothing new because of them (0: it never was).
+
+    How long that lasts follows from ``times``, which counts how often it came to that in a row (``failures``).
+    """
+
+    faults: tuple[Fault, ...] = ()
+    distrusted_ms: int = 0
+    times: int = 0
 
 
 class Stall(NamedTuple):
@@ -189,6 +229,8 @@ class Task(NamedTuple):
         target: the member where the task belongs. If None the task waits, and ``waiting_reason`` says why.
         away_owner: the away member that ran the task.
         stop: how the last run ended, kept until the task runs again. Handovers and failovers are measured by it.
+        ran_since_ms: when the task last began to run.
+        well_ms: until when the task is last known to have run well. Earlier failures were not its own fault.
     """
 
     id: TaskId
@@ -212,6 +254,8 @@ class Task(NamedTuple):
     stalls: tuple[Stall, ...] = ()
     away_owner: MemberId | None = None
     stop: Stop | None = None
+    ran_since_ms: int = 0
+    well_ms: int = 0
 
 
 _COPIES: Final = Task._fields.index("standbys")
@@ -413,6 +457,8 @@ class Group:
         recovering_until_ms: the store lost commits; until this instant the group adopts what members run (L3).
         longest_session_ms: the largest session timeout that any member may have received in an answer.
         kept_out: the instances of which no run gets a task, whether they have a member or not.
+        placed_ms: when the group was last placed.
+        hosts: the faults of each host that has any, by its instance id, or member id if it has none.
     """
 
     id: GroupId
@@ -443,6 +489,8 @@ class Group:
     tokens_from: int = 0
     placement_failed: str = ""
     kept_out: PMap[InstanceId, KeptOut] = field(default_factory=PMap)
+    placed_ms: int = 0
+    hosts: PMap[HostId, HostFaults] = field(default_factory=PMap)
 
     def moving_tasks(self) -> list[TaskId]:
         """Return the tasks that every step looks at. No other task has warmups, or members that have to release it."""

@@ -139,6 +139,13 @@ class SuspicionCleared:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberTrusted:
+    """An operator trusts a member's host again: what was held against it is forgotten."""
+
+    member_id: MemberId
+
+
+@dataclass(frozen=True, slots=True)
 class RebalanceScheduled:
     """A new target is due at ``due_ms``, because of ``trigger``; the group epoch has grown."""
 
@@ -169,7 +176,8 @@ class AssignmentChanged:
 
     ``granted`` are new entries, or entries in a new role. ``revoked`` are removed entries. ``demoted`` are those of
     ``granted`` that were active and must stop processing. ``ready`` are the active ones whose copy was caught up.
-    ``lags`` has, for the warmups among them, how many records were left to restore, if known.
+    ``lags`` has, for the warmups among them, how many records were left to restore, if known. ``stuck`` are the actives
+    that the member gives up because it did not come to run them.
     """
 
     member_id: MemberId
@@ -180,6 +188,7 @@ class AssignmentChanged:
     demoted: tuple[TaskId, ...] = ()
     ready: tuple[TaskId, ...] = ()
     lags: Mapping[TaskId, int] = field(default_factory=dict)
+    stuck: tuple[TaskId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +366,7 @@ Record = (
     | InstanceLetIn
     | MemberSuspected
     | SuspicionCleared
+    | MemberTrusted
     | RebalanceScheduled
     | TargetPlaced
     | AssignmentChanged

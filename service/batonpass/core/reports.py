@@ -5,18 +5,19 @@ A heartbeat without news costs the same in a group of any size: it touches the m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from batonpass.core.answers import Late, Taken, refusal
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.doubts import end_doubts, is_doubted, is_to_be_doubted
 from batonpass.core.errors import ProtocolError, StaleMemberEpoch, TooLarge
+from batonpass.core.failures import blamed, faults_in_words, host_of
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, Heartbeat, Join
 from batonpass.core.lag import changelogs_of, end_after, is_acceptable_lag, measure_lag, measured_report
 from batonpass.core.model import ActiveState, Group, Member, Role
-from batonpass.core.reasons import Held, NoChange
+from batonpass.core.reasons import Happened, Held, NoChange
 from batonpass.core.records import (
     ActiveReported,
     Record,
@@ -180,8 +181,10 @@ def _take_report(
     records: list[Record] = list(_confirmed_releases(member, item, tasks, draft.now_ms))
     records.extend(_state_changes(draft, item, tasks))
     if records:
+        distrusted = draft.view().distrusted
         draft.record(*records)
         _park_poisoned(draft, tasks)
+        explain_distrust(draft, distrusted)
         if any(isinstance(record, ActiveReported) and _is_target_to_change(draft, record) for record in records):
             draft.schedule("task-failed")
         is_news = True
@@ -276,14 +279,14 @@ def _state_changes(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId,
 def _is_target_to_change(draft: DecisionDraft, record: ActiveReported) -> bool:
     """Say whether an owner's new state calls for another target.
 
-    It does when the task fails: a stateless task may start elsewhere at once, and no copy has to be kept ready where
-    the task failed. It also does when the task runs on a copy that took it over from a target where it failed: it
-    should then stay there.
+    It does when the task fails: it is to go to a member where it has not. It also does when the task runs on a copy
+    that took it over, and not where it was to go when it failed: it should then stay there.
     """
     task = draft.group.tasks[record.task]
     if record.state is not ActiveState.RUNNING or task.target in (None, record.member_id):
         return record.state is ActiveState.FAILED
-    return draft.view().has_failed(task, task.target)
+    avoided = draft.view().avoided_for(task)
+    return task.target in avoided or bool(avoided and record.member_id not in avoided)
 
 
 def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> None:
@@ -291,19 +294,27 @@ def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> 
 
 
 def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
-    """Park each of the tasks that failed on too many members within ``poison_window_ms``."""
-    oldest = draft.now_ms - draft.policy.poison_window_ms
+    """Park each of the tasks that failed on ``poison_members`` hosts lately, and ran well on none since."""
+    config = draft.group.config
     for task_id in suspects:
         task = draft.group.tasks.get(task_id)
         if task is None or task.parked:
             continue
-        members: dict[MemberId, None] = {}
-        for failure in task.failures:
-            if failure.at_ms > oldest:
-                members[failure.member_id] = None
-        if len(members) >= draft.policy.poison_members:
-            draft.record(TaskParked(task_id, tuple(members)))
+        members = tuple(failure.member_id for failure in blamed(task, draft.group, draft.now_ms))
+        if len(members) >= config.poison_members:
+            draft.record(TaskParked(task_id, members))
             draft.explain(Held.PARKED, task_id, detail=f"failed on {', '.join(members)}")
+
+
+def explain_distrust(draft: DecisionDraft, before: Collection[MemberId]) -> None:
+    """Have the group placed anew if it distrusts other members than before, and say of each new one why."""
+    view = draft.view()
+    if view.distrusted == before:
+        return
+    for member_id in sorted(view.distrusted.difference(before)):
+        known = draft.group.hosts[host_of(draft.group.members[member_id])]
+        draft.explain(Happened.DISTRUSTED, to=member_id, detail=faults_in_words(known))
+    draft.schedule("member-distrusted")
 
 
 def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:

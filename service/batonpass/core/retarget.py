@@ -84,6 +84,8 @@ def place_now(draft: DecisionDraft) -> None:
             request.members[index].may_be_target
             and group.tasks[group.table.ids[task_index]].pin != request.members[index].id
             for task_index, index in request.bound.items()
+            # What a distrusted member keeps is placed anew once that is over (`liveness`).
+            if request.members[index].may_be_target or request.home[task_index] != index
         )
         _note_missing(draft, request, changes)
         moves = placed.moves - _moves_not_made(draft, placed, target_plan.unreachable)

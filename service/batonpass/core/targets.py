@@ -11,10 +11,12 @@ The request holds more than the present owners and copies. Some tasks are *bound
 | lost its state | counts it as without an owner |
 | has a target where its warmup stalled, or where it failed | prefers the least loaded other member to that target |
 | gave way to others on a member (`turns`), and its owner stays | binds it to its owner, so that balance moves another |
-| does not run, and all its copies have unknown lag | binds it to its target, else its owner, unless that drains |
+| does not run; all copies have unknown lag | binds it to its target, else its owner: not if that drains, or failed it |
 | is pinned to a member that may be given something new and has room | binds it to that member |
 | failed lately, but not where it is | binds it to where it is |
-| failed lately where it is, and has no state | binds it to the least loaded member where it did not fail |
+| failed lately where it is, and does not run, or has no state | binds it to a member where it did not fail |
+| failed lately, and has no owner | the same |
+| runs on a distrusted member | binds it there: such a member keeps what it runs, and is given nothing new |
 | is on its way, while moves for balance are held | binds it to its target |
 """
 
@@ -33,6 +35,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, copy_as_reported
 from batonpass.core.model import ActiveState, Member, Pending, Role, Task
 from batonpass.core.placement_types import (
+    NO_STATE,
     UNASSIGNED,
     Copies,
     Placed,
@@ -76,6 +79,7 @@ def build_request(view: View) -> PlacementRequest:
     placed = [_placement_member(view, member) for member in members]
     constraints.redirect(placed, home)
     constraints.avoid_failed(placed, home)
+    constraints.keep_on_distrusted(home)
     pause_held = view.why_moves_are_held(for_balance=True) is not None
     if pause_held:
         # No new moves for balance. Moves under way keep their destination, so that warm copies stay warm.
@@ -105,7 +109,7 @@ def _placement_member(view: View, member: Member) -> PlacementMember:
         max_tasks=member.max_tasks,
         tags=member.client_tags,
         topology_epoch=member.topology_epoch,
-        may_be_target=member.id in view.takers,
+        may_be_target=member.id in view.takers and member.id not in view.distrusted,
         keeps_copies=view.is_missing(member.id),
     )
 
@@ -222,7 +226,7 @@ class _Constraints:
         held = [*view.holders(task), *([task.owner] if task.owner is not None else [])]
         if held and all(view.copy(task, member_id).readiness is Readiness.UNKNOWN for member_id in held):
             keep = target if target is not None else task.owner
-            if keep in view.takers:
+            if keep is not None and keep in view.takers and not view.has_failed(task, keep):
                 self.bound[task_index] = self._number[keep]
 
     def _failed_away(self, task: Task, member_id: MemberId) -> bool:
@@ -265,44 +269,72 @@ class _Constraints:
                 load[ranked[0][1]] = ranked[0][0]
 
     def avoid_failed(self, members: list[PlacementMember], home: list[int]) -> None:
-        """Bind tasks that failed lately to the member that runs them now, and stateless ones to another member.
+        """Bind tasks that failed lately to the member that runs them now, and those that cannot run to another one.
 
         Each failure moves a task once, to a member where it has not failed, until it is parked. Balance moves another
-        task instead of moving it back. A move under way to a third member goes on unless it stalled there.
+        task instead of moving it back. A move away from where it failed goes on although the task runs there again.
         """
         table = self._view.group.table
         for task in self._marked:
             task_index = table.index_of.get(task.id)
-            if (
-                task_index is None
-                or task_index in self.bound
-                or task.parked
-                or (table.stateful[task_index] and task_index in self.previous and task_index not in self.avoided)
-            ):
+            if task_index is None or task_index in self.bound or task.parked or task.state is ActiveState.LOST:
                 continue
-            at, weight = home[task_index], table.weight[task_index]
-            avoided = {
-                self._number[failure.member_id]
-                for failure in task.failures
-                if self._is_avoided(task, failure.member_id)
-            }
+            avoided = {self._number[member_id] for member_id in self._view.avoided_for(task)}
+            at = home[task_index]
             if avoided and at != UNASSIGNED and members[at].may_be_target and at not in avoided:
                 self.bound[task_index] = at
-            elif avoided and not table.stateful[task_index]:
-                load = self._loads(home)
-                free = [
-                    ((load[index] + weight) / member.capacity, index)
-                    for index, member in enumerate(members)
-                    if member.may_be_target
-                    and index not in avoided
-                    and member.topology_epoch >= table.topology_epoch[task_index]
-                    if member.max_tasks is None or len(self._members[member.id].assignment) < member.max_tasks
-                ]
+            elif avoided and self._is_to_go(task, task_index, at, avoided):
+                free = [index for index, member in enumerate(members) if self._may_have(task, member)]
+                free = [index for index in free if index not in avoided]
                 if free:
-                    self.bound[task_index] = min(free)[1]
+                    self.bound[task_index] = self._best_of(free, task, home)
 
-    def _is_avoided(self, task: Task, member_id: MemberId) -> bool:
-        return member_id in self._number and self._view.has_failed(task, member_id)
+    def _is_to_go(self, task: Task, task_index: int, at: int, avoided: Collection[int]) -> bool:
+        """Say whether a task that failed lately is to go elsewhere: nobody has it, or it fails where it is."""
+        if at == UNASSIGNED or not self._view.group.table.stateful[task_index]:
+            return True
+        is_under_way = task_index in self.previous and task_index not in self.avoided
+        return at in avoided and (is_under_way or task.state is not ActiveState.RUNNING)
+
+    def _may_have(self, task: Task, member: PlacementMember) -> bool:
+        """Say whether a member may be the target of a task that it does not have as active."""
+        table, held = self._view.group.table, self._members[member.id].assignment
+        return (
+            member.may_be_target
+            and member.topology_epoch >= table.topology_epoch[table.index_of[task.id]]
+            and (member.max_tasks is None or len(held) < member.max_tasks or task.id in held)
+            and not self._view.has_full_disk_for(member.id, task.id)
+        )
+
+    def _best_of(self, free: list[int], task: Task, home: list[int]) -> int:
+        """Return the member to which a task is to go already, else the warmest, else the least loaded."""
+        table, load = self._view.group.table, self._loads(home)
+        task_index = table.index_of[task.id]
+        under_way, weight = self.previous.get(task_index), table.weight[task_index]
+        warmth = self._warmth_of(task, set(free)) if table.stateful[task_index] else {}
+        return min(
+            free,
+            key=lambda index: (
+                index != under_way,
+                warmth.get(index, NO_STATE),
+                (load[index] + weight) / self._ordered[index].capacity,
+                index,
+            ),
+        )
+
+    def keep_on_distrusted(self, home: list[int]) -> None:
+        """Bind to each distrusted member what it runs, and what is not on its way to another member."""
+        view, index_of = self._view, self._view.group.table.index_of
+        for member_id in sorted(view.distrusted):
+            member = self._members[member_id]
+            if member.drain is not None:
+                continue
+            for task in view.tasks.pick(member.assignment):
+                is_here = task.owner == member_id and home[index_of[task.id]] == self._number[member_id]
+                is_to_stay = task.state not in (ActiveState.FAILED, ActiveState.LOST)
+                is_leaving = task.target != member_id and view.present_member(task.target) is not None
+                if is_here and is_to_stay and not is_leaving:
+                    self.bound.setdefault(index_of[task.id], self._number[member_id])
 
     def _loads(self, home: list[int]) -> list[float]:
         """Return the load of actives per member index, stateless ones too, with bound tasks where they are bound."""
@@ -377,7 +409,7 @@ class _Constraints:
         }
         if not task.failures and not task.stalls:
             return warmth
-        avoided = [failure.member_id for failure in task.failures if self._is_avoided(task, failure.member_id)]
+        avoided = [*view.avoided_for(task)]
         avoided += [
             stall.member_id for stall in task.stalls if stall.until_ms > view.now_ms and stall.member_id in number
         ]

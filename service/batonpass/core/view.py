@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from batonpass.core.availability import Availability, availability_of, takers_of
+from batonpass.core.failures import avoided_until_ms, distrusted_until_ms, host_of, may_be_the_host
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Copy, copy_as_reported
 from batonpass.core.leases import heard_since_ms
-from batonpass.core.model import ActiveState, Group, Member, PauseScope, Role, Task
+from batonpass.core.model import ActiveState, Group, Member, Outcome, PauseScope, Role, Task
 from batonpass.core.newcomers import newcomer_age_ms, stay_began_ms
 from batonpass.core.open_transactions import open_transactions_of
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held
 from batonpass.core.room import DiskRoom, has_limit, room_on_disks
 from batonpass.core.soft import MemberSoft, Soft
+
+_NOBODY: Final[frozenset[MemberId]] = frozenset()
 
 
 class View:
@@ -26,6 +30,7 @@ class View:
     __slots__ = (
         "_disk",
         "_disk_room",
+        "_distrusted",
         "_is_any_member_overdue",
         "_limited",
         "_load",
@@ -62,6 +67,7 @@ class View:
         self._is_any_member_overdue: bool | None = None
         self._takers: frozenset[MemberId] | None = None
         self._newcomers: Mapping[MemberId, int] | None = None
+        self._distrusted: frozenset[MemberId] | None = None
         self._moves_are_held = self.why_moves_are_held(for_balance=False) is not None
 
     def present_member(self, member_id: MemberId | None) -> Member | None:
@@ -234,10 +240,42 @@ class View:
         """Say whether a transaction stays open in a changelog of the task, so that no copy can be read to its end."""
         return bool(open_transactions_of(self.group, self.soft, task.id))
 
+    def avoided_for(self, task: Task) -> frozenset[MemberId]:
+        """Return the members on which the task is not tried for now, for what came of it there (``failures``)."""
+        if not task.failures:
+            return _NOBODY
+        now_ms, config, instances = self.now_ms, self.config, self.group.instances
+        counted = [failure for failure in task.failures if avoided_until_ms(config, failure) > now_ms]
+        runs = [instances.get(one.instance_id) if one.instance_id else one.member_id for one in counted]
+        named: Iterable[MemberId] = [
+            member_id for member_id in runs if member_id is not None and member_id in self.members
+        ]
+        if any(failure.outcome is Outcome.DIED and failure.instance_id is None for failure in counted):
+            named = self.members
+        members = [self.members[member_id] for member_id in named]
+        return frozenset(
+            [one.id for one in members if any(may_be_the_host(failure, one, config) for failure in counted)]
+        )
+
     def has_failed(self, task: Task, member_id: MemberId) -> bool:
-        """Say whether the task failed on the member within ``poison_window_ms``, so that others are tried first."""
-        oldest_ms = self.now_ms - self.policy.poison_window_ms
-        return any(failure.member_id == member_id and failure.at_ms > oldest_ms for failure in task.failures)
+        """Say whether the task is not tried on the member for now, so that others are tried first."""
+        return bool(task.failures) and member_id in self.avoided_for(task)
+
+    @property
+    def distrusted(self) -> frozenset[MemberId]:
+        """The members that are given nothing new for now, because tasks that failed there run elsewhere.
+
+        If no other member may be given anything either, none is distrusted.
+        """
+        if self._distrusted is None:
+            until = {host: distrusted_until_ms(self.config, known) for host, known in self.group.hosts.items()}
+            over = frozenset(
+                [member.id for member in self.members.values() if until.get(host_of(member), 0) > self.now_ms]
+                if until
+                else ()
+            )
+            self._distrusted = over if self.takers - over else _NOBODY
+        return self._distrusted
 
     def is_any_member_overdue(self) -> bool:
         """Say whether a member has been silent for so long that it may be about to expire.

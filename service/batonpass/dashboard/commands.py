@@ -89,6 +89,14 @@ COMMANDS: Final[Mapping[str, Command]] = {
         extra=("dead", "until-undone"),
         done="The member is evicted.",
     ),
+    "trust": Command(
+        "Trust again",
+        "Forgets that tasks failed on the member: it is given tasks again, also those that failed there.",
+        "POST",
+        "/trust",
+        subject="member",
+        done="The member is trusted again.",
+    ),
     "pin": Command(
         "Pin",
         "Binds the task to a member: it stays there, or moves there warm.",

@@ -15,6 +15,7 @@ from batonpass.codec.answers import rfc3339, time_of
 from batonpass.codec.generations import triggers_of
 from batonpass.core import records as r
 from batonpass.core.answers import why_drain_is_blocked
+from batonpass.core.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.ids import task_sort_key
 from batonpass.core.inputs import DrainReversal, Tick
 from batonpass.core.model import REVOKED, UNSEEN_STOPS, ActiveState, Grant, Group, Member, Role, Stop, Task
@@ -134,6 +135,7 @@ class _EventBuilder:
                 case _:
                     self._add_all(_of_member(self._before, record, self._decision))
                     self._add_all(_of_group(self._before, record, self._inputs, self._after))
+        self._distrusted()
         self._blocked()
         self._drained()
 
@@ -240,7 +242,7 @@ class _EventBuilder:
         elif task.state is ActiveState.RUNNING or record.state is not ActiveState.RESTORING:
             body: dict[str, object] = {"detail": record.detail}
             if record.state is ActiveState.FAILED:
-                body["failures"] = len({one.member_id for one in self._after.tasks[task.id].failures})
+                body["failures"] = len(self._after.tasks[task.id].failures)
             self._add(_FELL_BACK[record.state], member=member, task=task.id, **body)
 
     def _runs_again(self, task: Task, member: MemberId, stop: Stop) -> None:
@@ -310,6 +312,18 @@ class _EventBuilder:
                 kind = EventType.TASK_UNPINNED if pin is None else EventType.TASK_PINNED
                 self._add(kind, member=pin, task=task, before=known.pin if known is not None else None)
 
+    def _distrusted(self) -> None:
+        """Add an event for every member whose host this decision began to distrust."""
+        if self._after.hosts is self._before.hosts:
+            return
+        for member_id, member in sorted(self._after.members.items()):
+            before, after = (group.hosts.get(host_of(member)) for group in (self._before, self._after))
+            if after is None or not after.times or (before is not None and before.distrusted_ms == after.distrusted_ms):
+                continue
+            until_at = rfc3339(distrusted_until_ms(self._after.config, after))
+            why = faults_in_words(after)
+            self._add(EventType.MEMBER_DISTRUSTED, member=member_id, why=why, times=after.times, until_at=until_at)
+
     def _blocked(self) -> None:
         """Add an event for every draining member that this decision left blocked.
 
@@ -376,6 +390,8 @@ def _of_member(before: Group, record: r.Record, decision: Decision) -> _Event | 
             return EventType.MEMBER_SUSPECTED, member_id, {"running": _running(before.members[member_id])}
         case r.SuspicionCleared(member_id=member_id):
             return EventType.SUSPICION_CLEARED, member_id, {}
+        case r.MemberTrusted(member_id=member_id):
+            return EventType.MEMBER_TRUSTED, member_id, {}
         case r.TasksAdopted(member_id=member_id, tokens=tokens, dropped=dropped):
             cause = "rebalance" if decision.after.config.kafka_streams else "commits-lost"
             return EventType.TASKS_ADOPTED, member_id, {"tasks": len(tokens), "dropped": len(dropped), "cause": cause}

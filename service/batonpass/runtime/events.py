@@ -46,6 +46,8 @@ class EventType(StrEnum):
     MEMBER_AWAY = "member-away"
     MEMBER_SUSPECTED = "member-suspected"
     SUSPICION_CLEARED = "suspicion-cleared"
+    MEMBER_DISTRUSTED = "member-distrusted"
+    MEMBER_TRUSTED = "member-trusted"
     TASKS_ADOPTED = "tasks-adopted"
     DRAIN_STARTED = "drain-started"
     DRAIN_CANCELLED = "drain-cancelled"
@@ -119,6 +121,11 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     ),
     _E.MEMBER_SUSPECTED: ("A member's long-poll broke, and the member has sent nothing since.", ("running",)),
     _E.SUSPICION_CLEARED: ("A suspected member sent something.", ()),
+    _E.MEMBER_DISTRUSTED: (
+        "Tasks that failed on a member, or died with it, run elsewhere. It is given nothing new until `until_at`.",
+        ("why", "times", "until_at"),
+    ),
+    _E.MEMBER_TRUSTED: ("An operator trusts a member again.", ()),
     _E.TASKS_ADOPTED: (
         "A member keeps the tasks that it reported as running, after lost commits or a rebalance of Kafka Streams.",
         ("tasks", "dropped", "cause"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
+from batonpass.core.failures import host_of
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import (
     DrainRequest,
@@ -22,6 +23,7 @@ from batonpass.core.inputs import (
     ProbeRequest,
     ReleaseRequest,
     ResumeRequest,
+    TrustRequest,
 )
 from batonpass.core.model import PauseScope, Subtopology, Topology
 from batonpass.simulate.coordinator import LEASE_MS, SimulatedCoordinator
@@ -235,6 +237,30 @@ def _fail_where_it_runs(world: World, task: Task) -> None:
         worker.fail(task)
 
 
+@fault(3)
+def bad_host(world: World, chance: Random) -> None:
+    """Whatever a worker runs fails there for a while, or is lost once it is handed over."""
+    if worker := pick(world, chance):
+        loses = chance.random() < 0.5
+        for delay_ms in range(0, chance.choice((5_000, 20_000)), 500):
+            world.later(delay_ms, _fail_all, world, worker, loses)
+
+
+def _fail_all(world: World, worker: Worker, loses: bool) -> None:  # noqa: FBT001 - called by the clock
+    for task in sorted(worker.tasks):
+        if worker in world.processors(task):
+            (worker.lose if loses else worker.fail)(task)
+
+
+@fault(2)
+def killed_again_and_again(world: World, chance: Random) -> None:
+    """A worker is killed, noticed at the end of its lease, and killed again once it has work."""
+    if worker := pick(world, chance):
+        for round_ms in range(0, chance.choice((2, 4)) * 20_000, 20_000):
+            world.later(round_ms, worker.kill)
+            world.later(round_ms + 12_000, worker.boot)
+
+
 @fault(4)
 def lose_state(world: World, chance: Random) -> None:
     """A worker loses the state of some tasks."""
@@ -435,7 +461,10 @@ def probe(world: World, _chance: Random) -> None:
 
 
 def release_parked(world: World) -> None:
-    """Release every task that is parked, or that failed and is not at its target."""
+    """Release every task that is parked, or that failed and is not at its target; trust every member again."""
+    for member_id, member in sorted(world.store.group.members.items()):
+        if host_of(member) in world.store.group.hosts:
+            world.operate(TrustRequest(member_id))
     for task_id, task in sorted(world.store.group.tasks.items()):
         if task.parked or (task.failures and task.owner != task.target):
             world.operate(ReleaseRequest(task_id))

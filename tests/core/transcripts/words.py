@@ -225,6 +225,8 @@ def _of_a_member(record: r.Record, now_ms: int) -> tuple[str, str] | None:
             return record.instance_id, words
         case r.InstanceLetIn():
             return record.instance_id, "may have tasks again"
+        case r.MemberTrusted():
+            words = "trusted again, whatever failed on it"
         case r.TasksAdopted():
             words = f"runs {tasks_of(record.tokens) or 'nothing'} by its own word, and so it is"
         case _:

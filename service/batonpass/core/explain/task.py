@@ -14,17 +14,19 @@ from batonpass.core.budget import HeldBack, give_slots, held_back
 from batonpass.core.copies import TaskPlan, plan_task
 from batonpass.core.durations import duration
 from batonpass.core.explain.status import is_idle
+from batonpass.core.failures import avoided_until_ms, is_avoided
 from batonpass.core.handover import Choice, choose_active
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Copy, caught_up_in_ms
 from batonpass.core.leases import expires_ms, fenced_by_ms, heard_since_ms
-from batonpass.core.model import ActiveState, Group, Member, Role, Task
+from batonpass.core.model import ActiveState, Group, Member, Outcome, Role, Task
 from batonpass.core.open_transactions import open_transactions_of, place_in_words
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held, Why, meaning_of
 from batonpass.core.room import has_limit
 from batonpass.core.soft import Soft
 from batonpass.core.step import plan_step
+from batonpass.core.storm import ends_ms
 from batonpass.core.view import View
 
 
@@ -117,8 +119,9 @@ WAITS_FOR: Final[Mapping[str, WaitsFor]] = {
     Held.PARKED: WaitsFor.OPERATOR,
     Held.MEMBER_OVERDUE: WaitsFor.TIME,
     Held.FAILED: WaitsFor.OPERATOR,
+    Held.FAILED_THERE: WaitsFor.TIME,
     Held.PAUSED: WaitsFor.OPERATOR,
-    Held.STORM: WaitsFor.OPERATOR,
+    Held.STORM: WaitsFor.TIME,
     Held.REJOIN_GRACE: WaitsFor.MEMBER,
     Held.GRANTS_HELD: WaitsFor.TIME,
     Held.STALLED: WaitsFor.WARMUP,
@@ -322,6 +325,10 @@ def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
             until_ms = group.pause.expires_ms
         case Held.INITIAL_DELAY:
             until_ms = group.placement_due_ms
+        case Held.STORM:
+            until_ms = ends_ms(group)
+        case Held.FAILED_THERE if held.to is not None:
+            until_ms, detail = _failed_there(view, task, group.members[held.to], detail)
         case Held.STALLED:
             until_ms = max((stall.until_ms for stall in task.stalls if stall.member_id == held.to), default=None)
         case Held.NEW_MEMBER if held.to is not None:
@@ -340,6 +347,21 @@ def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
         case _:
             pass
     return Wait(what, held.to, until_ms, None if until_ms is None else max(0, until_ms - view.now_ms), detail)
+
+
+def _failed_there(view: View, task: Task, member: Member, detail: str) -> tuple[int, str]:
+    """Return until when a task is not tried on a member, and what came of it there."""
+    known = [one for one in task.failures if is_avoided(one, member, view.config, view.now_ms)]
+    said = ", ".join(dict.fromkeys(_OUTCOMES[one.outcome] for one in known))
+    return max(avoided_until_ms(view.config, one) for one in known), f"{detail}: {said}"
+
+
+_OUTCOMES: Final[Mapping[Outcome, str]] = {
+    Outcome.FAILED: "it failed",
+    Outcome.DIED: "its owner died",
+    Outcome.LOST: "its state was lost",
+    Outcome.STUCK: "it did not come to run",
+}
 
 
 def _grant_waits(view: View, task: Task, taker: MemberId | None) -> list[Wait]:

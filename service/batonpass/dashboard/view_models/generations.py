@@ -33,6 +33,8 @@ TRIGGERS: Final[Mapping[str, str]] = {
     "kept-out-over": "an instance is no longer kept out",
     "storm-ended": "a storm ended",
     "release": "a task was released",
+    "member-distrusted": "tasks that failed on a member run elsewhere",
+    "member-trusted": "a member is given tasks again",
     "task-failed": "a task failed",
     "warmup-stalled": "a warmup came no closer",
 }
