@@ -81,7 +81,7 @@ CMD ["audit", "--help"]
 
 FROM runtime AS service
 COPY --from=service-environment /opt/batonpass /opt/batonpass
-ENV BATONPASS_HOST=0.0.0.0 \
+ENV BATONPASS_HOST=:: \
     BATONPASS_LOG_FORMAT=json
 EXPOSE 8420
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
@@ -90,7 +90,7 @@ ENTRYPOINT ["batonpass"]
 CMD ["serve"]
 
 FROM service AS dashboard
-ENV BATONPASS_DASHBOARD_HOST=0.0.0.0
+ENV BATONPASS_DASHBOARD_HOST=::
 EXPOSE 8421
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
     CMD ["python3", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ.get('BATONPASS_DASHBOARD_PORT', '8421') + '/livez', timeout=4)"]

@@ -16,7 +16,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,17 +48,41 @@ RESOLUTIONS = {
 }
 
 
+ELSEWHERE = {
+    *("PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__"),
+    *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "PIP_DRY_RUN", "PIP_IGNORE_INSTALLED"),
+    *("UV_TARGET", "UV_PREFIX", "UV_PYTHON", "UV_SYSTEM_PYTHON", "UV_BREAK_SYSTEM_PACKAGES", "UV_PROJECT_ENVIRONMENT"),
+}
+"""Variables that would have packages installed elsewhere, or found elsewhere."""
+
+
 def run(*command: str | Path) -> None:
     """Run a command in the repository's root; raise if it fails."""
-    subprocess.run([str(part) for part in command], cwd=ROOT, check=True)
+    subprocess.run([str(part) for part in command], cwd=ROOT, env=clean(os.environ), check=True)
+
+
+def clean(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which what is installed goes into .venv, whatever a user has set for other places.
+
+    Where packages come from is left to the user. What is set here goes before pip's own files of settings.
+    """
+    kept = {name: said for name, said in environment.items() if name not in ELSEWHERE}
+    return kept | {"PIP_USER": "0"}
 
 
 @contextmanager
 def alone() -> Iterator[None]:
     """Hold the environment's lock, waiting for whoever has it."""
     cache = ROOT / ".cache"
-    cache.mkdir(exist_ok=True)
-    with (cache / "environment.lock").open("w") as held:
+    try:
+        cache.mkdir(exist_ok=True)
+        lock = (cache / "environment.lock").open("w")
+    except OSError as error:
+        raise SystemExit(
+            f"batonpass: cannot write to {ROOT}: {error.strerror}. make keeps .venv there: use a clone of your own, or "
+            "run .venv/bin/batonpass if somebody has prepared this one."
+        ) from error
+    with lock as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -80,9 +104,8 @@ def is_whole() -> bool:
     python = VENV / "bin" / "python"
     if not python.exists():
         return False
-    asked = subprocess.run(
-        [str(python), "-c", "import sys; print(sys.prefix)"], capture_output=True, text=True, check=False
-    )
+    command = [str(python), "-c", "import sys; print(sys.prefix)"]
+    asked = subprocess.run(command, env=clean(os.environ), capture_output=True, text=True, check=False)
     return asked.returncode == 0 and Path(asked.stdout.strip()).resolve() == VENV.resolve()
 
 

@@ -22,7 +22,7 @@ MODULES = {
     "worker/protocol": "import batonpass.codec\nimport batonpass.core.ids",
     "worker/testing/__init__": "",
     "worker/testing/coordinator": "import batonpass.core.decide\nimport batonpass.runtime.engine",
-    "worker/member": "import asyncio\nimport httpx\nimport batonpass.worker.protocol",
+    "worker/member": "import asyncio\nimport httpx2\nimport batonpass.worker.protocol",
     "runtime/engine": "import batonpass.core.decide",
     "simulate/copies": "",
     "simulate/kafka/__init__": "import batonpass.simulate.copies",
@@ -56,7 +56,7 @@ PLANTED = (
     ("The worker imports nothing of the service but the ids and the codec", "worker/member", "batonpass.core.records"),
     ("The worker's protocol does no I/O and reads no clock", "worker/protocol", "asyncio"),
     ("The simulator knows the core, the codec and the worker's protocol", "simulate/world", "batonpass.worker.member"),
-    ("The simulator knows the core, the codec and the worker's protocol", "simulate/world", "httpx"),
+    ("The simulator knows the core, the codec and the worker's protocol", "simulate/world", "httpx2"),
     ("The simulated world knows no model of Kafka", "simulate/world", "batonpass.simulate.kafka"),
 )
 

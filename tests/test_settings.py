@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -9,8 +10,12 @@ import pytest
 from pydantic import SecretStr, ValidationError
 from tests.settings_documents import DOCUMENT, EXAMPLE, SCHEMA, bounds, document, example, sections, variable
 
+import batonpass.variables
 from batonpass.core.policy import RANGES, GroupConfig
 from batonpass.settings import Settings
+from batonpass.worker.kafka import KafkaConnection
+
+SERVICE = Path(__file__).resolve().parent.parent / "service"
 
 FREE = {
     "host",
@@ -137,6 +142,34 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) ->
     for name in ("kafka_username", "kafka_password", "kafka_oauth_client_secret", "kafka_oauth_scope"):
         monkeypatch.setenv(variable(name), "")
     assert Settings().kafka_login()["username"] is None
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", " ", "\t\n\n"])
+def test_blanks_around_a_value_do_not_count(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret that was made from a file ends with a line break, in whatever variable it is."""
+    given = {"database_url": "postgresql://u:pw@h/d", "admin_token": "x" * 24, "kafka_bootstrap": "k:9092", "port": "7"}
+    for name, value in given.items():
+        monkeypatch.setenv(variable(name), f"{end}{value}{end}")
+    monkeypatch.setenv("BATONPASS_KAFKA_CLIENT_ID", end)
+    found = Settings()
+    assert found.database_url is not None
+    assert found.admin_token is not None
+    assert found.database_url.get_secret_value() == "postgresql://u:pw@h/d"
+    assert found.admin_token.get_secret_value() == "x" * 24
+    assert (found.kafka_bootstrap, found.port, found.kafka_client_id) == ("k:9092", 7, "batonpass")
+    assert KafkaConnection.from_environment() == KafkaConnection(bootstrap_servers="k:9092", client_id="batonpass")
+    assert batonpass.variables.variable("BATONPASS_DATABASE_URL") == "postgresql://u:pw@h/d"
+    assert batonpass.variables.variable("BATONPASS_KAFKA_CLIENT_ID") is None
+
+
+def test_variables_are_read_in_one_place() -> None:
+    """What the conformance kit gives to a client under test is its own."""
+    readers = [
+        path.name
+        for path in SERVICE.rglob("*.py")
+        if re.search(r"""environ(?:\.get\(|\[)f?["']BATONPASS_""", path.read_text())
+    ]
+    assert readers == []
 
 
 def test_open_paths_are_a_list_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:

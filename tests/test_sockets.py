@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from batonpass.sockets import SPARE_FILES, advertised_url_of, bind, room_for, url_of
+from batonpass.sockets import CONNECTIONS_MIN, SPARE_FILES, advertised_url_of, bind, room_for, url_of
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
@@ -33,6 +34,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
         ("0.0.0.0", "127.0.1.1", "http://pod-1:{}"),  # noqa: S104
         ("0.0.0.0", None, "http://pod-1:{}"),  # noqa: S104
         ("::", "fd00::7", "http://[fd00::7]:{}"),
+        ("::", "10.1.2.3", "http://10.1.2.3:{}"),
     ],
 )
 def test_who_listens_everywhere_is_reached_under_one_address(
@@ -64,7 +66,7 @@ def test_a_server_has_no_more_connections_than_the_system_lets_it_open() -> None
         (300, 2_000, 1_000, 1_000, 1_000 + SPARE_FILES),
         (300, 600, 1_000, 600 - SPARE_FILES, 600),
         (1_500, 2_000, 1_000, 1_000, 1_500),
-        (200, 200, 1_000, 1, 200),
+        (266, 266, 1_000, 10, 266),
     ):
         done = subprocess.run(
             [sys.executable, "-c", program, str(soft), str(hard), str(wanted)],
@@ -73,6 +75,37 @@ def test_a_server_has_no_more_connections_than_the_system_lets_it_open() -> None
             check=True,
         )
         assert done.stdout.split() == [str(fit), str(after)]
+
+
+@pytest.mark.parametrize("files", [64, 200, SPARE_FILES, SPARE_FILES + CONNECTIONS_MIN - 1])
+def test_with_too_few_files_nothing_starts(files: int) -> None:
+    """One connection, or none, would look like a coordinator that is up and answers nobody."""
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}));"
+    program = "import sys; sys.argv = ['batonpass', *sys.argv[1:]]; from batonpass.__main__ import main; main()"
+    for command in (["up", "--no-demo", "--data", "/nowhere/at/all"], ["serve"]):
+        done = subprocess.run(
+            [sys.executable, "-c", limited + program, *command],
+            env=os.environ | {"BATONPASS_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert f"may open {files} files, and needs {SPARE_FILES + CONNECTIONS_MIN} at least" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_every_address_is_of_both_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    with bind("::", 0) as listener:
+        port = listener.getsockname()[1]
+        listener.listen()
+        socket.create_connection(("127.0.0.1", port)).close()
+    # A kernel may have no IPv6.
+    monkeypatch.setattr("batonpass.sockets._has_ipv6", lambda: False)
+    with bind("::", 0) as listener:
+        assert listener.getsockname()[0] == "0.0.0.0"  # noqa: S104 - what is tested
+        listener.listen()
+        socket.create_connection(("127.0.0.1", listener.getsockname()[1])).close()
 
 
 def test_a_system_that_refuses_a_higher_limit_is_taken_at_its_word(monkeypatch: pytest.MonkeyPatch) -> None:

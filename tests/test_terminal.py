@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -135,3 +136,14 @@ def test_no_module_is_exempt_but_the_watchdog_of_a_server() -> None:
         if any(f"noqa: {rule}" in path.read_text() for rule in ("T201", "TID251"))
     ]
     assert exempt == ["child_watchdog.py"]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["plan", "--snapshot", "stra\xdfe"]])
+def test_what_the_terminal_s_character_set_lacks_is_written_as_an_escape(words: list[str]) -> None:
+    """Tables are drawn, and names may be anything."""
+    ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
+    command = [sys.executable, "-m", "batonpass", *words]
+    done = subprocess.run(command, env=os.environ | ascii_alone, capture_output=True, check=False)
+    assert done.returncode == (0 if words == ["--help"] else 2), done.stderr
+    assert b"Traceback" not in done.stderr
+    assert (done.stdout + done.stderr).isascii()

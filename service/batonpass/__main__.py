@@ -4,7 +4,7 @@ import sys
 
 from batonpass.cli import EXTRA_OF, app
 from batonpass.cli.exits import Exit
-from batonpass.terminal import say_on_stderr
+from batonpass.terminal import get_ready, say_on_stderr
 
 
 def main() -> None:
@@ -13,6 +13,7 @@ def main() -> None:
     A package that is missing because its extra was not installed is named together with the line that installs it,
     exit code 3. Any other missing module is a defect and raises.
     """
+    get_ready()
     try:
         app()
     except ModuleNotFoundError as error:

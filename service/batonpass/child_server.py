@@ -13,12 +13,13 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 from batonpass import child_watchdog
+from batonpass.child_environment import server_environment
 from batonpass.private_files import open_lock
 from batonpass.sockets import free_port
 
@@ -32,10 +33,15 @@ LOOK_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ServerCommand:
-    """What the watchdog is to run. ``user`` has keywords of ``Popen`` that run it as another user."""
+    """What the watchdog is to run, in which folder and with which environment.
+
+    ``user`` has keywords of ``Popen`` that run it as another user.
+    """
 
     command: Sequence[str]
     user: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=server_environment)
+    folder: str = "/"
 
 
 class ChildServer(ABC):
@@ -138,7 +144,7 @@ class ChildServer(ABC):
             return log.read().decode(errors="replace").strip()
 
     def _try(self, order: ServerCommand, is_ready: Callable[[], bool]) -> bool:
-        arguments = {"command": list(order.command), "log": str(self.log), "user": order.user}
+        arguments = asdict(order) | {"command": list(order.command), "log": str(self.log)}
         self.watchdog = process = subprocess.Popen(  # noqa: S603 - our own script
             [sys.executable, "-I", "-S", child_watchdog.__file__, json.dumps(arguments)],
             stdin=subprocess.PIPE,

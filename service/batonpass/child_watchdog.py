@@ -4,8 +4,8 @@ The parent holds the other end of standard input. When that closes, because the 
 killed, the watchdog stops the server and ends too. If the watchdog itself is killed, Linux signals the server.
 
 It runs as a script of its own, outside any environment, so it imports the standard library only. Its one argument is a
-JSON object: ``command``, ``log`` (a file that the server's output is added to) and ``user`` (keywords of ``Popen``). It
-prints the server's process id and exits with the server's exit code.
+JSON object: ``command``, ``folder`` (where it runs), ``environment``, ``user`` (keywords of ``Popen``), and ``log``, a
+file that the server's output is added to. It prints the server's process id and exits with the server's exit code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ once; be killed. A Java program: end in good order; write its threads' stacks to
 PR_SET_PDEATHSIG = 1
 
 
-def watch(command: list[str], log: str, user: dict[str, int | list[int]]) -> int:
+def watch(
+    command: list[str], log: str, folder: str, environment: dict[str, str], user: dict[str, int | list[int]]
+) -> int:
     """Run the server until it ends or standard input does; return its exit code."""
     woken, wake = socket.socketpair()
     wake.setblocking(False)
@@ -38,14 +40,14 @@ def watch(command: list[str], log: str, user: dict[str, int | list[int]]) -> int
         signal.signal(number, lambda *_: None)
     # Postgres takes a lock file that names its parent or grandparent for stale, which is right: process ids are soon
     # used again in containers. Other servers ignore this variable.
-    environment = {"LC_ALL": "C", "PATH": os.defpath, "PG_GRANDPARENT_PID": str(os.getppid())}
+    environment = environment | {"PG_GRANDPARENT_PID": str(os.getppid())}
     with open(log, "ab") as output:  # noqa: PTH123 - pathlib would be half of this process's start
         server = subprocess.Popen(  # noqa: S603 - the command is the parent's own
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            cwd="/",
+            cwd=folder,
             env=environment,
             preexec_fn=end_with_parent(),  # noqa: PLW1509 - this process has one thread
             **user,  # type: ignore[call-overload]

@@ -18,10 +18,11 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
-import httpx
-from httpx_sse import EventSource, ServerSentEvent
+import httpx2 as httpx
 
 from batonpass import __version__
+from batonpass.http_clients import http_client
+from batonpass.variables import variable
 
 PATIENCE_S: Final = 10.0
 """How long a read is repeated while coordinators say that they cannot answer now, unless the caller says how long."""
@@ -37,7 +38,6 @@ REOPEN_MAX_S: Final = 10.0
 """After how long a broken stream is opened again: by failures in a row, and at most if a coordinator says how long."""
 
 PAGE: Final = 500
-THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0", "::"})  # noqa: S104 - a name, nothing is bound to it
 NO_ANSWER: Final = (httpx.HTTPError, ssl.SSLError)
 """What is raised when no answer comes. The library does not wrap TLS errors after the connection was made."""
 
@@ -109,20 +109,19 @@ class CoordinatorClient:
         """Connect on first use. Several URLs are separated by commas.
 
         Raises:
-            ValueError: when one of them is no URL.
+            ValueError: when one of them is no URL, or the proxy that the environment names for it cannot be used.
         """
         self.patience_s = patience_s
         self._token = token
         self._at = 0
         self._urls = urls_in(urls)
         self._clients = [
-            httpx.AsyncClient(
+            http_client(
+                [url],
+                verify=trusted,
+                transport=transport,
                 base_url=url,
                 headers={"user-agent": f"{agent}/{__version__}", "accept": "application/json"},
-                transport=transport,
-                verify=trusted,
-                # A coordinator on this machine is never behind a proxy, whatever the environment says.
-                trust_env=httpx.URL(url).host not in THIS_MACHINE,
             )
             for url in self._urls
         ]
@@ -227,7 +226,7 @@ class CoordinatorClient:
     @asynccontextmanager
     async def stream(
         self, path: str, *, after: str, token: str | None = None
-    ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+    ) -> AsyncIterator[AsyncIterator[httpx.ServerSentEvent]]:
         """Lend a stream of events, from ``after`` on if that is not empty.
 
         It is asked for once; after a break, the next call asks the next coordinator.
@@ -245,7 +244,7 @@ class CoordinatorClient:
                 if not answer.is_success:
                     await answer.aread()
                     self._read(answer)
-                yield EventSource(answer).aiter_sse()
+                yield aiter(httpx.EventSource(answer, max_event_size=None))
         except NO_ANSWER as error:
             self._leave(at)
             raise _unreachable(self._urls[at], error) from None
@@ -334,7 +333,7 @@ class EventFeed:
             failures += 1
 
 
-def _event_of(frame: ServerSentEvent) -> dict[str, Any] | None:
+def _event_of(frame: httpx.ServerSentEvent) -> dict[str, Any] | None:
     """Return the event of a frame. A frame with a type (events are missing) becomes an event of that type."""
     if not frame.data:
         return None
@@ -349,7 +348,7 @@ def trusted_by_environment() -> ssl.SSLContext | bool:
     Raises:
         ValueError: when one of these files cannot be used.
     """
-    authorities, own, key = (os.environ.get(f"BATONPASS_{name}_FILE") or None for name in ("CA", "CERT", "KEY"))
+    authorities, own, key = (variable(f"BATONPASS_{name}_FILE") for name in ("CA", "CERT", "KEY"))
     if authorities is None and own is None:
         return True
     try:

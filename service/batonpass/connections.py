@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if TYPE_CHECKING:
     import asyncio
 
+    from uvicorn._types import ASGISendEvent
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 PIECE_BYTES: Final = 4_096
@@ -44,6 +45,27 @@ class ConnectionLimits:
     head_bytes: int = 32_768
     waiting: int = 16
     arrival_s: float = 60.0
+
+
+def end_with_connection(cycle: RequestResponseCycle) -> None:
+    """Have an answer whose length is not known end with its connection, as HTTP/1.0 has it (RFC 9112, section 6.1).
+
+    Uvicorn would send it in chunks, which a client of HTTP/1.0 takes for the answer itself.
+    """
+    send = cycle.send
+    has_length = True
+
+    async def without_chunks(message: ASGISendEvent) -> None:
+        nonlocal has_length
+        if message["type"] == "http.response.start":
+            has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+            cycle.chunked_encoding = None if has_length else False
+        elif message["type"] == "http.response.body" and not has_length:
+            # Each piece is as long as it is; the whole has no length to be held against.
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    cycle.send = without_chunks  # type: ignore[method-assign] # it is looked up when the request is answered
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -120,6 +142,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._is_in_head = False
         super().on_headers_complete()
         self._unanswered.append(self.cycle)
+        if self.scope["http_version"] == "1.0":
+            end_with_connection(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """Count from here on: a body has a limit of its own, which the application checks."""

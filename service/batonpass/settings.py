@@ -6,12 +6,15 @@ Every one has a range and says what it is for; docs/settings.md and .env.example
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AnyHttpUrl, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from batonpass.database_url import DatabaseUrl
+from batonpass.sockets import CONNECTIONS_MIN
 from batonpass.worker.kafka_login import Login, login_of
 
 MIB: Final = 1_048_576
@@ -25,7 +28,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="BATONPASS_", frozen=True, extra="ignore")
 
     # Where it listens
-    host: str = Field(default="127.0.0.1", min_length=1, description="The address to listen on.")
+    host: str = Field(
+        default="127.0.0.1", min_length=1, description="The address to listen on; :: is every address, of IPv4 too."
+    )
     port: int = Field(default=8420, ge=0, le=65_535, description="The port to listen on; 0 takes any free one.")
     advertised_url: AnyHttpUrl | None = Field(
         default=None,
@@ -47,12 +52,21 @@ class Settings(BaseSettings):
     )
 
     # Postgres and the fleet
-    database_url: SecretStr | None = Field(default=None, description="postgresql://user:password@host:port/database.")
+    database_url: SecretStr | None = Field(
+        default=None,
+        description="postgresql://user:password@host:port/database, and options of libpq (docs/postgres.md).",
+    )
     database_connections_max: int = Field(
         default=10,
         ge=2,
         le=200,
         description="How many connections are held at most, beside two for the lease and two that only append.",
+    )
+    database_wait_s: float = Field(
+        default=60,
+        ge=0,
+        le=3_600,
+        description="How long a start waits for a database that is away; a role or database that is refused ends it.",
     )
     sole_coordinator: bool = Field(
         default=False,
@@ -242,10 +256,11 @@ class Settings(BaseSettings):
     )
     connections_max: int = Field(
         default=30_000,
-        ge=10,
+        ge=CONNECTIONS_MIN,
         le=1_000_000,
         description="Connections that are open at once, idle ones too; beyond them all but probes and scrapes are answered 503. Fewer, "
-        "where the system's limit on open files has no room for so many; the log says so at the start.",
+        "where the system's limit on open files has no room for so many; the log says so at the start. Where it has room for "
+        "fewer than 10, nothing starts.",
     )
     request_arrival_s: float = Field(
         default=60,
@@ -343,6 +358,22 @@ class Settings(BaseSettings):
         le=300,
         description="How long requests under way, and then what was accepted, may take to end.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _trimmed(cls, given: Any) -> Any:
+        """Take values by the rule of ``batonpass.variables``; no open path at all is a value too."""
+        if not isinstance(given, Mapping):
+            return given
+        trimmed = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
+        return {name: value for name, value in trimmed.items() if value != "" or name == "open_paths"}
+
+    @field_validator("database_url")
+    @classmethod
+    def _understood(cls, given: SecretStr | None) -> SecretStr | None:
+        if given is not None:
+            DatabaseUrl.read(given.get_secret_value())
+        return given
 
     @field_validator("open_paths", mode="before")
     @classmethod

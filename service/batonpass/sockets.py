@@ -14,7 +14,10 @@ UNREAD_S: Final = 60.0
 SPARE_FILES: Final = 256
 """How many files and sockets a server may need beside its connections: of the database, of Kafka, of libraries."""
 
+CONNECTIONS_MIN: Final = 10
+"""The fewest connections with which a coordinator is of use, and the least that its setting may be."""
 
+EVERY_ADDRESS: Final = "::"
 SERVER_PORTS: Final = range(20_000, 32_000)
 """Below the ports of outgoing connections: those begin at 32,768 on Linux, and at 49,152 elsewhere."""
 
@@ -22,16 +25,22 @@ SERVER_PORTS: Final = range(20_000, 32_000)
 def bind(host: str, port: int) -> socket.socket:
     """Return a socket bound to the address; port 0 is any free one.
 
+    ``::`` is every address, those of IPv4 too, also where there is no IPv6.
+
     Raises:
         OSError: when the address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if host == EVERY_ADDRESS and not _has_ipv6():
+        host, family = "0.0.0.0", socket.AF_INET  # noqa: S104 - that is what was asked for
     # Without the protocol's name the event loop does not know the socket for TCP and leaves Nagle's algorithm on, which
     # holds the body of every small answer back for 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if host == EVERY_ADDRESS:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind((host, port))
     except OSError:
         listener.close()
@@ -39,11 +48,28 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _has_ipv6() -> bool:
+    """Whether this machine speaks IPv6, which can be turned off in its kernel."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+class TooFewFiles(OSError):
+    """The system lets this process open so few files that it could not work; the message says what to do."""
+
+
 def room_for(connections: int) -> int:
-    """Return how many of these connections fit in the system's limit on this process's open files, at least one.
+    """Return how many of these connections fit in the system's limit on this process's open files.
 
     The soft limit on open files is raised for them, as far as the hard one allows. A server that accepts more than fit
     cannot even say that it is full.
+
+    Raises:
+        TooFewFiles: when fewer than ``CONNECTIONS_MIN`` fit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_FILES
@@ -53,7 +79,14 @@ def room_for(connections: int) -> int:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
             soft = most
-    return connections if soft == resource.RLIM_INFINITY else max(1, min(connections, soft - SPARE_FILES))
+    if soft == resource.RLIM_INFINITY:
+        return connections
+    if soft - SPARE_FILES < CONNECTIONS_MIN:
+        least = SPARE_FILES + CONNECTIONS_MIN
+        raise TooFewFiles(
+            f"this process may open {soft} files, and needs {least} at least: raise the limit (ulimit -Hn, LimitNOFILE)"
+        )
+    return min(connections, soft - SPARE_FILES)
 
 
 def end_unread(listener: socket.socket, after_s: float) -> None:
@@ -80,8 +113,9 @@ def advertised_url_of(listener: socket.socket, *, is_tls: bool) -> str:
     host, port = listener.getsockname()[:2]
     if ip_address(host).is_unspecified:
         name = socket.gethostname()
+        family = listener.family if host != EVERY_ADDRESS else socket.AF_UNSPEC
         try:
-            found = str(socket.getaddrinfo(name, port, listener.family, socket.SOCK_STREAM)[0][4][0])
+            found = str(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM)[0][4][0])
         except OSError:
             found = name
         host = name if found == name or ip_address(found).is_loopback else found

@@ -6,6 +6,7 @@ All output goes through here, so no code has to know which text comes from a wor
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import Iterable
@@ -38,6 +39,13 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Return a text that may have several lines, each of them printable."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def get_ready() -> None:
+    """Have standard output take every text: what its character set lacks is written as an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def say(*lines: str) -> None:

@@ -187,3 +187,27 @@ async def test_a_caller_that_reads_slowly_gets_its_answer(pair: Pair) -> None:
             taken += await asyncio.wait_for(loop.sock_recv(caller, 8_000), 5)
             await asyncio.sleep(0.4)
     assert taken.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/groups/apples/events"])
+async def test_an_answer_without_a_length_has_no_chunks_for_http_1_0(pair: Pair, path: str) -> None:
+    """It ends with the connection: whoever speaks 1.0 takes everything else for the answer itself."""
+    host, port = pair.urls[0].removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET {path} HTTP/1.0\r\nAccept: text/event-stream\r\n".encode() + HEAD + b"\r\n")
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"connection: close" in head
+    assert b"chunked" not in head
+    assert (await pair.call("PUT", "/v1/groups/apples/members/m2", json={})).status_code == 201
+    first = await asyncio.wait_for(reader.readuntil(b"\n"), 10)
+    assert first.startswith((b":", b"id:", b"event:", b"data:", b"retry:")), first
+    writer.close()
+
+
+async def test_an_answer_with_a_length_is_the_same_for_http_1_0(pair: Pair) -> None:
+    for path in ("/livez", "/v1/groups/apples", "/v1/groups/none", "/metrics"):
+        answer, _ = await send(pair, f"GET {path} HTTP/1.0\r\n".encode() + HEAD + b"\r\n")
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert f"content-length: {len(body)}\r\n".encode() in head.lower() + b"\r\n", path
+        assert b"connection: close" in head

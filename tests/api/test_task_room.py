@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.api.pairs import Pair, paired
 from tests.api.test_streams import advice_body, process

@@ -78,9 +78,23 @@ def test_a_database_that_is_not_there_is_said_without_its_password(monkeypatch: 
             RuntimeError("An exception was thrown\n  File x, line 1\nduckdb.OutOfMemoryException: it is full\n\nhint"),
             "it is full",
         ),
-        (RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited"), "openjdk-17-jre-headless"),
         (ConnectionRefusedError(111, "Connection refused"), "Spark ended"),
+        (RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited"), "openjdk-17-jre-headless"),
         (OSError(28, "No space left on device"), "could not be written: [Errno 28]"),
+        (RuntimeError("x\njava.io.IOException: No space left on device"), "a disk is full"),
+        (
+            OSError("[libpq] Execution error: ERROR:  canceling statement due to statement timeout"),
+            "set statement_timeout",
+        ),
+        (
+            RuntimeError("x\nOSError: [libpq] server closed the connection unexpectedly"),
+            "the database could not be read",
+        ),
+        (
+            FileNotFoundError(2, "No such file", "/opt/spark/bin/spark-submit"),
+            "SPARK_HOME names a folder without Spark",
+        ),
+        (RuntimeError("x\nModuleNotFoundError: No module named 'batonpass'"), "name its interpreter in PYSPARK_PYTHON"),
     ],
 )
 def test_whatever_breaks_has_not_the_exit_code_of_a_broken_law(
@@ -92,6 +106,24 @@ def test_whatever_breaks_has_not_the_exit_code_of_a_broken_law(
     monkeypatch.setattr("batonpass.audit.job.run", breaks)
     code, _, err = audit("--day", str(DAY), "--database-url", NOWHERE)
     assert (code, sentence in err.replace("\n", " "), "Traceback" in err) == (3, True, False), err
+
+
+def test_a_user_whom_the_system_does_not_know_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java is there; Spark does not run as a user without a name."""
+
+    def breaks(*_: object) -> None:
+        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited")
+
+    monkeypatch.setattr("batonpass.audit.job.run", breaks)
+    monkeypatch.setattr("batonpass.child_environment.os.geteuid", lambda: 1_000_680_000)
+    code, _, err = audit("--day", str(DAY), "--database-url", NOWHERE)
+    assert (code, "as another user" in err.replace("\n", " "), "Java 17" in err) == (3, True, False), err
+
+
+def test_what_a_url_may_not_say_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATONPASS_DATABASE_URL", "postgresql://u:hush@h/d?channel_binding=require")
+    code, _, err = audit("--day", str(DAY))
+    assert (code, "BATONPASS_DATABASE_URL: channel_binding" in err, "hush" in err) == (2, True, False), err
 
 
 def test_where_the_report_goes_is_tried_before_the_work(tmp_path: Path) -> None:

@@ -313,15 +313,18 @@ async def test_a_day_that_is_taken_is_left_alone_before_anything_is_begun(databa
 async def test_a_day_that_was_missed_is_audited_by_spark(
     engine: AsyncEngine, database_url: str, tmp_path: Path
 ) -> None:
-    await planted.write_day(database_url, [planted.lived("orders", planted.STEPS[:2])])
-    env = os.environ | {"BATONPASS_DATABASE_URL": database_url}
+    """Names may be outside ASCII where the locale is not, and another Spark may be in the environment."""
+    await planted.write_day(database_url, [planted.lived("straße", planted.STEPS[:2])])
+    odd = {"LC_ALL": "C", "SPARK_HOME": str(tmp_path), "PYSPARK_PYTHON": str(tmp_path / "python3")}
+    env = os.environ | odd | {"BATONPASS_DATABASE_URL": f"{database_url}?application_name=audit\n"}
+    out = tmp_path / "büro, räume"
     quick = ["--no-what-if", "--no-replay", "--no-export", "--conf", "spark.master=local[1]"]
     done: list[date] = []
 
     def audit(day: date) -> int:
         done.append(day)
         command: Sequence[str] = [sys.executable, "-m", "batonpass", "audit", "--day", str(day), "--unless-done"]
-        return carried_out([*command, *quick, "--out", str(tmp_path)], env)
+        return carried_out([*command, *quick, "--out", str(out)], env)
 
     def keep() -> None:
         clock = Clock(at(back(-1)), at(back(-1)) + timedelta(minutes=10))
@@ -339,6 +342,7 @@ async def test_a_day_that_was_missed_is_audited_by_spark(
     await asyncio.to_thread(keep)
     assert done == [DAY]
     assert await sql(engine, f"select state || ' ' || groups from audit_runs where day = '{DAY}'") == ["passed 1"]  # noqa: S608
-    assert (tmp_path / f"report-{DAY}.html").exists()
+    assert (out / f"report-{DAY}.html").exists()
+    assert os.listdir(tmp_path) == [out.name]  # noqa: PTH208 - as nothing waits for it
     await asyncio.to_thread(keep)
     assert done == [DAY]

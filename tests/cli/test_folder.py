@@ -13,10 +13,13 @@ from typing import Self
 import pytest
 import typer
 
+from batonpass.child_environment import child_environment, is_nameless
 from batonpass.cli import up
 from batonpass.cli.client_context import DEFAULT_URL, find
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, default_folder, folder_named, keep_from_others, running_here
+from batonpass.kafka.broker_parts import BrokerUnavailable, cache_folder
+from batonpass.postgres.binaries import EmbeddedPostgresError, server_user
 
 HOLDER = """
 import sys
@@ -236,6 +239,45 @@ def test_the_default_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch) ->
     assert default_folder() == Path.home() / ".local" / "share" / "batonpass"
     monkeypatch.setattr("batonpass.cli.folder._is_root", lambda: True)
     assert default_folder() == Path("/var/lib/batonpass")
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without a name and a home, as OpenShift gives to a container."""
+
+    def unknown(_: int) -> None:
+        raise KeyError("uid not found")
+
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("batonpass.child_environment.pwd.getpwuid", unknown)
+    monkeypatch.setattr("batonpass.cli.folder._is_root", lambda: False)
+
+
+@pytest.mark.usefixtures("homeless")
+def test_who_has_no_home_names_the_folder(tmp_path: Path) -> None:
+    """Everything else goes on without one."""
+    with pytest.raises(Failure, match="no home folder") as refused:
+        default_folder()
+    assert (refused.value.code, "--data" in refused.value.todo) == (Exit.BAD_INPUT, True)
+    assert running_here() == []
+    assert find(None, None, None) == (DEFAULT_URL, None)
+    folder = UpFolder(tmp_path / "named")
+    folder.hold()
+    folder.announce("http://127.0.0.1:1")
+    assert find(None, "token", tmp_path / "named") == ("http://127.0.0.1:1", "token")
+    folder.release()
+    assert is_nameless()
+    assert "HOME" not in child_environment()
+    with pytest.raises(BrokerUnavailable, match="Set HOME or XDG_CACHE_HOME"):
+        cache_folder()
+
+
+@pytest.mark.usefixtures("homeless")
+def test_a_database_is_not_begun_for_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batonpass.child_environment.os.geteuid", lambda: 1_000_680_000)
+    with pytest.raises(EmbeddedPostgresError, match=r"1000680000 is none\. Start this as another user"):
+        server_user()
 
 
 def test_the_mark_says_whose_the_folder_is(tmp_path: Path) -> None:

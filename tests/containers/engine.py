@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-import httpx
+import httpx2 as httpx
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "containers"

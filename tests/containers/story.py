@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.containers.engine import CACHE, ROOT, Engine, Failed
 from tests.waiting import wait_until

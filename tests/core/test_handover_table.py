@@ -83,7 +83,8 @@ def choice(world: World) -> handover.Choice:
             role = "standby" if member_id in world.copies else "none"
             report = TaskReport(role, lag=world.copies.get(member_id, world.on_disk.get(member_id)))
         is_there = member_id in {world.owner, *world.copies, *world.on_disk}
-        measured = MeasuredReport(report, NOW, report.lag, progress_ms=world.progress_ms)
+        progress_ms = world.progress_ms
+        measured = MeasuredReport(report, NOW, report.lag, progress_ms=progress_ms, closer_ms=progress_ms)
         softs[member_id] = MemberSoft(NOW, full=True, reports={TASK: measured} if is_there else {})
     task = Task(TASK, world.owner, world.state, since_ms=NOW - 60_000, standbys=tuple(world.copies), target=B)
     task = task._replace(**world.task)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import pytest
 from tests.core.scene import Scene, copy, failed, topology
 from tests.core.scenes import TASK, guarded, pair
 from tests.core.test_handover_revoke_first import pin, slow_to_stop, stops_not
+from tests.core.test_newcomers import thrashed
 from tests.core.test_open_transactions import ready_to_move
 
 from batonpass.core.decide import decide
@@ -192,6 +193,13 @@ def _open_transaction() -> Scene:
     return scene
 
 
+def _new_member() -> Scene:
+    scene = thrashed()
+    scene.join("m3")
+    scene.tick()
+    return scene
+
+
 SCENES: dict[Held, Callable[[], Scene]] = {
     Held.WARMUP_BUDGET: lambda: pair(6, **(MANY | {"max_warmup_replicas": 1})),
     Held.MEMBER_WARMUP_BUDGET: lambda: pair(6, **(MANY | {"max_warmups_per_member": 1})),
@@ -215,6 +223,7 @@ SCENES: dict[Held, Callable[[], Scene]] = {
     Held.INITIAL_DELAY: alone,
     Held.PLACEMENT_FAILED: _placement_failed,
     Held.OPEN_TRANSACTION: _open_transaction,
+    Held.NEW_MEMBER: _new_member,
 }
 
 

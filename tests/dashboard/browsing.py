@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import uvicorn
 from playwright.async_api import Page, async_playwright
 from tests.dashboard.canned import Canned

@@ -8,7 +8,7 @@ import queue
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-import httpx
+import httpx2 as httpx
 from tests.dashboard.fleet import Fleet
 
 ADMIN: Final = "an-operator-of-everything"

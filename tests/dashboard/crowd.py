@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import httpx
+import httpx2 as httpx
 from tests.benchmarks.serving.population import TASKS_EACH, Population
 from tests.benchmarks.serving.servers import TOKEN, Server, coordinator, migrated, postgres
 from tests.dashboard.browsing import Browser, browsing, dashboard

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import httpx
+import httpx2 as httpx
 from tests.dashboard.browsing import Browser, browsing, serving
 from tests.dashboard.canned import ADMIN, Canned
 from tests.dashboard.fleet import Fleet

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.dashboard.browsing import Browser, browsing
 from tests.e2e.running import PROGRAM, Up, running

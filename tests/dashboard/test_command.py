@@ -6,14 +6,14 @@ import socket
 import ssl
 from pathlib import Path
 
-import httpx
+import httpx2 as httpx
 import pytest
 import trustme
 from tests.dashboard.browsing import dashboard
 from typer.testing import CliRunner
 
 from batonpass.cli import app, up
-from batonpass.cli.exits import Exit
+from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.up import audit_lacks, dashboard_lacks, dashboard_program, port_for_dashboard
 from batonpass.sockets import free_port
 
@@ -69,11 +69,20 @@ def test_the_usual_port_is_taken_while_it_is_free() -> None:
         port = int(taken.getsockname()[1])
         assert free_port(port) != port
     assert free_port(port) == port
-    assert port_for_dashboard(9_000) == 9_000
+    assert port_for_dashboard(port) == port
     assert port_for_dashboard(0) > 0
     assert port_for_dashboard(None) > 0
     _, program = dashboard_program("http://127.0.0.1:8420", 8_421)
     assert program.flat()[:4] == ["batonpass", "dashboard", "--server", "http://127.0.0.1:8420"]
+
+
+def test_a_port_that_is_asked_for_and_taken_is_refused() -> None:
+    """Else the greeting would name a stranger's address, and say to sign in there with the token."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = int(taken.getsockname()[1])
+        with pytest.raises(Failure, match=f"cannot listen on 127.0.0.1:{port}: Address already in use") as refused:
+            port_for_dashboard(port)
+    assert "--dashboard-port" in refused.value.todo
 
 
 def test_up_names_the_package_that_a_dashboard_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.dashboard.canned import ADMIN, VIEWER, Canned
 from tests.dashboard.fleet import AUDIT, Fleet, at, event

@@ -7,7 +7,7 @@ import logging
 import re
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.dashboard.canned import ADMIN, VIEWER, Canned
 from tests.dashboard.fleet import Fleet

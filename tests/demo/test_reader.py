@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from batonpass.demo import reader as reading

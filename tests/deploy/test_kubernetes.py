@@ -153,6 +153,12 @@ def test_a_coordinator_has_the_time_to_end() -> None:
     assert spec["terminationGracePeriodSeconds"] > needed_s
 
 
+def test_no_url_is_made_of_an_address_whose_family_is_unknown() -> None:
+    """One of IPv6 stands in brackets in a URL, and one of IPv4 does not: programs know that, and manifests do not."""
+    for path in KUBERNETES.rglob("*.yaml"):
+        assert "://$(" not in path.read_text(), path
+
+
 def test_every_image_is_built_here() -> None:
     images = {one["image"] for path, _, spec in PODS if "examples" not in path.parts for one in spec["containers"]}
     assert {one.removeprefix("batonpass-").replace("batonpass", "service") for one in images} <= set(stages())

@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 from urllib.parse import quote
 
-import httpx
+import httpx2 as httpx
 import pytest
 import typer
 from tests.e2e.running import Up

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import httpx
+import httpx2 as httpx
 from typer.testing import CliRunner, Result
 
 from batonpass.cli import app

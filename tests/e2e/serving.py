@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
-import httpx
+import httpx2 as httpx
 from tests.e2e.running import PATIENCE_S
 from tests.waiting import wait_until
 

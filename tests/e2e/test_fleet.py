@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.e2e.serving import BEARER, Served, declare, serving
 from tests.waiting import wait_until

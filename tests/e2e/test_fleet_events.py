@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 import time
 from functools import partial
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
-from httpx_sse import connect_sse
 from tests.e2e.serving import BEARER, Served, serving
 from tests.e2e.test_fleet import GROUPS, QUICK, is_declared, owned, shared
 from tests.waiting import wait_until
@@ -36,12 +36,12 @@ class Listener(threading.Thread):
         with contextlib.suppress(httpx.RemoteProtocolError):
             with (
                 httpx.Client(timeout=60) as client,
-                connect_sse(client, "GET", self._url, headers=self._headers) as found,
+                client.stream("GET", self._url, headers=self._headers | {"accept": "text/event-stream"}) as answer,
             ):
-                for frame in found.iter_sse():
+                for frame in httpx.EventSource(answer):
                     self.open.set()
                     if frame.data:
-                        self.events.append(frame.json())
+                        self.events.append(json.loads(frame.data))
             self.ended_cleanly = True
 
 

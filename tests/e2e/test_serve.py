@@ -7,11 +7,12 @@ import json
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2 as httpx
 import pytest
 from sqlalchemy import make_url
 from tests.e2e.running import PROGRAM, environment
@@ -20,6 +21,7 @@ from tests.waiting import wait_until
 from typer.testing import CliRunner
 
 from batonpass.cli import app
+from batonpass.sockets import free_port
 
 TOKEN = "an-admin-token-of-this-test-alone"  # noqa: S105
 TOPOLOGY = {"subtopologies": [{"id": "0", "partitions": 2, "changelog_topics": ["store"]}]}
@@ -98,24 +100,87 @@ def test_each_step_from_an_empty_database_to_lost_commits_says_what_to_run_next(
     ("url", "code", "words"),
     [
         ("postgresql://u:verysecret@127.0.0.1:1/db", 3, "is not available"),
-        ("mysql://u:verysecret@127.0.0.1/db", 2, "not a URL of Postgres"),
+        ("mysql://u:verysecret@127.0.0.1/db", 2, "no URL of Postgres"),
+        (
+            "postgresql:///db?host=127.0.0.1&port=1&user=u&password=verysecret",
+            3,
+            "://u:***@127.0.0.1:1/db is not available",
+        ),
+        ("postgresql://u:verysecret@127.0.0.1:x/db", 2, "BATONPASS_DATABASE_URL: its port is not a number"),
+        ("postgresql://u:verysecret@127.0.0.1:1/db?channel_binding=require", 2, "channel_binding in it may be disable"),
+        ("postgresql://u:verysecret@127.0.0.1:1/db?keepalives=1", 2, "keepalives in it is not understood"),
+        (" \n", 2, "BATONPASS_DATABASE_URL is not set"),
         ("verysecret", 2, "this is no URL"),
         ("", 2, "BATONPASS_DATABASE_URL is not set"),
     ],
 )
 def test_a_database_that_cannot_be_had_is_said_plainly(tmp_path: Path, url: str, code: int, words: str) -> None:
     program = Program(tmp_path, "postgresql://u:verysecret@127.0.0.1/db")
-    program.around["BATONPASS_DATABASE_URL"] = url
+    program.around |= {"BATONPASS_DATABASE_URL": url, "BATONPASS_DATABASE_WAIT_S": "0"}
     for command in (["serve", "--port", "0"], ["db", "status"]):
         found, output = program.run(*command)
         assert (found, words in output) == (code, True), output
 
 
+OPTIONS = (
+    "application_name=batonpass",
+    "connect_timeout=10&channel_binding=prefer&sslmode=prefer",
+    "options=-csearch_path%3Dpublic&client_encoding=utf8",
+    "target_session_attrs=read-write&gssencmode=disable&load_balance_hosts=disable",
+    "passfile=/dev/null&krbsrvname=x&sslmode=disable",
+)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_what_a_url_asks_for_in_libpq_s_words_is_carried_out(program: Program, bare_url: str, options: str) -> None:
+    program.around["BATONPASS_DATABASE_URL"] = f"{bare_url}?{options}"
+    code, output = program.run("db", "status")
+    assert (code, "has no schema yet" in output) == (1, True), output
+
+
+def test_several_hosts_are_tried_in_their_order(program: Program, bare_url: str) -> None:
+    url = make_url(bare_url)
+    for hosts in (f"127.0.0.1:1,{url.host}:{url.port}", f"{url.host}:{url.port},127.0.0.1:1"):
+        names, ports = (",".join(parts) for parts in zip(*(one.split(":") for one in hosts.split(",")), strict=True))
+        login = f"user={url.username}&password={url.password}"
+        for spelling in (
+            f"postgresql://{url.username}:{url.password}@{hosts}/{url.database}?target_session_attrs=read-write",
+            f"postgresql:///{url.database}?{login}&host={names}&port={ports}",
+        ):
+            program.around["BATONPASS_DATABASE_URL"] = spelling
+            code, output = program.run("db", "status")
+            assert (code, "has no schema yet" in output) == (1, True), output
+
+
+def test_line_breaks_at_the_end_of_variables_do_not_count(program: Program, bare_url: str) -> None:
+    """A secret that was made from a file has one, and nobody sees it."""
+    program.around |= {"BATONPASS_DATABASE_URL": f"{bare_url}\r\n", "BATONPASS_ADMIN_TOKEN": f"{TOKEN}\n"}
+    program.around |= {"BATONPASS_LOG_LEVEL": "info\n", "BATONPASS_KAFKA_BOOTSTRAP": " \n"}
+    assert program.run("db", "upgrade")[0] == 0
+    with program.serving() as (url, _):
+        program.around |= {"BATONPASS_URL": f"{url}\n", "BATONPASS_TOKEN": f"{TOKEN}\n"}
+        assert program.run("groups", "--patience", "30s")[0] == 0
+        assert httpx.get(f"{url}/readyz").status_code == 200
+
+
 def test_a_wrong_password_is_said_plainly(program: Program, bare_url: str) -> None:
     wrong = make_url(bare_url).set(password="other").render_as_string(hide_password=False)  # noqa: S106
     program.around["BATONPASS_DATABASE_URL"] = wrong
-    code, output = program.run("db", "status")
-    assert (code, "password authentication failed" in output) == (3, True)
+    for command in (["serve", "--port", "0"], ["db", "status"]):
+        code, output = program.run(*command)
+        assert (code, "password authentication failed" in output) == (3, True)
+
+
+def test_a_start_waits_for_a_database_that_is_away_and_says_so(program: Program) -> None:
+    port = free_port()
+    program.around |= {
+        "BATONPASS_DATABASE_URL": f"postgresql://u@127.0.0.1:{port}/db",
+        "BATONPASS_DATABASE_WAIT_S": "3",
+    }
+    begun = time.monotonic()
+    code, output = program.run("serve", "--port", "0")
+    assert time.monotonic() - begun >= 3
+    assert (code, output.count("waiting up to 3 s for"), "is not available" in output) == (3, 1, True), output
 
 
 def test_bad_settings_are_named_by_their_variables(tmp_path: Path) -> None:

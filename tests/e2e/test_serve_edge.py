@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-import httpx
+import httpx2 as httpx
 import pytest
 import trustme
 from tests.e2e.serving import BEARER, declare, serving

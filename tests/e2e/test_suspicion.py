@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.e2e.running import Up
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.e2e.running import PROGRAM, Up, environment, is_alive, running
 from tests.waiting import wait_until

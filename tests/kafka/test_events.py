@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import msgspec
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord

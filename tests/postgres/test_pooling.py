@@ -13,7 +13,7 @@ from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.model import Group
 from batonpass.core.records import ProbeScheduled
 from batonpass.postgres.archive import PostgresArchive
-from batonpass.postgres.connect import async_url
+from batonpass.postgres.connect import DRIVER, driver_arguments
 from batonpass.postgres.fleet import Fleet, Registration
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.outbox import PostgresOutbox
@@ -30,7 +30,9 @@ ORDERS, TASK = GroupId("orders"), TaskId("0_1")
 @pytest.fixture
 async def forgetful(own_url: str) -> AsyncIterator[AsyncEngine]:
     """Connections of which each serves one transaction, and is closed."""
-    made = create_async_engine(async_url(own_url), isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    made = create_async_engine(
+        DRIVER, isolation_level="AUTOCOMMIT", poolclass=NullPool, connect_args=driver_arguments(own_url)
+    )
     yield made
     await made.dispose()
 

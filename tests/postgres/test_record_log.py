@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import make_url, text
@@ -17,7 +18,7 @@ from batonpass.postgres import append as appending
 from batonpass.postgres import connect as connecting
 from batonpass.postgres import record_log
 from batonpass.postgres.append import Prepared
-from batonpass.postgres.connect import async_url, connect
+from batonpass.postgres.connect import connect
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.schema import upgrade
@@ -190,7 +191,7 @@ async def test_a_database_that_does_not_answer_is_unavailable(
     log = unleased_log(impatient)
     await append(log, [ProbeScheduled(1)], 0)
     async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
-        await holder.execute(text("select * from group_heads for update"))
+        await holder.execute(text("lock table record_log in exclusive mode"))
         with pytest.raises(StoreUnavailable, match="no answer within"):
             await append(log, [ProbeScheduled(2)], 1)
     assert await log.read(ORDERS) == Loaded(1, (ProbeScheduled(1),))
@@ -217,36 +218,28 @@ async def test_a_database_without_the_schema_is_unavailable(bare_url: str) -> No
 
 
 async def test_a_wrong_password_is_unavailable(database_url: str) -> None:
-    right = str(async_url(database_url).password)
-    wrong = connect(async_url(database_url).render_as_string(hide_password=False).replace(right, "guessed"))
+    right = str(make_url(database_url).password)
+    wrong = connect(database_url.replace(right, "guessed"))
     with pytest.raises(StoreUnavailable, match="password authentication failed") as caught:
         await unleased_log(wrong).group_ids()
     assert "guessed" not in str(caught.value)
     await wrong.dispose()
 
 
-def test_urls_in_any_spelling_reach_the_driver() -> None:
-    for scheme in ("postgresql", "postgres", "postgresql+asyncpg", "postgresql+psycopg"):
-        assert async_url(f"{scheme}://u@h:1/d").drivername == "postgresql+asyncpg"
-    with pytest.raises(ValueError, match="sqlite"):
-        async_url("sqlite:///x")
-
-
 async def test_what_appends_keeps_its_connection_and_ends_it_with_its_engine(database_url: str) -> None:
     """One connection serves all appends; a lost one is replaced."""
     writing, engine = connect(database_url), connect(database_url)
     log = unleased_log(engine, writing=writing)
-    pids = []
-    driver = await log._connections[0].driver()
+    drivers: list[Any] = []
     for version in range(4):
         await append(log, [ProbeScheduled(version)], version)
-        driver = await log._connections[0].driver()
-        pids.append(driver.get_server_pid())
+        async with log._connections[0].lent() as driver:
+            drivers.append(driver)
         if version == 1:
-            driver.terminate()
-    assert pids[0] == pids[1] != pids[2] == pids[3]
+            drivers[-1].terminate()
+    assert drivers[0] is drivers[1] is not drivers[2] is drivers[3]
     await writing.dispose()
-    assert driver.is_closed()
+    assert drivers[-1].is_closed()
     await engine.dispose()
 
 
@@ -255,6 +248,9 @@ async def test_a_conflict_is_not_an_error_of_the_database(postgres_log: Postgres
         with pytest.raises(VersionConflict):
             await append(postgres_log, [ProbeScheduled(1)], 3)
     await append(postgres_log, [ProbeScheduled(1)], 0)
+
+
+PLANS = "select custom_plans, generic_plans from pg_prepared_statements where statement like 'with%'"
 
 
 async def test_the_statements_that_append_are_planned_once(database_url: str, engine: AsyncEngine) -> None:
@@ -266,12 +262,10 @@ async def test_the_statements_that_append_are_planned_once(database_url: str, en
         for version in range(12):
             events = (Event("probe", 1, 1, None, None, {}),) * (version % 3)
             await log.append(Commit(ORDERS, 1, version, [ProbeScheduled(version)], History(events=events)))
-        plans = [
-            await (await line.driver()).fetch(
-                "select custom_plans, generic_plans from pg_prepared_statements where statement like 'with%'"
-            )
-            for line in log._connections
-        ]
+        plans = []
+        for line in log._connections:
+            async with line.lent() as driver:
+                plans.append(await driver.fetch(PLANS))
         # Three mixtures, each carried out once without anything; the twelve commits are all of the first.
         assert [sorted(tuple(row) for row in rows) for rows in plans] == [[(0, 1), (0, 1), (0, 13)], [(0, 1)] * 3]
     finally:

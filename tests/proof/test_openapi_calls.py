@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
-import httpx
+import httpx2 as httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings

@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import httpx
+import httpx2 as httpx
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.proof.groups import DECLARATION, GROUP

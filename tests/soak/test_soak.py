@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import httpx
+import httpx2 as httpx
 from tests.proof.groups import DECLARATION, GROUP
 from tests.soak.growth import MB, Kind, Series
 from tests.soak.picture import picture

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
-import httpx
+import httpx2 as httpx
 from tests.proof.groups import GROUP, TASKS
 from tests.soak.place import Place
 

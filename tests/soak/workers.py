@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Final
 
-import httpx
+import httpx2 as httpx
 from tests.proof.workers import Workers
 from tests.soak.place import Place
 

@@ -7,7 +7,7 @@ import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.waiting import until
 from tests.worker.recording import Scene, on_virtual_time

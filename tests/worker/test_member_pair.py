@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.api.pairs import BEARER, SECRET, Divided, Pair, paired
 from tests.waiting import until

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.waiting import until
 from tests.worker.recording import Scene, on_virtual_time

@@ -13,9 +13,10 @@ import ssl
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import httpx
+import httpx2 as httpx
 
 from batonpass.api.context import FORWARDED, HEADER, Disconnected
+from batonpass.http_clients import http_client
 from batonpass.runtime.ports import NotOwner, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -74,11 +75,10 @@ class Forwarder:
         """
         self._answer_s = answer_s
         # A long-poll holds its connection for as long as it waits, so connections have no limit of their own here.
-        self._client = httpx.AsyncClient(
+        self._client = http_client(
             timeout=httpx.Timeout(answer_s, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=IDLE_MAX, keepalive_expiry=IDLE_S),
             verify=verify,
-            trust_env=False,
         )
         self._passing: dict[asyncio.Task[None], _Passing] = {}
 

@@ -6,7 +6,6 @@ it is used without its DB-API, which imports pandas: a third of a second in each
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,19 @@ import adbc_driver_postgresql as postgres
 import pyarrow as pa
 from adbc_driver_manager import AdbcConnection, AdbcStatement
 
+from batonpass.database_url import DatabaseUrl
+
 if TYPE_CHECKING:
     import adbc_driver_postgresql.dbapi as adbc
 
 
 def libpq_url(url: str) -> str:
-    """Return a database URL as libpq knows it, whichever driver it names."""
-    return re.sub(r"^postgres(?:ql)?(?:\+\w+)?://", "postgresql://", url)
+    """Return a database URL as libpq knows it, whichever driver it names.
+
+    Raises:
+        ValueError: when ``DatabaseUrl`` does not understand it.
+    """
+    return str(DatabaseUrl.read(url))
 
 
 def fetch(url: str, queries: Iterable[str]) -> Iterator[pa.RecordBatchReader]:

@@ -6,7 +6,6 @@ spark-submit --py-files batonpass.zip job.py --day 2026-11-20 --database-url pos
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 import traceback
@@ -44,7 +43,9 @@ from batonpass.audit.replay import replay_day
 from batonpass.audit.session import followed, opened
 from batonpass.audit.tables import DayTables
 from batonpass.codec.code import code_version
+from batonpass.database_url import DatabaseUrl
 from batonpass.terminal import say, say_on_stderr
+from batonpass.variables import variable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -290,7 +291,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--day", type=date.fromisoformat, default=yesterday, help="in UTC, as in 2026-11-20 (yesterday)"
     )
-    parser.add_argument("--database-url", default=os.environ.get("BATONPASS_DATABASE_URL"))
+    parser.add_argument("--database-url", default=variable("BATONPASS_DATABASE_URL"))
     parser.add_argument("--group")
     parser.add_argument("--out")
     parser.add_argument("--objective", type=float)
@@ -299,6 +300,10 @@ def main(arguments: Sequence[str]) -> int:
     given = vars(parser.parse_args(arguments))
     if not given["database_url"]:
         parser.error("name the database: --database-url, or BATONPASS_DATABASE_URL")
+    try:
+        DatabaseUrl.read(given["database_url"])
+    except ValueError as error:
+        parser.error(f"the database's URL: {error}")
     try:
         result = run(Audit(**given), say_on_stderr)
     except MissingDay as error:

@@ -19,7 +19,6 @@ from dataclasses import asdict
 from datetime import date
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
-from urllib.parse import unquote, urlsplit
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -29,6 +28,7 @@ from batonpass.advisory_locks import AUDIT_LOCK
 from batonpass.audit.database import DATE, INT, LONG, TEXT, bind, connected
 from batonpass.audit.findings import AuditResult, Finding, ordered, summary
 from batonpass.codec.answers import rfc3339
+from batonpass.database_url import DatabaseUrl
 
 if TYPE_CHECKING:
     import adbc_driver_postgresql.dbapi as adbc
@@ -225,7 +225,7 @@ def recorded(
 
 
 def reason_of(error: BaseException, url: str | None) -> str:
-    """Return why a run broke, in a line, without the password of the database."""
+    """Return why a run broke, in a line, without the secrets of the database's URL."""
     if isinstance(error, KeyboardInterrupt):
         return "the audit was interrupted"
     if isinstance(error, Stopped):
@@ -241,10 +241,7 @@ def reason_of(error: BaseException, url: str | None) -> str:
     matches = (re.match(r"(?:Caused by: |: )?([\w.]+(?:Error|Exception): (?!Traceback).+)", line) for line in lines[1:])
     causes = [one[1] for one in matches if one is not None]
     said = causes[-1] if causes else f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    password = urlsplit(url or "").password
-    for secret in {password, unquote(password)} if password else ():
-        said = said.replace(secret, "***")
-    return said
+    return DatabaseUrl.read(url).hide(said) if url else said
 
 
 def finding_row(run_id: str, number: int, day: date, finding: Finding) -> tuple[Any, ...]:

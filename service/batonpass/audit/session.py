@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from batonpass.audit.findings import amount
 from batonpass.audit.runs import beating
+from batonpass.child_environment import child_environment
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -77,15 +78,20 @@ def _stop(session: SparkSession, there: SparkSession | None) -> None:
 
 
 def _made(settings: Mapping[str, str]) -> SparkSession:
-    # Without this workers run whatever `python3` is on the path, which may lack the packages.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     options = dict(DEFAULTS)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else `spark-submit` has said where it runs
+        # The JVM finds files by names that are outside ASCII too, whatever the locale of this process.
+        os.environ.update(child_environment())
         options["spark.master"] = settings.get("spark.master", "local[*]")
         if options["spark.master"].startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            # Another Spark of this machine, and the Python that goes with that, lack our packages.
+            os.environ.pop("SPARK_HOME", None)
+            os.environ["PYSPARK_PYTHON"] = sys.executable
             options |= LOCAL
+    # Without this workers run whatever `python3` is on the path, which may lack the packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     conf = SparkConf().setAll(list({**options, **settings}.items()))
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

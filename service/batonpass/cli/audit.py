@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -11,17 +12,20 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn
 
 import typer
 from rich.text import Text
 
+from batonpass.child_environment import is_nameless
 from batonpass.cli.audits import FINDING, MEASURES, advised, finding_row, measures_row
 from batonpass.cli.client_context import failing_well, table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, running_here
 from batonpass.cli.spans import day_named
+from batonpass.database_url import DatabaseUrl
 from batonpass.terminal import say, say_on_stderr, screen
+from batonpass.variables import variable
 
 if TYPE_CHECKING:
     from batonpass.audit.findings import AuditResult
@@ -177,10 +181,8 @@ def _need(*packages: str) -> None:
 
 
 def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditResult:
-    import adbc_driver_manager  # noqa: PLC0415 - only with the extra
-
     from batonpass.audit.job import MissingDay, run  # noqa: PLC0415
-    from batonpass.audit.runs import DayTaken, Stopped, reason_of  # noqa: PLC0415
+    from batonpass.audit.runs import DayTaken, Stopped  # noqa: PLC0415
 
     _try_out(wanted.out)
     try:
@@ -198,24 +200,55 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
         raise
     except (ImportError, DayTaken):
         raise
-    except ConnectionError:
-        said = "Spark ended during the audit; nothing was written."
-        raise Failure(Exit.UNREACHABLE, said, todo="Check whether memory ran out, and run the audit again.") from None
-    except OSError as error:
-        said = f"the results could not be written: {error}"
-        raise Failure(Exit.UNREACHABLE, said, todo="Check --out, and whether the disk is full.") from None
-    except adbc_driver_manager.Error as error:
-        said = reason_of(error, wanted.database_url)
-        raise _unread(said) from None
     except Exception as error:  # noqa: BLE001 - whatever broke, it is no verdict, and must not have a verdict's exit code
-        said = reason_of(error, wanted.database_url)
-        if said.startswith("adbc_driver_manager."):
-            raise _unread(said) from None
-        if "JAVA_GATEWAY_EXITED" in said:
-            todo = "Spark needs Java 17: install it (openjdk-17-jre-headless on Debian), or set JAVA_HOME."
-        else:
-            todo = "Spark's own messages are above; check memory, disk and --conf, and run the audit again."
-        raise Failure(Exit.UNREACHABLE, f"the audit failed: {said}", todo=todo) from None
+        raise _failure_of(error, wanted) from None
+
+
+CAUSES: Final = (
+    (
+        r"statement timeout",
+        "the database could not be read",
+        "The role has a statement_timeout: lift it for the audit, as in `alter role NAME set statement_timeout = 0`.",
+    ),
+    (
+        r"^adbc_driver_manager\.|libpq|server closed the connection",
+        "the database could not be read",
+        "Check --database-url, and check the schema with `batonpass db status`.",
+    ),
+    (
+        r"No module named '",
+        "the Python of Spark's executors lacks a package",
+        "Install 'batonpass[audit]' there, and name its interpreter in PYSPARK_PYTHON.",
+    ),
+    (r"No space left on device|Disk quota exceeded", "a disk is full", "Check --out, and where Spark keeps its files."),
+)
+"""What a message has in it, what that means, and what to do."""
+
+
+def _failure_of(error: Exception, wanted: Audit) -> Failure:
+    """Return the failure of an audit; its advice goes by what was being done, never by the error's type alone."""
+    from batonpass.audit.runs import reason_of  # noqa: PLC0415 - only with the extra
+
+    if isinstance(error, ConnectionError):
+        said = "Spark ended during the audit; nothing was written."
+        return Failure(Exit.UNREACHABLE, said, todo="Check whether memory ran out, and run the audit again.")
+    said = reason_of(error, wanted.database_url)
+    if isinstance(error, OSError) and "spark-submit" in str(error.filename):
+        todo = "SPARK_HOME names a folder without Spark: leave it out, or correct it."
+        return Failure(Exit.UNREACHABLE, f"Spark could not be started: {error}", todo=todo)
+    if isinstance(error, OSError) and error.errno is not None:
+        todo = "Check --out, and whether the disk is full."
+        return Failure(Exit.UNREACHABLE, f"the results could not be written: {error}", todo=todo)
+    for found, means, todo in CAUSES:
+        if re.search(found, said):
+            return Failure(Exit.UNREACHABLE, f"{means}: {said}", todo=todo)
+    if "JAVA_GATEWAY_EXITED" in said and is_nameless():
+        todo = "Spark runs only as a user that the system knows by name: start the audit as another user."
+    elif "JAVA_GATEWAY_EXITED" in said:
+        todo = "Spark needs Java 17: install it (openjdk-17-jre-headless on Debian), or set JAVA_HOME."
+    else:
+        todo = "Spark's own messages are above; check memory, disk and --conf, and run the audit again."
+    return Failure(Exit.UNREACHABLE, f"the audit failed: {said}", todo=todo)
 
 
 def unless_gone(show: Callable[[], None]) -> None:
@@ -226,14 +259,6 @@ def unless_gone(show: Callable[[], None]) -> None:
     except (BrokenPipeError, SystemExit):  # the latter is what rich makes of it
         # Otherwise Python would try to write the rest at the end of the program.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _unread(said: str) -> Failure:
-    return Failure(
-        Exit.UNREACHABLE,
-        f"the database could not be read: {said}",
-        todo="Check --database-url, and check the schema with `batonpass db status`.",
-    )
 
 
 def _try_out(out: str | None) -> None:
@@ -251,7 +276,7 @@ def _try_out(out: str | None) -> None:
 
 
 def _url(given: str | None) -> str:
-    url = (given or os.environ.get("BATONPASS_DATABASE_URL", "")).strip() or _of_up()
+    url = (given or "").strip() or variable("BATONPASS_DATABASE_URL") or _of_up()
     if not url:
         raise Failure(
             Exit.BAD_INPUT,
@@ -259,6 +284,10 @@ def _url(given: str | None) -> str:
             todo="Set BATONPASS_DATABASE_URL (postgresql://user:password@host:port/database), give --database-url, or run"
             " exactly one `batonpass up` on this machine.",
         )
+    try:
+        DatabaseUrl.read(url)
+    except ValueError as error:
+        raise Failure(Exit.BAD_INPUT, f"{'--database-url' if given else 'BATONPASS_DATABASE_URL'}: {error}.") from None
     return url
 
 

@@ -10,7 +10,6 @@ import asyncio
 import functools
 import inspect
 import json
-import os
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,9 @@ from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
 from batonpass.cli.spans import span_ms
 from batonpass.client import AGAIN_S, ApiError, CoordinatorClient, Refused, path, trusted_by_environment, urls_in
 from batonpass.core.durations import duration
+from batonpass.http_clients import proxy_for
 from batonpass.terminal import say, say_on_stderr, screen, shown
+from batonpass.variables import variable
 
 DEFAULT_URL = "http://127.0.0.1:8420"
 TO_REACH_ONE = (
@@ -292,7 +293,7 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
     """
     folder = folder or _from_environment("BATONPASS_DATA", Path)
     url = url or _from_environment("BATONPASS_URL", str)
-    token = token or _from_environment("BATONPASS_TOKEN", str)
+    token = (token or "").strip() or _from_environment("BATONPASS_TOKEN", str)
     if url:
         _check_urls(url)
     if url and token:
@@ -315,15 +316,20 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
 
 def _check_urls(text: str) -> None:
     try:
-        urls_in(text)
+        urls = urls_in(text)
     except ValueError as error:
         todo = f"It looks like {DEFAULT_URL}; several stand with commas between them."
         raise Failure(Exit.BAD_INPUT, f"{error}.", todo=todo) from None
+    try:
+        for url in urls:
+            proxy_for(url)
+    except ValueError as error:
+        raise Failure(Exit.BAD_INPUT, f"{error}.") from None
 
 
 def _from_environment(name: str, kind: Callable[[str], Any]) -> Any:
-    text = os.environ.get(name, "").strip()
-    return kind(text) if text else None
+    text = variable(name)
+    return None if text is None else kind(text)
 
 
 def _named(folder: Path) -> list[Running]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,12 +20,23 @@ from batonpass.terminal import say
 ENV = "BATONPASS_DASHBOARD_"
 SERVER = "Where the coordinators are, with commas (BATONPASS_URL); left out, the `up` that runs on this machine."
 TOKEN = "A token with which everybody who opens a page may look without signing in (better: the variable)."  # noqa: S105 - help
+
+
+def trimmed(value: Any) -> Any:
+    """Return the value of an option by the rule of ``batonpass.variables``."""
+    return type(value)(str(value).strip()) if isinstance(value, str | Path) else value
+
+
 Server = Annotated[str | None, typer.Option("--server", "--url", metavar="URL", help=SERVER)]
 Port = Annotated[int, typer.Option(min=0, max=65_535, envvar=f"{ENV}PORT", help="The port; 0 takes any free one.")]
-Host = Annotated[str, typer.Option(envvar=f"{ENV}HOST", help="The address to listen on.")]
-Token = Annotated[str | None, typer.Option(metavar="TOKEN", envvar=f"{ENV}TOKEN", help=TOKEN)]
-TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", envvar=f"{ENV}TLS_CERTFILE", help="Serve HTTPS.")]
-TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", envvar=f"{ENV}TLS_KEYFILE", help="Its key.")]
+Host = Annotated[str, typer.Option(envvar=f"{ENV}HOST", callback=trimmed, help="The address to listen on.")]
+Token = Annotated[str | None, typer.Option(metavar="TOKEN", envvar=f"{ENV}TOKEN", callback=trimmed, help=TOKEN)]
+TlsCert = Annotated[
+    Path | None, typer.Option(metavar="FILE", envvar=f"{ENV}TLS_CERTFILE", callback=trimmed, help="Serve HTTPS.")
+]
+TlsKey = Annotated[
+    Path | None, typer.Option(metavar="FILE", envvar=f"{ENV}TLS_KEYFILE", callback=trimmed, help="Its key.")
+]
 BehindTls = Annotated[bool, typer.Option("--behind-tls", envvar=f"{ENV}BEHIND_TLS", help="An ingress serves HTTPS.")]
 AllowedHosts = Annotated[
     str,
@@ -36,7 +47,10 @@ AllowedHosts = Annotated[
     ),
 ]
 RootPath = Annotated[
-    str, typer.Option(metavar="PATH", envvar=f"{ENV}ROOT_PATH", help="What an ingress puts in front of paths.")
+    str,
+    typer.Option(
+        metavar="PATH", envvar=f"{ENV}ROOT_PATH", callback=trimmed, help="What an ingress puts in front of paths."
+    ),
 ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from batonpass.postgres.leases import Leases, LiveCoordinator
 from batonpass.postgres.recovery import Recovered, recover
 from batonpass.postgres.schema import Standing, standing_of
 from batonpass.terminal import say, screen
+from batonpass.variables import variable
 
 GROUPS_SHOWN = 50
 
@@ -119,7 +119,7 @@ async def _engine(url: str) -> AsyncIterator[AsyncEngine]:
 
 
 def _url(given: str | None) -> str:
-    found = given or os.environ.get("BATONPASS_DATABASE_URL", "").strip()
+    found = (given or "").strip() or variable("BATONPASS_DATABASE_URL")
     if not found:
         raise Failure(
             Exit.BAD_INPUT,

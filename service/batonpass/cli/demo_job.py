@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder
 from batonpass.cli.worker_processes import Program
+from batonpass.variables import variable
 
 if TYPE_CHECKING:
     from batonpass.demo.job import Job
@@ -130,7 +130,7 @@ class DemoJob:
         from batonpass.kafka.broker import BOOTSTRAP_VARIABLE, LocalBroker  # noqa: PLC0415 - the same
         from batonpass.kafka.broker_parts import BrokerUnavailable  # noqa: PLC0415 - the same
 
-        bootstrap = os.environ.get(BOOTSTRAP_VARIABLE, "")
+        bootstrap = variable(BOOTSTRAP_VARIABLE)
         if not bootstrap:
             self._broker = LocalBroker(self._folder.path / "kafka", settings=BROKER_SETTINGS, say=self._say)
             try:

@@ -28,8 +28,10 @@ from typing import IO, Any, NamedTuple
 import typer
 
 from batonpass import __version__
+from batonpass.child_environment import home
 from batonpass.cli.exits import Exit, Failure
 from batonpass.private_files import open_lock, write_private
+from batonpass.variables import variable
 
 MARK = "batonpass.json"
 FORMAT = 1
@@ -53,11 +55,13 @@ def default_folder() -> Path:
     """Return where the data are kept by default.
 
     For root this is outside root's home, which the database could not reach, because it does not run as root.
+
+    Raises:
+        Failure: when this user has no home folder, and the environment names none for data.
     """
     if _is_root():
         return Path("/var/lib/batonpass")
-    kept = os.environ.get("XDG_DATA_HOME") or ""
-    return (Path(kept) if kept.startswith("/") else Path.home() / ".local" / "share") / "batonpass"
+    return _kept("XDG_DATA_HOME", ".local/share") / "batonpass"
 
 
 def folder_named(text: str) -> Path:
@@ -81,7 +85,12 @@ class UpFolder:
 
     def __init__(self, path: Path) -> None:
         """Name the folder; nothing happens before ``hold``."""
-        self.path = path.expanduser().absolute()
+        try:
+            self.path = path.expanduser().absolute()
+        except RuntimeError:
+            raise Failure(
+                Exit.BAD_INPUT, f"there is no home folder for {path}.", todo="Name the folder without ~."
+            ) from None
         self._lock: IO[str] | None = None
 
     @property
@@ -143,14 +152,14 @@ class UpFolder:
         if self._lock is not None:
             self._note(self._lock, {"pid": os.getpid(), "url": url})
         # For convenience only: commands also take the folder as an option.
-        with suppress(OSError):
+        with suppress(OSError, Failure):
             pointers = _pointers()
             pointers.mkdir(mode=0o700, parents=True, exist_ok=True)
             (pointers / str(os.getpid())).write_text(str(self.path))
 
     def release(self) -> None:
         """Give up the folder, so that another `up` can hold it."""
-        with suppress(OSError):
+        with suppress(OSError, Failure):
             (_pointers() / str(os.getpid())).unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.seek(0)
@@ -320,8 +329,10 @@ def running_here() -> list[Running]:
 
 
 def _running() -> Iterator[Running]:
-    folders = [default_folder()]
-    with suppress(OSError):
+    folders: list[Path] = []
+    with suppress(Failure):
+        folders.append(default_folder())
+    with suppress(OSError, Failure):
         folders += [Path(pointer.read_text().strip()) for pointer in _pointers().iterdir()]
     for folder in folders:
         found = UpFolder(folder).running()
@@ -338,5 +349,20 @@ def _noted(lock: IO[str], folder: Path) -> Running:
 
 
 def _pointers() -> Path:
-    kept = os.environ.get("XDG_STATE_HOME") or ""
-    return (Path(kept) if kept.startswith("/") else Path.home() / ".local" / "state") / "batonpass" / "up"
+    return _kept("XDG_STATE_HOME", ".local/state") / "batonpass" / "up"
+
+
+def _kept(name: str, at_home: str) -> Path:
+    """Return a folder of the XDG base directory specification.
+
+    Raises:
+        Failure: when there is none.
+    """
+    named = variable(name) or ""
+    if named.startswith("/"):
+        return Path(named)
+    if (found := home()) is None:
+        raise Failure(
+            Exit.BAD_INPUT, "this user has no home folder.", todo=f"Name a folder with --data, or set HOME or {name}."
+        )
+    return found / at_home

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import socket
+from typing import Final
 
 from batonpass.cli.exits import Exit, Failure
-from batonpass.sockets import bind
+from batonpass.sockets import TooFewFiles, bind, room_for
+
+PORT_ADVICE: Final = "Choose another port with --port N, or any free one with --port 0."
+HOST_ADVICE: Final = "Choose another address with --host; :: is every address of this machine."
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -20,10 +25,23 @@ def bound(host: str, port: int) -> socket.socket:
         raise busy(host, port, error) from None
 
 
-def busy(host: str, port: int, error: OSError) -> Failure:
-    """Return the failure for an address that is not available."""
+def busy(host: str, port: int, error: OSError, todo: str = PORT_ADVICE) -> Failure:
+    """Return the failure for an address that is not available. ``todo`` is what to do where its port is taken."""
+    is_of_port = error.errno in {errno.EADDRINUSE, errno.EACCES, errno.EPERM}
     return Failure(
         Exit.REFUSED,
         f"cannot listen on {host}:{port}: {error.strerror or error}.",
-        todo="Choose another port with --port N, or any free one with --port 0.",
+        todo=todo if is_of_port else HOST_ADVICE,
     )
+
+
+def require_room(connections: int) -> None:
+    """Check that the system's limit on open files leaves room for connections, before anything is started.
+
+    Raises:
+        Failure: when it does not.
+    """
+    try:
+        room_for(connections)
+    except TooFewFiles as error:
+        raise Failure(Exit.REFUSED, f"{error}.") from None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from batonpass.audit.nights import Nights, keep_nights
 from batonpass.audit.runs import ENDS, stoppable
+from batonpass.child_environment import child_environment
 from batonpass.terminal import say_on_stderr
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def stay(nights: Nights, wanted: Audit, *, as_json: bool) -> NoReturn:
     # Between audits nothing has to be cleaned up: the system ends this process at once, wherever it waits.
     for one in ENDS:
         signal.signal(one, signal.SIG_DFL)
-    env = os.environ | {"BATONPASS_DATABASE_URL": wanted.database_url}
+    env = child_environment(BATONPASS_DATABASE_URL=wanted.database_url)
     options = options_of(wanted, as_json=as_json)
 
     def audit(day: date) -> int:

@@ -14,7 +14,7 @@ from batonpass.bootstrap import serve as run_server
 from batonpass.cli.client_context import failing_well
 from batonpass.cli.database import require_fit, without_password
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.listening import busy
+from batonpass.cli.listening import busy, require_room
 from batonpass.settings import Settings
 from batonpass.terminal import say
 
@@ -29,14 +29,15 @@ def serve(
     """Run a coordinator on the Postgres that BATONPASS_DATABASE_URL names; docs/settings.md has every setting."""
     with failing_well(as_json=as_json):
         settings = settings_of({"host": host, "port": port})
-        url = "" if settings.database_url is None else settings.database_url.get_secret_value().strip()
-        if not url:
+        if settings.database_url is None:
             raise Failure(
                 Exit.BAD_INPUT,
                 "BATONPASS_DATABASE_URL is not set.",
                 todo="Set it to postgresql://user:password@host:port/database, or try `batonpass up`, which needs none.",
             )
-        require_fit(url)
+        require_room(settings.connections_max)
+        url = settings.database_url.get_secret_value()
+        require_fit(url, wait_s=settings.database_wait_s)
         listen(settings, listening=lambda at: _say(at, without_password(url), as_json=as_json))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib.util
 import json
 import os
@@ -23,7 +24,7 @@ from batonpass.cli.database import upgrade_schema
 from batonpass.cli.demo_job import DemoJob, NoKafka, SimulatedWorkers
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, default_folder, folder_named, keep_from_others
-from batonpass.cli.listening import bound
+from batonpass.cli.listening import bound, busy, require_room
 from batonpass.cli.serve import listen, settings_of
 from batonpass.cli.worker_processes import Process, Program, WorkerProcesses, kill, start, stop, watch
 from batonpass.client import ApiError
@@ -34,6 +35,7 @@ from batonpass.runtime.access import new_secret
 from batonpass.settings import OPEN_PATHS
 from batonpass.sockets import free_port
 from batonpass.terminal import say, say_on_stderr, screen
+from batonpass.variables import variable
 
 LOOK_EVERY_S = 1.0
 DASHBOARD_NEEDS: Final = ("jinja2", "starlette", "uvicorn")
@@ -77,7 +79,7 @@ def up(
     with failing_well(as_json=as_json):
         _die_in_order()
         keep_from_others()
-        named = os.environ.get("BATONPASS_DATA", "").strip()
+        named = variable("BATONPASS_DATA")
         folder = UpFolder(data or (Path(named) if named else default_folder()))
         job = None if simulated or not demo else DemoJob(folder, workers, _tell)
         processes = WorkerProcesses(folder, workers, job or SimulatedWorkers()) if demo else None
@@ -112,6 +114,7 @@ class _UpRun:
     def run(self, *, port: int | None, host: str | None) -> None:
         """Start everything, and stop it when asked to."""
         settings = settings_of({"port": port, "host": host})
+        require_room(settings.connections_max)
         self._folder.hold()
         try:
             with bound(settings.host, settings.port) as listener:
@@ -266,8 +269,16 @@ def _tell(sentence: str) -> None:
 
 
 def port_for_dashboard(wanted: int | None) -> int:
-    """Return the port for the dashboard: the wanted one, else the usual one, or any free one if that is taken."""
-    port = wanted or (free_port(DEFAULT_PORT) if wanted is None else free_port(0))
+    """Return the port for the dashboard: the wanted one, else the usual one, or any free one if that is taken.
+
+    Raises:
+        Failure: when the wanted one is taken.
+    """
+    port = free_port(DEFAULT_PORT if wanted is None else wanted)
+    if wanted and port != wanted:
+        taken = OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        todo = "Choose another port with --dashboard-port N, or leave that out."
+        raise busy(DEFAULT_HOST, wanted, taken, todo)
     if wanted is None and port != DEFAULT_PORT:
         _tell(f"port {DEFAULT_PORT} is taken; the dashboard is on port {port}")
     return port

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from batonpass.child_environment import child_environment
 from batonpass.cli.client_context import Folder, Token, Url, failing_well, find, trusted
 from batonpass.cli.demo_job import DEMO, SIMULATED, Pace, arguments, real_worker
 from batonpass.cli.folder import UpFolder, default_folder, running_here
@@ -73,7 +74,8 @@ def worker(
         say(f"Worker {name} joins group {group}; its state is in {place}. Ctrl-C stops it.")
         if advice := who_has(name, members):
             say(advice)
-        os.execv(sys.executable, [sys.executable, "-m", *program.flat()])  # noqa: S606 - this very program
+        command = [sys.executable, "-m", *program.flat()]
+        os.execve(sys.executable, command, child_environment())  # noqa: S606 - this very program
 
 
 async def _members(url: str, token: str | None, group: str) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from batonpass.child_environment import child_environment
 from batonpass.cli.client_context import trusted
 from batonpass.cli.folder import UpFolder
 from batonpass.client import CoordinatorClient, Refused, path
@@ -144,7 +144,7 @@ def start(name: str, program: Program, place: Path, again: str) -> Process:
             stdout=output,
             stderr=output,
             cwd=place,
-            env=os.environ | {"NO_PROXY": "*"} | dict(program.env),
+            env=child_environment(**program.env),
             start_new_session=True,
         )
     return Process(name, process, log, again)

@@ -29,6 +29,7 @@ from batonpass.core.retarget import place_now
 from batonpass.core.room import has_limits
 from batonpass.core.soft import Soft
 from batonpass.core.step import take_step
+from batonpass.core.turns import give_way
 
 
 class Decision(NamedTuple):
@@ -214,6 +215,7 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: s
     take_step(draft, concerned, explains_all=concerned is None or draft.group.generation != generation)
     if is_tick:
         liveness.note_blocked_drains(draft)
+        give_way(draft)
     schedule_probe(draft)
     if not draft.records:
         draft.explain(NoChange.UNCHANGED)

@@ -41,6 +41,7 @@ from batonpass.core.model import (
     with_owner,
     with_target,
 )
+from batonpass.core.newcomers import stay_began_ms
 from batonpass.core.pmap import PMap
 from batonpass.core.topology import build_table
 
@@ -255,7 +256,7 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     _move_pins(builder, member.id, None)
     if member.instance_id is not None and builder.group.instances.get(member.instance_id) == member.id:
         builder.change(instances=builder.group.instances.without(member.instance_id))
-    entry = GoneMember(record.at_ms, record.cause, record.lease_end_ms, member.instance_id)
+    entry = GoneMember(record.at_ms, record.cause, record.lease_end_ms, member.instance_id, stay_began_ms(member))
     builder.change(gone=builder.group.gone.having(member.id, entry))
     if record.cause is Cause.EXPIRED:
         group = builder.group
@@ -319,7 +320,7 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
 
 
 def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
-    """Every target and pin of the member belongs to its successor."""
+    """Every target and pin of the member belongs to its successor, which goes on with its stay."""
     old, successor = record.member_id, record.successor
     member = builder.member(old)
     if member is None:
@@ -336,6 +337,8 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
         after = task._replace(target=target, target_standbys=standbys, pin=successor if task.pin == old else task.pin)
         if after != task:
             builder.tasks[task_id] = after
+    stays = [stay_began_ms(one) for one in (member, builder.member(successor)) if one is not None]
+    builder.change_member(successor, place_since_ms=min(stays))
     _move_pins(builder, old, successor)
 
 
@@ -550,7 +553,9 @@ def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
     """The member is not tried again for a while."""
     task = builder.task(record.task)
     others = tuple(stall for stall in task.stalls if stall.member_id != record.member_id)
-    builder.tasks[record.task] = task._replace(stalls=(*others, Stall(record.member_id, record.until_ms)))
+    builder.tasks[record.task] = task._replace(
+        stalls=(*others, Stall(record.member_id, record.until_ms, record.gave_way))
+    )
 
 
 def _parked(builder: GroupBuilder, record: r.TaskParked) -> None:

@@ -243,11 +243,13 @@ def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
 
 
 def _stuck_at_ms(view: View, task: Task, owner: Member) -> int:
-    """Return when an owner without progress counts as stuck."""
+    """Return when an owner that comes no closer counts as stuck. Without a lag it comes closer while it reads on."""
     member_soft = view.soft.members.get(owner.id)
     measured = member_soft.reports.get(task.id) if member_soft is not None else None
-    since = max(task.since_ms, view.soft.started_ms, measured.progress_ms if measured is not None else 0)
-    return since + view.config.warmup_stall_timeout_ms
+    since_ms = max(task.since_ms, view.soft.started_ms)
+    if measured is not None:
+        since_ms = max(since_ms, measured.progress_ms if measured.lag is None else measured.closer_ms)
+    return since_ms + view.config.warmup_stall_timeout_ms
 
 
 def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choice:

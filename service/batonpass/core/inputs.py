@@ -160,7 +160,13 @@ class EndOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A coordinator has loaded the group. It judges no member for the largest session timeout (L3)."""
+    """A coordinator has loaded the group. It judges no member for the largest session timeout (L3).
+
+    ``clock_moved``: instants in the group may lie too early by the clock that counts from now on, so nothing is granted
+    for as long either.
+    """
+
+    clock_moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """How far each copy of a task has come: the one definition of *caught up*.
 
 Readiness is a class before it is a number: running < caught up < behind by n < cold < unknown. A copy of unknown lag
-is never promoted, and is never dropped because its lag is unknown. Until it is reported, an active counts as running
-and any other copy as unknown, so that tasks stay where they are.
+is never promoted, and is not dropped because its lag is unknown, except a warmup that others wait for (``turns``).
+Until it is reported, an active counts as running and any other copy as unknown, so that tasks stay where they are.
 
 Lag is in records, summed over the task's changelogs. These rules avoid the defects D5, D6, D17 and D26 of Kafka's
 assignor (``docs/decisions/0003-kafka-defects.md``).
@@ -137,11 +137,14 @@ def measure_lag(
 def measured_report(
     report: TaskReport, before: MeasuredReport | None, now_ms: int, measurement: tuple[int | None, bool]
 ) -> MeasuredReport:
-    """Return the report to keep, with its lag, how fast the copy comes closer, and when it last made progress."""
+    """Return the report to keep, with its lag, how fast the copy comes closer, and when it last did and read on."""
     lag, other = measurement
     if before is None:
-        return MeasuredReport(report, now_ms, lag, other, now_ms, None)
+        return MeasuredReport(report, now_ms, lag, other, now_ms, None, lag, now_ms)
     progress_ms, rate = before.progress_ms, before.rate
+    least_lag, closer_ms = before.least_lag, before.closer_ms
+    if report.role != before.report.role or (lag is not None and (least_lag is None or lag < least_lag)):
+        least_lag, closer_ms = lag, now_ms
     if lag is not None and before.lag is not None and now_ms > before.at_ms:
         speed = (before.lag - lag) * 1000 / (now_ms - before.at_ms)
         rate = speed if rate is None else (rate + speed) / 2
@@ -149,14 +152,15 @@ def measured_report(
             rate = 0.0
     if _made_progress(report, lag, before):
         progress_ms = now_ms
-    return MeasuredReport(report, now_ms, lag, other, progress_ms, rate)
+    return MeasuredReport(report, now_ms, lag, other, progress_ms, rate, least_lag, closer_ms)
 
 
 def _made_progress(report: TaskReport, lag: int | None, before: MeasuredReport) -> bool:
     """Say whether a copy reads on: its lag fell, or its position grew.
 
     A copy that reads no faster than its changelog is written makes progress too, although it may never be level. It is
-    kept: another member would have to start from the beginning, and is seldom faster.
+    kept as long as nobody waits for what it holds (``turns``): another member would have to start from the beginning,
+    and is seldom faster.
     """
     if lag == 0 or before.lag == 0 or report.role != before.report.role:
         # A copy that was level until now has only just fallen behind, however old its last report is.

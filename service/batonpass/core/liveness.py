@@ -19,6 +19,7 @@ from batonpass.core.records import (
     HEARD_AGAIN,
     DrainStarted,
     GoneForgotten,
+    GrantsHeld,
     MemberGone,
     MemberSuspected,
     Record,
@@ -31,14 +32,23 @@ from batonpass.core.records import (
 from batonpass.core.replies import Done, Reply
 from batonpass.core.reports import park
 from batonpass.core.soft import Soft
+from batonpass.core.turns import closer_ms
 
 
-def started(draft: DecisionDraft, _item: Started) -> Reply:
-    """Judge no member for the largest session timeout: the coordinator was not there to hear them (L3, L5)."""
+def started(draft: DecisionDraft, item: Started) -> Reply:
+    """Judge no member for the largest session timeout: the coordinator was not there to hear them (L3, L5).
+
+    After the clock has moved, a lease whose end is stored may still run although that instant is over. By then it ends.
+    """
     judge_from_ms = draft.now_ms + draft.group.longest_session_ms
     draft.soft = draft.soft._replace(
         started_ms=draft.now_ms, judge_from_ms=judge_from_ms, listens_since_ms=draft.now_ms
     )
+    if item.clock_moved:
+        _set_clock_back(draft)
+    if item.clock_moved and judge_from_ms > draft.group.grants_from_ms and draft.group.version:
+        draft.record(GrantsHeld(judge_from_ms, "the clock of the database has moved"))
+        draft.wake(judge_from_ms)
     draft.needs_step = True
     return Done()
 
@@ -316,12 +326,18 @@ def find_wake(draft: DecisionDraft) -> None:
         at.append(group.grants_from_ms)
     for member_id, member in group.members.items():
         at.extend(_member_instants(draft, member_id, member))
+    if group.unsettled:
+        at.extend(draft.view().newcomers.values())
     stall_ms = group.config.warmup_stall_timeout_ms
     for task_id in group.moving_tasks():
         task = group.tasks[task_id]
         at.extend(entry.free_at_ms for entry in task.unreleased if entry.free_at_ms is not None)
         at.extend(stall.until_ms for stall in task.stalls)
         at.extend(_progress_ms(draft, task_id, group.members[member_id]) + stall_ms for member_id in task.warmups)
+        at.extend(closer_ms(draft.view(), task_id, member_id) + stall_ms for member_id in task.warmups)
+    if soft.target_is_provisional and not group.unsettled:
+        # The target leaves out moves that gave way lately. Once they may be tried again, it may be another one.
+        at.extend(stall.until_ms for task in group.tasks.values() for stall in task.stalls)
     draft.wake_ms = min((instant for instant in at if instant > draft.now_ms), default=None)
     if soft.judge_from_ms > draft.now_ms and group.members:
         draft.wake(soft.judge_from_ms)

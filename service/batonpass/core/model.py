@@ -139,10 +139,14 @@ class Failure(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """A warmup on this member made no progress. The member is not tried again before ``until_ms``."""
+    """A warmup on this member made no progress. The member is not tried again before ``until_ms``.
+
+    ``gave_way``: it came no closer, and left what it held to others that waited (``turns``).
+    """
 
     member_id: MemberId
     until_ms: int
+    gave_way: bool = False
 
 
 REVOKED: Final = "revoked"
@@ -316,6 +320,7 @@ class Member:
     """One run of a worker, or (``away_until_ms``) the place kept for an instance that restarts.
 
     ``epoch`` counts the changes of ``assignment``. ``revoking`` has what the member must give up and may still hold.
+    ``place_since_ms`` is when the first of the runs joined whose place the member has; None if it took none.
     """
 
     id: MemberId
@@ -334,15 +339,20 @@ class Member:
     away_until_ms: int | None = None
     suspected: bool = False
     max_disk_bytes: int | None = None
+    place_since_ms: int | None = None
 
 
 class GoneMember(NamedTuple):
-    """A member id that must not be used again: why and when it left, and when its lease ends at the latest."""
+    """A member id that must not be used again: why and when it left, and when its lease ends at the latest.
+
+    ``since_ms`` is when its stay began (``newcomers``).
+    """
 
     at_ms: int
     cause: Cause
     lease_end_ms: int
     instance_id: InstanceId | None
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

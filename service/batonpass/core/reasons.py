@@ -65,6 +65,7 @@ class Held(StrEnum):
     INITIAL_DELAY = "initial-delay"
     PLACEMENT_FAILED = "placement-failed"
     OPEN_TRANSACTION = "open-transaction"
+    NEW_MEMBER = "member-is-new"
 
 
 MEANINGS: Final[Mapping[str, str]] = {
@@ -86,10 +87,11 @@ MEANINGS: Final[Mapping[str, str]] = {
     Held.STORM: "too many members vanished at once; resume, or wait for them to come back",
     Held.REJOIN_GRACE: "the instance that it belongs to is restarting, and its place is kept",
     Held.GRANTS_HELD: "nothing is granted for a while",
-    Held.STALLED: "a warmup made no progress there; it is not tried again for a while",
+    Held.STALLED: "a warmup came no closer there; it is tried again later, after others",
     Held.INITIAL_DELAY: "the group waits for members that are just joining",
     Held.PLACEMENT_FAILED: "placement found no answer; it is tried again at the next change or probe",
     Held.OPEN_TRANSACTION: "a transaction stays open in its changelog; until it ends, no copy can be read to the end",
+    Held.NEW_MEMBER: "members keep joining and leaving again soon; balance waits until this one stays (newcomer_wait_ms)",
 }
 """What each reason for holding a task back means, and what ends it."""
 

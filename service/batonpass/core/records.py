@@ -208,11 +208,15 @@ class ActiveReported:
 
 @dataclass(frozen=True, slots=True)
 class WarmupStalled:
-    """A warmup made no progress for the stall timeout. Its member is not tried again before ``until_ms``."""
+    """A warmup made no progress for the stall timeout. Its member is not tried again before ``until_ms``.
+
+    ``gave_way``: its lag did not fall for that time, and others waited for what it held. It may have read on.
+    """
 
     task: TaskId
     member_id: MemberId
     until_ms: int
+    gave_way: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,10 @@ class MeasuredReport(NamedTuple):
         at_ms: when the report was last examined. One that repeats the last is not always examined (``reports``).
         lag: in records; None if unknown.
         other_incarnation: the positions cannot belong to the present changelog.
-        progress_ms: when the copy last came closer.
+        progress_ms: when the copy last read on.
         rate: by how many records a second the lag shrinks. None until there are two reports to compare.
+        least_lag: the least lag since the copy has its role; None if no lag was known.
+        closer_ms: when the lag was last smaller than ever before in this role; without a lag, when the role began.
     """
 
     report: TaskReport
@@ -56,6 +58,8 @@ class MeasuredReport(NamedTuple):
     other_incarnation: bool = False
     progress_ms: int = 0
     rate: float | None = None
+    least_lag: int | None = None
+    closer_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

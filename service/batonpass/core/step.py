@@ -17,12 +17,15 @@ from batonpass.core.records import AssignmentChanged, NextOwnerChosen, Record, R
 from batonpass.core.view import View
 
 
-def plan_step(view: View) -> tuple[list[TaskPlan], list[HeldBack]]:
-    """Return where every task that may move goes in this step, and which are held back. Changes nothing."""
+def plan_step(view: View) -> tuple[list[TaskPlan], list[HeldBack], Slots]:
+    """Return where every task that may move goes in this step, which are held back, and the slots that are left.
+
+    Changes nothing.
+    """
     task_ids = [*view.group.unsettled, *_left_at_deadline(view)]
     task_plans = [plan_task(view, task) for task in view.tasks.pick(view.group.table.in_order(task_ids))]
     slots = give_slots(view, task_plans)
-    return task_plans, held_back(view, slots, task_plans)
+    return task_plans, held_back(view, slots, task_plans), slots
 
 
 class _StepResult(NamedTuple):

@@ -54,6 +54,7 @@ from batonpass.core.retarget import place_now
 from batonpass.core.soft import TaskReport
 from batonpass.core.step import plan_step, take_step
 from batonpass.core.topology import next_topology
+from batonpass.core.turns import give_way
 from batonpass.core.view import View
 
 NUDGE_MS = 150
@@ -89,6 +90,9 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
         _explain_other(draft, item.other)
     else:
         _take_steps(draft)
+        if give_way(draft):
+            place_now(draft)
+            _take_steps(draft)
     return _answer(draft, item)
 
 
@@ -269,7 +273,7 @@ def _carried_out(draft: DecisionDraft) -> list[Record]:
 
 def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
     view = draft.view()
-    task_plans, held = plan_step(view)
+    task_plans, held, _ = plan_step(view)
     delay_ms, is_for_everybody = _follow_up(view)
     at_ms = None if delay_ms is None else draft.now_ms + delay_ms
     if at_ms != draft.group.next_probe_ms:

@@ -10,6 +10,7 @@ The request holds more than the present owners and copies. Some tasks are *bound
 | has its place on a member that is missing (``View.kept_at``), or is on its way from one | binds it to that place |
 | lost its state | counts it as without an owner |
 | has a target where its warmup stalled, or where it failed | prefers the least loaded other member to that target |
+| gave way to others on a member (`turns`), and its owner stays | binds it to its owner, so that balance moves another |
 | does not run, and all its copies have unknown lag | binds it to its target, else its owner, unless that drains |
 | is pinned to a member that may be given something new and has room | binds it to that member |
 | failed lately, but not where it is | binds it to where it is |
@@ -69,6 +70,7 @@ def build_request(view: View) -> PlacementRequest:
         # A task without an owner that awaits a target has no copies, and no move under way.
         if task_index is not None and (pending is not Pending.AWAITING_NEWS or task.owner is not None):
             constraints.fill(task_index, task, home, standbys)
+    constraints.leave_those_that_gave_way()
     constraints.bind_pinned()
     constraints.keep_missing(home)
     placed = [_placement_member(view, member) for member in members]
@@ -225,6 +227,22 @@ class _Constraints:
 
     def _failed_away(self, task: Task, member_id: MemberId) -> bool:
         return member_id != task.owner and self._view.has_failed(task, member_id)
+
+    def leave_those_that_gave_way(self) -> None:
+        """Bind running tasks whose copy gave way lately to their owner, so that balance moves others meanwhile.
+
+        They do not stay on a member that drains, nor away from the member to which an operator pinned them.
+        """
+        for task in self._marked:
+            gave_way = any(stall.gave_way and stall.until_ms > self._view.now_ms for stall in task.stalls)
+            if not gave_way or task.owner is None or task.state is not ActiveState.RUNNING or task.pin is not None:
+                continue
+            task_index = self._view.group.table.index_of.get(task.id)
+            if task_index is None or task_index in self.bound or self._members[task.owner].drain is not None:
+                continue
+            self.bound[task_index] = self._number[task.owner]
+            for moves in (self.previous, self.warming, self.avoided):
+                moves.pop(task_index, None)
 
     def redirect(self, members: list[PlacementMember], home: list[int]) -> None:
         """Point every task that avoids its target to the least loaded other member, if that is better than staying."""

@@ -9,6 +9,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Copy, copy_as_reported
 from batonpass.core.leases import heard_since_ms
 from batonpass.core.model import ActiveState, Group, Member, PauseScope, Role, Task
+from batonpass.core.newcomers import newcomer_age_ms, stay_began_ms
 from batonpass.core.open_transactions import open_transactions_of
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held
@@ -30,6 +31,7 @@ class View:
         "_load",
         "_moves_are_held",
         "_must_not_stop_now",
+        "_newcomers",
         "_takers",
         "as_if_released",
         "config",
@@ -59,6 +61,7 @@ class View:
         self._must_not_stop_now: frozenset[MemberId] | None = None
         self._is_any_member_overdue: bool | None = None
         self._takers: frozenset[MemberId] | None = None
+        self._newcomers: Mapping[MemberId, int] | None = None
         self._moves_are_held = self.why_moves_are_held(for_balance=False) is not None
 
     def present_member(self, member_id: MemberId | None) -> Member | None:
@@ -181,6 +184,26 @@ class View:
             waiting = [task.next_owner for task in tasks if task.owner is None and task.next_owner]
             self._must_not_stop_now = frozenset([member_id for member_id in waiting if member_id not in self.limited])
         return self._must_not_stop_now
+
+    @property
+    def newcomers(self) -> Mapping[MemberId, int]:
+        """The members to which balance copies nothing yet (``newcomers``), and until when."""
+        if self._newcomers is None:
+            most_ms = 0 if self.as_if_released else self.config.newcomer_wait_ms
+            stays = {member.id: stay_began_ms(member) for member in self.members.values()}
+            young = {member_id: since_ms for member_id, since_ms in stays.items() if since_ms > self.now_ms - most_ms}
+            age_ms = newcomer_age_ms(self.group, self.now_ms) if young else 0
+            # If the clock has gone back behind a join, the member's stay begins now.
+            until = {member_id: min(since_ms, self.now_ms) + age_ms for member_id, since_ms in young.items()}
+            self._newcomers = {member_id: until_ms for member_id, until_ms in until.items() if until_ms > self.now_ms}
+        return self._newcomers
+
+    def is_new_for(self, task: Task, member_id: MemberId) -> bool:
+        """Say whether a move of the task to the member waits because the member is new: it is for balance alone."""
+        owner = self.members.get(task.owner) if task.owner is not None else None
+        if owner is None or task.state is not ActiveState.RUNNING or owner.drain is not None or owner.suspected:
+            return False
+        return task.pin != member_id and member_id in self.newcomers
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
         """Say whether these members take any copy that needs no slot: moves go on, and none of them has a limit."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade
 from batonpass.private_files import write_private
 from batonpass.runtime.access import new_secret
+from batonpass.variables import variable
 
 START_PATIENCE_S = 60.0
 
@@ -34,7 +34,7 @@ class Infrastructure:
         self.token = new_secret()
         self.bootstrap = ""
         self.url = ""
-        given = os.environ.get(BOOTSTRAP_VARIABLE)
+        given = variable(BOOTSTRAP_VARIABLE)
         self._broker = None if given else LocalBroker(folder / "kafka", settings=BROKER_SETTINGS, say=say)
         self._given = given or ""
         self._postgres = EmbeddedPostgres(folder / "postgres")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from batonpass.child_environment import child_environment
 from batonpass.tethered import tethered_command
 
 Hear = Callable[[Mapping[str, Any]], None]
@@ -30,7 +30,7 @@ class Child:
         cls, name: str, module: str, arguments: Sequence[str], *, log: Path, hear: Hear, **environment: str
     ) -> Self:
         """Start a process. ``hear`` gets every line of JSON that it prints; everything else goes to ``log``."""
-        kept = {key: text for key, text in os.environ.items() if not key.startswith("BATONPASS_")}
+        kept = {key: text for key, text in child_environment().items() if not key.startswith("BATONPASS_")}
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             # In its own session, so that Ctrl-C reaches only this process, which stops the others in order.
@@ -39,7 +39,7 @@ class Child:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=output,
-                env={**kept, "NO_PROXY": "*", **environment},
+                env=kept | environment,
                 start_new_session=True,
                 limit=LINE_BYTES_MAX,
             )

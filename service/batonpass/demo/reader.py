@@ -7,11 +7,12 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 
 from batonpass.client import ApiError
 from batonpass.demo.group import DemoGroup
 from batonpass.demo.job import Job
+from batonpass.http_clients import http_client
 
 PERIOD_S = 0.05
 ANSWER_S = 1.0
@@ -37,7 +38,7 @@ class Reader:
         self._job = job
         self._group = group
         self._random = random.Random(seed)  # noqa: S311 - which total is asked for is no secret
-        self._client = httpx.AsyncClient(timeout=ATTEMPT_S, trust_env=False)
+        self._client = http_client(timeout=ATTEMPT_S)
         self._routes: dict[str, list[str]] = {}
         self.reads = Reads()
 

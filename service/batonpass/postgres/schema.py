@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from batonpass.postgres.connect import CONNECT_TIMEOUT_S, async_url, reaching, sqlstate
+from batonpass.postgres.connect import DRIVER, driver_arguments, reaching, sqlstate
 
 LOCK_TIMEOUT_MS = 5_000
 """How long a migration waits for the lock on a table, while new readers of the table queue up behind it."""
@@ -61,7 +61,7 @@ async def upgrade(
     """
     config = _config(folder or migrations(), lock_timeout_ms, statement_timeout_ms)
     # No connection outlives its attempt, so no setting that a migration makes for its session does.
-    engine = create_async_engine(async_url(url), poolclass=NullPool)
+    engine = create_async_engine(DRIVER, poolclass=NullPool, connect_args=driver_arguments(url))
     try:
         for attempt in range(attempts):
             if attempt:
@@ -149,7 +149,7 @@ async def standing_of(url: str, *, folder: Path | None = None) -> Standing:
         StoreUnavailable: when the database cannot be reached.
         ValueError: when this is not a URL of Postgres.
     """
-    engine = create_async_engine(async_url(url), poolclass=NullPool, connect_args={"timeout": CONNECT_TIMEOUT_S})
+    engine = create_async_engine(DRIVER, poolclass=NullPool, connect_args=driver_arguments(url))
     try:
         async with reaching(engine) as connection:
             present, needed = await _read(connection)

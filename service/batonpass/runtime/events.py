@@ -156,7 +156,10 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     _E.TASK_REVOKED: ("The running owner was told to give the task up, and no other member gets it now.", ("why",)),
     _E.WARMUP_STARTED: ("A member began to restore a copy.", ("owner",)),
     _E.WARMUP_CAUGHT_UP: ("A warmup caught up.", ("took_ms",)),
-    _E.WARMUP_STALLED: ("A warmup made no progress. Another member is tried.", ("until_at",)),
+    _E.WARMUP_STALLED: (
+        "A warmup came no closer. Others have their turn, and another member may be tried.",
+        ("until_at",),
+    ),
     _E.WARMUP_DROPPED: ("A warmup is no longer needed.", ("after_ms",)),
     _E.TASK_FAILED: ("The owner reported that the task failed.", ("detail", "failures")),
     _E.TASK_LOST: ("The owner lost the state of the task.", ("detail",)),

@@ -252,6 +252,14 @@ def never_warm(world: World, chance: Random) -> None:
 
 
 @fault(3)
+def written_as_fast_as_read(world: World, chance: Random) -> None:
+    """Tasks are written as fast as any worker restores for a while, so that no copy of them comes closer."""
+    for _ in range(chance.choice((1, 2, 4))):
+        if name := _pick_task(world, chance):
+            world.write_as_fast_as_any_reads(task_of(name), chance.choice((8_000, 20_000)))
+
+
+@fault(3)
 def mute_progress(world: World, chance: Random) -> None:
     """A worker cannot report how far its copies are."""
     if worker := pick(world, chance):
@@ -306,6 +314,17 @@ def leave(world: World, chance: Random) -> None:
     if worker := _pick_one_of_several(world, chance):
         worker.leave(restart=False)
         worker.retired = True
+
+
+@fault(3)
+def come_and_go(world: World, chance: Random) -> None:
+    """An autoscaler starts a machine and stops it again, time after time."""
+    if len(world.workers) < 9:
+        number, tasks = len(world.workers), len(world.leader.group.table.ids)
+        worker = world.add_worker(draw_worker(world.plan.seed, number + 100, fenced="stop", tasks=tasks))
+        for at_ms in range(0, chance.choice((3, 4)) * 6_000, 6_000):
+            world.later(at_ms, worker.boot)
+            world.later(at_ms + chance.randint(1_500, 4_000), partial(worker.leave, restart=False))
 
 
 @fault(6)
@@ -498,6 +517,17 @@ def store_outage(world: World, chance: Random) -> None:
 
 def _store_is_back(world: World) -> None:
     world.store.is_out = False
+
+
+@fault(3)
+def move_clock(world: World, chance: Random) -> None:
+    """The store's clock is set forwards, by far more than a lease: a machine that is ahead has taken over.
+
+    Set backwards, it would have the group wait until it has caught up.
+    """
+    world.store.clock_ahead_ms += chance.choice((1_500, 90_000, 7_200_000))
+    world.store.clock_moved_ms = world.now_ms
+    world.noted(f"the store's clock is {world.store.clock_ahead_ms} ms ahead")
 
 
 @fault(2)

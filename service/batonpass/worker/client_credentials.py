@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote
 
-import httpx
+import httpx2 as httpx
 
+from batonpass.http_clients import http_client
 from batonpass.worker.clock import Clock, system_clock
 from batonpass.worker.options import tls_context
 
@@ -92,7 +93,7 @@ class ClientCredentials:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 token, lasts_ms = await self._ask()
-        except (NoToken, httpx.HTTPError, OSError) as error:
+        except (NoToken, httpx.HTTPError, OSError, ValueError) as error:
             # A time-out is an OSError without a message.
             why = NoToken(f"{self._url} gave none: {str(error) or f'no answer within {TIMEOUT_S:.0f} s'}")
             self._fetch_at_ms = self._clock() + AGAIN_MS
@@ -115,7 +116,7 @@ class ClientCredentials:
         login = httpx.BasicAuth(quote(self._client_id, safe=""), quote(secret, safe=""))
         form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
         # The caller limits the time of the whole call.
-        async with httpx.AsyncClient(verify=self._tls, timeout=None) as client:  # noqa: S113
+        async with http_client([self._url], verify=self._tls, timeout=None) as client:
             answer = await client.post(self._url, data=form, auth=login, headers={"accept": "application/json"})
         said = _object_in(answer)
         if answer.status_code != httpx.codes.OK:

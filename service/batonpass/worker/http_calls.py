@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2 as httpx
 import msgspec
 
+from batonpass.http_clients import http_client
 from batonpass.worker.forked import close_in_children, forks
 from batonpass.worker.options import Options
 from batonpass.worker.protocol import Request, RequestKind, http_target
@@ -44,7 +45,8 @@ class HttpCalls:
         """Use these base URLs in their order. One text may name several, with commas between them.
 
         Raises:
-            ValueError: when one of them is not an http or https URL, or there is none.
+            ValueError: when one of them is not an http or https URL, or there is none, or the proxy that the
+                environment names for one of them cannot be used.
         """
         self._urls = [_base(part.strip()) for url in urls for part in url.split(",") if part.strip()]
         if not self._urls:
@@ -53,12 +55,13 @@ class HttpCalls:
         self._token = options.token
         self._answer_bytes_max = options.answer_bytes_max
         self._at = 0
-        self._client = httpx.AsyncClient(
+        self._client = http_client(
+            self._urls,
             verify=options.tls,
             headers=options.headers,
             transport=options.transport,
             limits=httpx.Limits(max_keepalive_connections=None, keepalive_expiry=_KEEP_ALIVE_S),
-            timeout=None,  # noqa: S113 - every request says how long it waits
+            timeout=None,  # every request says how long it waits
         )
 
     @property

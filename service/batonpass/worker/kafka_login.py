@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final, TypedDict
 
-import httpx
+import httpx2 as httpx
 
 from batonpass.worker.client_credentials import ClientCredentials
 from batonpass.worker.options import tls_context

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TypedDict
 
-import httpx
+import httpx2 as httpx
 
 from batonpass.worker.clock import Clock, system_clock
 from batonpass.worker.protocol import LeaveMode, MemberSettings, OnLeaseLost, Progress

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import fcntl
 import json
-import os
 import signal
 import sys
 import time
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from batonpass.terminal import log_to_stderr, say, say_on_stderr
+from batonpass.variables import variable
 from batonpass.worker.member import Member
 from batonpass.worker.options import Exit, fresh_member_id
 from batonpass.worker.protocol import Offsets, OnLeaseLost, Problem, Progress, RequestKind, Role, Status
@@ -293,7 +293,7 @@ def sole_user_of(folder: Path) -> Iterator[None]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one simulated worker; return the exit code."""
     asked = parse(arguments)
-    log_to_stderr(os.environ.get("BATONPASS_WORKER_LOG", "WARNING"), "%(levelname)s %(message)s")
+    log_to_stderr(variable("BATONPASS_WORKER_LOG") or "WARNING", "%(levelname)s %(message)s")
     try:
         with sole_user_of(asked.folder):
             return asyncio.run(work(asked, Saved.read(asked.folder)))

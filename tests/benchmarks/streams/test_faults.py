@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import httpx
+import httpx2 as httpx
 import pytest
 from tests.benchmarks.streams.faults import SETUPS, names, table, wrong
 from tests.benchmarks.streams.measures import Figures

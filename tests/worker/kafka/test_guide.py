@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2 as httpx
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from tests.e2e.test_worker_guide import programs

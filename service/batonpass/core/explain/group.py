@@ -89,7 +89,7 @@ class GroupExplanation:
 def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limit: int) -> GroupExplanation:
     """Return why the group is where it is, with at most ``limit`` of its waiting tasks."""
     view = View(group, soft, now_ms, policy)
-    task_plans, held = plan_step(view)
+    task_plans, held, _ = plan_step(view)
     held_of = {entry.task: entry for entry in held}
     unsettled = [plan for plan in task_plans if plan.task.id in group.table.index_of]
     waiting = [_waiting(view, plan, held_of.get(plan.task.id)) for plan in unsettled[:limit]]

@@ -125,6 +125,7 @@ WAITS_FOR: Final[Mapping[str, WaitsFor]] = {
     Held.INITIAL_DELAY: WaitsFor.PLACEMENT,
     Held.PLACEMENT_FAILED: WaitsFor.PLACEMENT,
     Held.OPEN_TRANSACTION: WaitsFor.TRANSACTION,
+    Held.NEW_MEMBER: WaitsFor.TIME,
 }
 """What a task waits for, by the reason that holds it back."""
 
@@ -165,7 +166,7 @@ def _plan_of(view: View, task: Task) -> tuple[TaskPlan | None, HeldBack | None]:
     alone = plan_task(view, task)
     if alone.requests or view.limited:
         # Plan the whole step, because slots and room are shared. Alone, the task would get what others take.
-        task_plans, held = plan_step(view)
+        task_plans, held, _ = plan_step(view)
     else:
         task_plans = [alone]
         held = held_back(view, give_slots(view, task_plans), task_plans)
@@ -323,6 +324,8 @@ def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
             until_ms = group.placement_due_ms
         case Held.STALLED:
             until_ms = max((stall.until_ms for stall in task.stalls if stall.member_id == held.to), default=None)
+        case Held.NEW_MEMBER if held.to is not None:
+            until_ms = view.newcomers.get(held.to)
         case Held.REJOIN_GRACE:
             places = [
                 group.members.get(member_id) for member_id in (task.target, task.away_owner) if member_id is not None
@@ -398,6 +401,11 @@ def _sentences(
         meaning = meaning_of(held.reason)
         sentences.append(f"Its move is held back: {meaning}.")
     sentences.extend(sentence_of(wait) for wait in waits if wait.detail != meaning)
+    sentences.extend(
+        f"Its copy on {stall.member_id} came no closer and gave way, because others waited; it is tried again later."
+        for stall in task.stalls
+        if stall.gave_way and stall.until_ms > view.now_ms and stall.member_id in view.members
+    )
     if state is TaskState.RUNNING and not waits and task.target == task.owner and task.pin in (None, task.owner):
         sentences.append("It is where it belongs, and waits for nothing.")
     return sentences

@@ -373,13 +373,15 @@ def _is_held(transition: Transition) -> bool:
 def check_start(transition: Transition) -> list[Violation]:
     """Return what is judged or granted too early after a start or a recovery (L3)."""
     violations = []
-    is_start = any(isinstance(item, Started) for item in transition.inputs or ())
+    starts = [item for item in transition.inputs or () if isinstance(item, Started)]
+    is_start, has_clock_moved = bool(starts), any(item.clock_moved for item in starts)
     is_recovery = any(isinstance(item, StoreRecovered) for item in transition.inputs or ())
     if is_start or is_recovery:
         calm = transition.now_ms + transition.before.longest_session_ms
         if is_start and transition.soft_after.judge_from_ms < calm:
             violations.append(Violation("L3", f"judges from {transition.soft_after.judge_from_ms}, before {calm}"))
-        if is_recovery and transition.before.declared and transition.after.grants_from_ms < calm:
+        is_held = (is_recovery and transition.before.declared) or (has_clock_moved and transition.before.version > 0)
+        if is_held and transition.after.grants_from_ms < calm:
             violations.append(Violation("L3", f"grants from {transition.after.grants_from_ms}, before {calm}"))
         for record in transition.records:
             member = transition.before.members.get(record.member_id) if isinstance(record, r.MemberGone) else None

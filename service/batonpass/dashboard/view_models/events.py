@@ -60,7 +60,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "task-restoring": "{member} restores {task} again{detail}.",
     "warmup-started": "{member} began to restore a copy of {task}.",
     "warmup-caught-up": "The copy of {task} on {member} caught up in {took}.",
-    "warmup-stalled": "The copy of {task} on {member} makes no progress. Another member is tried.",
+    "warmup-stalled": "The copy of {task} on {member} comes no closer. Others have their turn.",
     "warmup-dropped": "The copy of {task} on {member} is no longer needed.",
     "drain-started": "{member} began to drain. It runs {running}.",
     "drain-done": "{member} has no active task left, after {took}.",

@@ -33,7 +33,7 @@ TRIGGERS: Final[Mapping[str, str]] = {
     "storm-ended": "a storm ended",
     "release": "a task was released",
     "task-failed": "a task failed",
-    "warmup-stalled": "a warmup made no progress",
+    "warmup-stalled": "a warmup came no closer",
 }
 
 

@@ -123,9 +123,9 @@ class KafkaConnection:
             ValueError: naming the variables that are wrong, and what to do.
         """
         named = {
-            key.removeprefix("BATONPASS_KAFKA_").lower(): text
+            key.removeprefix("BATONPASS_KAFKA_").lower(): text.strip()
             for key, text in (os.environ if environment is None else environment).items()
-            if key.startswith("BATONPASS_KAFKA_") and text
+            if key.startswith("BATONPASS_KAFKA_") and text.strip()
         }
         if "bootstrap" not in named:
             return None

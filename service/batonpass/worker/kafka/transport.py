@@ -15,7 +15,7 @@ import re
 from typing import Any, Final
 from urllib.parse import unquote
 
-import httpx
+import httpx2 as httpx
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError

@@ -6,7 +6,7 @@ import asyncio
 import json
 from dataclasses import dataclass, field
 
-import httpx
+import httpx2 as httpx
 
 from batonpass.worker.testing.http import Answerer, Reply
 

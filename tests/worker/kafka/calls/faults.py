@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Never
 
-import httpx
+import httpx2 as httpx
 import pytest
 import rocksdict
 from aiokafka import AIOKafkaConsumer

@@ -7,8 +7,9 @@ import contextlib
 import os
 import signal
 
-import httpx
+import httpx2 as httpx
 
+from batonpass.http_clients import http_client
 from batonpass.worker import Callbacks, Member, Revocation, Task
 
 EVERY_S = 0.1
@@ -19,7 +20,7 @@ class Writer(Callbacks):
 
     def __init__(self, sink: str) -> None:
         self._sink = sink
-        self._client = httpx.AsyncClient(timeout=2)
+        self._client = http_client([sink], timeout=2)
 
     async def on_active(self, task: Task) -> None:
         """Write until stopped."""

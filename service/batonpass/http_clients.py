@@ -1,0 +1,102 @@
+"""The one place where clients of HTTP are made, so that all of them have one rule for proxies.
+
+What is on this machine is reached directly. Everything else is reached as the environment says: HTTP_PROXY, HTTPS_PROXY
+and ALL_PROXY, in either case of letters, except the hosts of NO_PROXY: names with all that is below them, addresses
+(IPv6 with brackets or without), networks (10.0.0.0/8), host:port, and * for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Sequence
+from ipaddress import ip_address, ip_network
+from typing import Any, Final
+from urllib.request import getproxies, proxy_bypass
+
+import httpx2 as httpx
+
+SCHEMES: Final = frozenset({"http", "https", "socks5", "socks5h"})
+
+
+def http_client(
+    urls: Sequence[str] = (),
+    *,
+    verify: ssl.SSLContext | bool = True,
+    transport: httpx.AsyncBaseTransport | None = None,
+    limits: httpx.Limits | None = None,
+    **more: Any,
+) -> httpx.AsyncClient:
+    """Return a client for these base URLs; every other URL it reaches without a proxy.
+
+    ``transport`` takes the place of the network. ``more`` are options of the library's.
+
+    Raises:
+        ValueError: when the environment names a proxy for one of them that cannot be used.
+    """
+    bounds = limits or httpx.Limits(max_connections=100, max_keepalive_connections=20)
+    if transport is not None:
+        return httpx.AsyncClient(transport=transport, limits=bounds, trust_env=False, **more)
+    # Without the environment's proxies, the library would leave out its authorities too (SSL_CERT_FILE).
+    trusted = httpx.create_ssl_context() if verify is True else verify
+    proxies = {url: proxy for url in urls if (proxy := proxy_for(url))}
+    mounts = {
+        _place(url): httpx.AsyncHTTPTransport(proxy=proxy, verify=trusted, limits=bounds)
+        for url, proxy in proxies.items()
+    }
+    return httpx.AsyncClient(verify=trusted, limits=bounds, mounts=mounts, trust_env=False, **more)
+
+
+def proxy_for(url: str) -> str | None:
+    """Return the URL of the proxy by which a URL is reached; None: by none.
+
+    Raises:
+        ValueError: naming the variable, when this proxy cannot be used.
+    """
+    parsed, named = httpx.URL(url), getproxies()
+    kind = next((one for one in (parsed.scheme, "all") if named.get(one)), None)
+    if kind is None or is_here(parsed.host) or _is_left_out(parsed, named.get("no", "")):
+        return None
+    proxy = named[kind] if "://" in named[kind] else f"http://{named[kind]}"
+    try:
+        parts = httpx.URL(proxy)
+    except httpx.InvalidURL:
+        parts = httpx.URL("")
+    # Its value is not told: it may have a password in it.
+    if parts.scheme not in SCHEMES or not parts.host:
+        raise ValueError(f"{kind}_proxy in the environment is not the http, https or socks5 URL of a proxy")
+    if parts.scheme.startswith("socks"):
+        try:
+            import socksio  # type: ignore[import-not-found] # noqa: F401, PLC0415 - few need it
+        except ImportError:
+            raise ValueError(
+                f"{kind}_proxy in the environment names a SOCKS proxy, which needs the package socksio: install it, or "
+                f"name {parsed.host} in NO_PROXY"
+            ) from None
+    return proxy
+
+
+def is_here(host: str) -> bool:
+    """Whether a host of a URL is this machine."""
+    with contextlib.suppress(ValueError):
+        address = ip_address(host)
+        return address.is_loopback or address.is_unspecified
+    return host.lower() == "localhost" or host.lower().endswith(".localhost")
+
+
+def _is_left_out(url: httpx.URL, no_proxy: str) -> bool:
+    """Whether NO_PROXY has the host of a URL. Python has the rule for names; it knows no networks."""
+    if proxy_bypass(url.netloc.decode()):
+        return True
+    with contextlib.suppress(ValueError):
+        address = ip_address(url.host)
+        for one in no_proxy.split(","):
+            with contextlib.suppress(ValueError):
+                if address in ip_network(one.strip().strip("[]"), strict=False):
+                    return True
+    return False
+
+
+def _place(url: str) -> str:
+    parsed = httpx.URL(url)
+    return f"{parsed.scheme}://{parsed.netloc.decode()}"
