@@ -352,6 +352,8 @@ SOFT = Soft(
     target_is_provisional=False,
     left_before_joining=PMap({MemberId("m2"): 9}),
     other_assignor="Kafka's",
+    listens_since_ms=10,
+    placed_without=frozenset({MemberId("m3")}),
 )
 
 
