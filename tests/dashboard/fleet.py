@@ -43,6 +43,7 @@ def member(name: str, active: list[str], standby: list[str], **more: Any) -> dic
         "last_heard_at": at(-1),
         "draining": False,
         "drain_deadline_at": None,
+        "kept_out": None,
         "suspected": False,
         "away_until": None,
         "assignment": {
@@ -157,6 +158,7 @@ class Fleet:
             "held_back_by_reason": {"no-eligible-member": len(held)} if held else {},
             "pause": None,
             "storm_since": None,
+            "kept_out": [],
             "warnings": [],
         }
 
@@ -195,6 +197,7 @@ class Fleet:
             "triggers": [],
             "pause": None,
             "storm_since": None,
+            "kept_out": [],
             "grants_held_until": None,
             "judges_from": None,
             "budgets": {

@@ -32,6 +32,7 @@ from batonpass.core.answers import refusal
 from batonpass.core.errors import NotSafeToStop
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal
+from batonpass.core.kept_out import kept_out_of
 from batonpass.core.model import Group, Member
 from batonpass.core.replies import Answer, DrainProgress
 from batonpass.core.safe_to_stop import reasons_to_stay
@@ -77,7 +78,7 @@ async def leave(request: Request) -> Response:
     schema="drain_answer",
 )
 async def drain(request: Request) -> Response:
-    """Hand over everything that the member has, while it keeps processing."""
+    """Hand over everything that the member has, while it keeps processing; `until_undone` holds for its instance."""
     service = service_of(request)
     asked = read_query(request, DrainQuery)
     end = asyncio.get_running_loop().time() + asked.wait_ms / 1_000
@@ -96,13 +97,16 @@ async def drain(request: Request) -> Response:
 
 @route(router, "DELETE", MEMBER + "/drain", body=ReasonBody, query=ReasonQuery, answers={204: "The member stays."})
 async def undrain(request: Request) -> Response:
-    """Let a draining member stay."""
+    """Let a draining member stay, and its instance have tasks again; also by instance id, without a member."""
     return await command_without_answer(request, DrainReversal(member_of(request)))
 
 
 @route(router, "POST", MEMBER + "/evict", body=ReasonBody, query=EvictQuery, answers={204: "Evicted."})
 async def evict(request: Request) -> Response:
-    """Remove a member; its tasks are free when its lease is over, or at once if the caller vouches for its death."""
+    """Remove a member; its tasks are free when its lease is over, or at once if the caller vouches for its death.
+
+    With `until_undone`, no run of its instance gets a task until the drain of that instance is taken back.
+    """
     asked = read_query(request, EvictQuery)
     return await command_without_answer(request, eviction_of(member_of(request), asked), asked.reason)
 
@@ -122,7 +126,10 @@ async def list_members(request: Request) -> Response:
 
     def work() -> dict[str, object]:
         names, next_owners = sorted(name for name in group.members if name > asked.after), next_owners_of(group)
-        shown = [member_body(soft, group.members[name], next_owners) for name in names[: asked.limit]]
+        shown = [
+            member_body(soft, member, next_owners, kept_out_of(group, member))
+            for member in map(group.members.__getitem__, names[: asked.limit])
+        ]
         return {"members": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None}
 
     return await show(request, size_of(group), work)
@@ -134,7 +141,9 @@ async def show_member(request: Request) -> Response:
     group, soft = await service_of(request).coordinator.look(group_of(request))
     member = _present(group, member_of(request))
     size = len(group.unsettled) + len(member.assignment)
-    return await show(request, size, lambda: member_body(soft, member, next_owners_of(group)))
+    return await show(
+        request, size, lambda: member_body(soft, member, next_owners_of(group), kept_out_of(group, member))
+    )
 
 
 @route(

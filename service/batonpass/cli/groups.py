@@ -133,6 +133,9 @@ def standing(body: dict[str, Any]) -> list[str]:
         lines.append(f"Paused ({pause['scope']}){why}{until}.")
     if body.get("storm_since"):
         lines.append(f"Storm since {ago(body['storm_since'])}: balance moves are held; `batonpass resume` ends it.")
+    for one in body.get("kept_out", ()):
+        until = f"; it ends {ago(one['until'])}" if one["until"] else "; `batonpass undrain` ends it"
+        lines.append(f"Instance {one['instance_id']} is kept out since {ago(one['since'])}{until}.")
     held = body["held_back_by_reason"]
     if held:
         lines.append("Held back: " + ", ".join(f"{count} by {reason}" for reason, count in sorted(held.items())) + ".")

@@ -13,7 +13,7 @@ from batonpass.core.explain.group import Budget, GroupExplanation, Obstacle, Wai
 from batonpass.core.explain.status import Assignments, GroupStatus
 from batonpass.core.explain.task import CopyStatus, TaskExplanation, Wait
 from batonpass.core.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.model import Group, Member, Pause, Stop, Task, Topology
+from batonpass.core.model import Group, KeptOut, Member, Pause, Stop, Task, Topology
 from batonpass.core.soft import MeasuredReport, MemberSoft, Soft
 
 HELD_BACK_SHOWN: Final = 1_000
@@ -48,8 +48,21 @@ def group_body(group: Group, status: GroupStatus, warnings: tuple[str, ...]) -> 
         "held_back_by_reason": count_by_reason(status.held_back),
         "pause": pause_body(group.pause),
         "storm_since": time_of(group.storm_since_ms),
+        "kept_out": kept_out_body(group),
         "warnings": list(warnings),
     }
+
+
+def kept_out_body(group: Group) -> list[dict[str, Any]]:
+    """Return the instances of which no run gets a task, by name, each with its present run if it has one."""
+    return [
+        {"instance_id": name, "member_id": group.instances.get(name), **_kept_out(entry)}
+        for name, entry in sorted(group.kept_out.items())
+    ]
+
+
+def _kept_out(entry: KeptOut) -> dict[str, Any]:
+    return {"since": rfc3339(entry.since_ms), "until": time_of(entry.until_ms)}
 
 
 def pause_body(pause: Pause | None) -> dict[str, Any] | None:
@@ -115,10 +128,13 @@ def next_owners_of(group: Group) -> frozenset[MemberId]:
     return frozenset(next_owner for next_owner in next_owners if next_owner is not None)
 
 
-def member_body(soft: Soft, member: Member, next_owners: frozenset[MemberId]) -> dict[str, Any]:
+def member_body(
+    soft: Soft, member: Member, next_owners: frozenset[MemberId], kept_out: KeptOut | None = None
+) -> dict[str, Any]:
     """Return a member with what it may hold, must give up, and last reported.
 
-    ``next_owners`` are those of the group (``next_owners_of``).
+    ``next_owners`` are those of the group (``next_owners_of``), and ``kept_out`` is what an operator said of its
+    instance.
     """
     member_soft = soft.members.get(member.id)
     return {
@@ -137,6 +153,7 @@ def member_body(soft: Soft, member: Member, next_owners: frozenset[MemberId]) ->
         "last_heard_at": None if member_soft is None else rfc3339(member_soft.heard_ms),
         "draining": member.drain is not None,
         "drain_deadline_at": None if member.drain is None else time_of(member.drain.deadline_ms),
+        "kept_out": None if kept_out is None else _kept_out(kept_out),
         "suspected": member.suspected,
         "away_until": time_of(member.away_until_ms),
         "assignment": assignment_body(member.assignment),
@@ -257,6 +274,7 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
         "triggers": list(found.triggers),
         "pause": pause_body(group.pause),
         "storm_since": time_of(group.storm_since_ms),
+        "kept_out": kept_out_body(group),
         "grants_held_until": time_of(found.held_until_ms),
         "judges_from": time_of(found.judges_from_ms),
         "budgets": {

@@ -117,7 +117,24 @@ def _check_grant(
     if transition.now_ms < transition.before.grants_from_ms:
         detail = f"granted at {transition.now_ms}, before {transition.before.grants_from_ms}"
         violations.append(Violation("L3", detail, task_id, member_id))
+    if _is_kept_out(transition, member_id):
+        violations.append(Violation("L8", "granted to a run of an instance that is kept out", task_id, member_id))
     return violations
+
+
+def _is_kept_out(transition: Transition, member_id: MemberId) -> bool:
+    """Say whether an operator kept the member's instance out, before and after, since before the member joined."""
+    member = transition.before.members.get(member_id)
+    entries = (
+        [group.kept_out.get(member.instance_id) for group in (transition.before, transition.after)]
+        if (member is not None and member.instance_id is not None)
+        else []
+    )
+    return (
+        member is not None
+        and bool(entries)
+        and all(entry is not None and entry.since_ms < member.joined_ms for entry in entries)
+    )
 
 
 def _check_release(transition: Transition, ledger: Ledger, record: r.TaskReleased) -> list[Violation]:
