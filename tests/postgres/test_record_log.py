@@ -170,13 +170,13 @@ async def test_a_database_that_is_away_is_unavailable_and_comes_back(folder: Pat
 
 
 async def test_a_connection_that_was_cut_is_replaced(
-    server: EmbeddedPostgres, engine: AsyncEngine, postgres_log: PostgresRecordLog
+    server: EmbeddedPostgres, database_url: str, postgres_log: PostgresRecordLog
 ) -> None:
     await append(postgres_log, [ProbeScheduled(1)], 0)
     other = connect(server.url)
     async with other.connect() as connection:
         cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = :name"
-        found = await connection.execute(text(cut), {"name": engine.url.database})
+        found = await connection.execute(text(cut), {"name": make_url(database_url).database})
         assert found.scalar_one() == 1
     await other.dispose()
     await asyncio.sleep(0.1)
