@@ -33,7 +33,7 @@ class Restores:
             shape or topology(tasks),
             acceptable_recovery_lag=1_000,
             num_standby_replicas=standbys,
-            **({"warmup_stall_timeout_ms": STALL_MS} | config),
+            **({"warmup_stall_timeout_ms": STALL_MS, "heartbeat_interval_ms": 10_000} | config),
         )
 
     def report(self, role: Role, task: str) -> TaskReport:
