@@ -13,6 +13,7 @@ import pytest
 from tests.core.scene import Scene, copy, failed, topology
 from tests.core.scenes import TASK, guarded, pair
 from tests.core.test_handover_revoke_first import pin, slow_to_stop, stops_not
+from tests.core.test_newcomers import thrashed
 from tests.core.test_open_transactions import ready_to_move
 
 from batonpass.core.decide import decide
@@ -147,7 +148,7 @@ def _failed_there() -> Scene:
 def _member_overdue() -> Scene:
     scene = pair(3)
     scene.join("c")
-    scene.now_ms += 3 * scene.group.config.heartbeat_interval_ms
+    scene.wait(3 * scene.group.config.heartbeat_interval_ms)
     scene.obey("a")
     scene.obey("b")
     return scene
@@ -191,14 +192,24 @@ def _stalled() -> Scene:
 
 
 def _placement_failed() -> Scene:
-    scene = alone()
+    scene = Scene()
+    scene.declare(topology(1), initial_rebalance_delay_ms=3_000)
+    scene.join("a", max_tasks=9)
     scene.group = replace(scene.group, placement_due_ms=None, placement_failed="no answer")
+    scene.soft = scene.soft._replace(target_is_provisional=False)
     return scene
 
 
 def _open_transaction() -> Scene:
     scene = ready_to_move()
     scene.do(PinRequest(TASK, B))
+    return scene
+
+
+def _new_member() -> Scene:
+    scene = thrashed()
+    scene.join("m3")
+    scene.tick()
     return scene
 
 
@@ -226,6 +237,7 @@ SCENES: dict[Held, Callable[[], Scene]] = {
     Held.INITIAL_DELAY: alone,
     Held.PLACEMENT_FAILED: _placement_failed,
     Held.OPEN_TRANSACTION: _open_transaction,
+    Held.NEW_MEMBER: _new_member,
 }
 
 

@@ -43,6 +43,7 @@ def member(name: str, active: list[str], standby: list[str], **more: Any) -> dic
         "last_heard_at": at(-1),
         "draining": False,
         "drain_deadline_at": None,
+        "kept_out": None,
         "suspected": False,
         "away_until": None,
         "distrusted_until": None,
@@ -159,6 +160,7 @@ class Fleet:
             "held_back_by_reason": {"no-eligible-member": len(held)} if held else {},
             "pause": None,
             "storm_since": None,
+            "kept_out": [],
             "storm_ends_at": None,
             "warnings": [],
         }
@@ -198,6 +200,7 @@ class Fleet:
             "triggers": [],
             "pause": None,
             "storm_since": None,
+            "kept_out": [],
             "storm_ends_at": None,
             "grants_held_until": None,
             "judges_from": None,

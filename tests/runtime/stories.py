@@ -208,6 +208,22 @@ def drains() -> StoryScene:
     return scene
 
 
+def is_kept_out() -> StoryScene:
+    """An instance is kept out, its next run gets nothing, and it is let in: by an operator, then at its time."""
+    scene = guarded()
+    scene.join("c", instance_id=InstanceId("pod-c"))
+    scene.settle()
+    scene.do(Eviction(MemberId("c"), dead=True, until_undone=True))
+    scene.join("c2", instance_id=InstanceId("pod-c"))
+    scene.do(DrainReversal(MemberId("pod-c")))
+    scene.settle()
+    scene.do(DrainRequest(MemberId("c2"), until_undone=True, for_ms=5_000))
+    scene.settle()
+    scene.tick(5_000)
+    scene.settle()
+    return scene
+
+
 def is_blocked() -> StoryScene:
     """One member drains, then the other one too: neither has anybody to hand its tasks to, until one stays."""
     scene = guarded()
@@ -346,6 +362,7 @@ STORIES: tuple[Callable[[], StoryScene], ...] = (
     fails,
     is_distrusted,
     drains,
+    is_kept_out,
     is_blocked,
     is_paused,
     storms,

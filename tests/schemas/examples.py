@@ -51,6 +51,7 @@ EXAMPLES: dict[str, Mapping[str, object]] = {
         "last_heard_at": LATER,
         "draining": True,
         "drain_deadline_at": None,
+        "kept_out": {"since": AT, "until": None},
         "suspected": False,
         "away_until": None,
         "distrusted_until": None,

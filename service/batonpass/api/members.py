@@ -78,7 +78,7 @@ async def leave(request: Request) -> Response:
     schema="drain_answer",
 )
 async def drain(request: Request) -> Response:
-    """Hand over everything that the member has, while it keeps processing."""
+    """Hand over everything that the member has, while it keeps processing; `until_undone` holds for its instance."""
     service = service_of(request)
     asked = read_query(request, DrainQuery)
     end = asyncio.get_running_loop().time() + asked.wait_ms / 1_000
@@ -97,13 +97,16 @@ async def drain(request: Request) -> Response:
 
 @route(router, "DELETE", MEMBER + "/drain", body=ReasonBody, query=ReasonQuery, answers={204: "The member stays."})
 async def undrain(request: Request) -> Response:
-    """Let a draining member stay."""
+    """Let a draining member stay, and its instance have tasks again; also by instance id, without a member."""
     return await command_without_answer(request, DrainReversal(member_of(request)))
 
 
 @route(router, "POST", MEMBER + "/evict", body=ReasonBody, query=EvictQuery, answers={204: "Evicted."})
 async def evict(request: Request) -> Response:
-    """Remove a member; its tasks are free when its lease is over, or at once if the caller vouches for its death."""
+    """Remove a member; its tasks are free when its lease is over, or at once if the caller vouches for its death.
+
+    With `until_undone`, no run of its instance gets a task until the drain of that instance is taken back.
+    """
     asked = read_query(request, EvictQuery)
     return await command_without_answer(request, eviction_of(member_of(request), asked), asked.reason)
 

@@ -34,6 +34,7 @@ from batonpass.core.model import (
     Grant,
     Group,
     HostFaults,
+    KeptOut,
     Loss,
     Member,
     Outcome,
@@ -50,6 +51,7 @@ from batonpass.core.model import (
     with_owner,
     with_target,
 )
+from batonpass.core.newcomers import stay_began_ms
 from batonpass.core.pmap import PMap
 from batonpass.core.topology import build_table
 
@@ -219,8 +221,9 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
     gone_now: dict[MemberId, GoneMember | None] = {}
     for member_id, member in builder.every_member():
         builder.members[member_id] = None
-        gone_now[member_id] = GoneMember(record.at_ms, Cause.EVICTED, record.lease_end_ms, member.instance_id)
+        gone_now[member_id] = _gone_entry(member, record.at_ms, Cause.EVICTED, record.lease_end_ms)
     no_instances: PMap[InstanceId, MemberId] = PMap()
+    none_kept_out: PMap[InstanceId, KeptOut] = PMap()
     no_hosts: PMap[HostId, HostFaults] = PMap()
     nowhere: PMap[TaskId, MemberId] = PMap()
     builder.change(
@@ -230,6 +233,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
         table=build_table(Topology()),
         gone=builder.group.gone.updated(gone_now),
         instances=no_instances,
+        kept_out=none_kept_out,
         pins=nowhere,
         placement_due_ms=None,
         triggers=(),
@@ -270,6 +274,8 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     _move_pins(builder, member.id, None)
     if member.instance_id is not None and builder.group.instances.get(member.instance_id) == member.id:
         builder.change(instances=builder.group.instances.without(member.instance_id))
+    entry = _gone_entry(member, record.at_ms, record.cause, record.lease_end_ms)
+    builder.change(gone=builder.group.gone.having(member.id, entry))
     if member.instance_id is None and host_of(member) in builder.group.hosts:
         builder.change(hosts=builder.group.hosts.without(host_of(member)))
     if record.cause is Cause.EXPIRED:
@@ -277,6 +283,10 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
         oldest = record.at_ms - group.config.session_timeout_ms
         recent = tuple(loss for loss in group.losses if loss.at_ms > oldest or group.storm_since_ms is not None)
         builder.change(losses=(*recent, Loss(member.id, record.at_ms)))
+
+
+def _gone_entry(member: Member, at_ms: int, cause: Cause, lease_end_ms: int) -> GoneMember:
+    return GoneMember(at_ms, cause, lease_end_ms, member.instance_id, stay_began_ms(member), member.doubts.plain())
 
 
 def _note_death(builder: GroupBuilder, member: Member, at_ms: int) -> None:
@@ -381,7 +391,7 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
 
 
 def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
-    """Every target and pin of the member belongs to its successor."""
+    """Every target and pin of the member belongs to its successor, which goes on with its stay."""
     old, successor = record.member_id, record.successor
     member = builder.member(old)
     if member is None:
@@ -398,6 +408,8 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
         after = task._replace(target=target, target_standbys=standbys, pin=successor if task.pin == old else task.pin)
         if after != task:
             builder.tasks[task_id] = after
+    stays = [stay_began_ms(one) for one in (member, builder.member(successor)) if one is not None]
+    builder.change_member(successor, place_since_ms=min(stays))
     _move_pins(builder, old, successor)
     known, new = builder.group.hosts.get(host_of(member)), builder.member(successor)
     if known is not None and new is not None:
@@ -432,7 +444,9 @@ def _move_pins(builder: GroupBuilder, old: MemberId, successor: MemberId | None)
 
 def _drain_started(builder: GroupBuilder, record: r.DrainStarted) -> None:
     """The member hands over everything, and ``blocked`` says whether its time is over."""
-    drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked)
+    member = builder.member(record.member_id)
+    kept_out = member is not None and member.drain is not None and member.drain.kept_out
+    drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked, kept_out)
     builder.change_member(record.member_id, drain=drain)
     _look_again(builder, record.member_id)
 
@@ -441,6 +455,17 @@ def _drain_cancelled(builder: GroupBuilder, record: r.DrainCancelled) -> None:
     """The member stays."""
     builder.change_member(record.member_id, drain=None)
     _look_again(builder, record.member_id)
+
+
+def _instance_kept_out(builder: GroupBuilder, record: r.InstanceKeptOut) -> None:
+    """Runs of the instance that join from now on get nothing."""
+    entry = KeptOut(record.since_ms, record.until_ms)
+    builder.change(kept_out=builder.group.kept_out.having(record.instance_id, entry))
+
+
+def _instance_let_in(builder: GroupBuilder, record: r.InstanceLetIn) -> None:
+    """Runs of the instance are like any other."""
+    builder.change(kept_out=builder.group.kept_out.without(record.instance_id))
 
 
 def _suspected(builder: GroupBuilder, record: r.MemberSuspected) -> None:
@@ -667,7 +692,23 @@ def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
     """The member is not tried again for a while."""
     task = builder.task(record.task)
     others = tuple(stall for stall in task.stalls if stall.member_id != record.member_id)
-    builder.tasks[record.task] = task._replace(stalls=(*others, Stall(record.member_id, record.until_ms)))
+    builder.tasks[record.task] = task._replace(
+        stalls=(*others, Stall(record.member_id, record.until_ms, record.gave_way))
+    )
+
+
+def _doubted(builder: GroupBuilder, record: r.StateDoubted) -> None:
+    """The member's state of these tasks is never promoted, whatever it reports of it."""
+    member = builder.member(record.member_id)
+    if member is not None:
+        builder.change_member(member.id, doubts=member.doubts.updated(record.tasks))
+
+
+def _state_trusted(builder: GroupBuilder, record: r.StateTrusted) -> None:
+    """The member's reports of these tasks count again."""
+    member = builder.member(record.member_id)
+    if member is not None:
+        builder.change_member(member.id, doubts=member.doubts.updated(dict.fromkeys(record.tasks)))
 
 
 def _parked(builder: GroupBuilder, record: r.TaskParked) -> None:
@@ -833,6 +874,8 @@ _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.PlaceInherited: _inherited,
     r.DrainStarted: _drain_started,
     r.DrainCancelled: _drain_cancelled,
+    r.InstanceKeptOut: _instance_kept_out,
+    r.InstanceLetIn: _instance_let_in,
     r.MemberSuspected: _suspected,
     r.SuspicionCleared: _suspicion_cleared,
     r.MemberTrusted: _trusted,
@@ -852,6 +895,8 @@ _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.NextOwnerChosen: _next_owner_chosen,
     r.ActiveReported: _active_reported,
     r.WarmupStalled: _stalled,
+    r.StateDoubted: _doubted,
+    r.StateTrusted: _state_trusted,
     r.TaskParked: _parked,
     r.TaskUnparked: _unparked,
     r.TaskPinned: _pinned,

@@ -179,10 +179,14 @@ class HostFaults(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """A warmup on this member made no progress. The member is not tried again before ``until_ms``."""
+    """A warmup on this member made no progress. The member is not tried again before ``until_ms``.
+
+    ``gave_way``: it came no closer, and left what it held to others that waited (``turns``).
+    """
 
     member_id: MemberId
     until_ms: int
+    gave_way: bool = False
 
 
 REVOKED: Final = "revoked"
@@ -346,13 +350,22 @@ class Drain:
     """A member hands over everything, in order to leave.
 
     ``deadline_ms`` and ``gives_up_ms`` are instants. ``blocked`` names the one that passed (``drain-deadline`` or
-    ``drain-timeout``) while the member still had active tasks. Until then it is "".
+    ``drain-timeout``) while the member still had active tasks. Until then it is "". ``kept_out``: the member is a run
+    of an instance that was kept out when it joined. It gets nothing, not even as the last choice.
     """
 
     since_ms: int
     deadline_ms: int | None
     gives_up_ms: int
     blocked: str = ""
+    kept_out: bool = False
+
+
+class KeptOut(NamedTuple):
+    """An operator's word on an instance: no run of it gets a task until ``until_ms``. None: until that is undone."""
+
+    since_ms: int
+    until_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +373,8 @@ class Member:
     """One run of a worker, or (``away_until_ms``) the place kept for an instance that restarts.
 
     ``epoch`` counts the changes of ``assignment``. ``revoking`` has what the member must give up and may still hold.
+    ``place_since_ms`` is when the first of the runs joined whose place the member has; None if it took none.
+    ``doubts`` has the tasks of which its state is of a changelog that was made anew since, and its positions then.
     """
 
     id: MemberId
@@ -378,15 +393,28 @@ class Member:
     away_until_ms: int | None = None
     suspected: bool = False
     max_disk_bytes: int | None = None
+    place_since_ms: int | None = None
+    doubts: PMap[TaskId, tuple[tuple[str, int], ...]] = field(default_factory=PMap)
+
+    @property
+    def gets_nothing(self) -> bool:
+        """Whether this is a run of an instance that was kept out when it joined."""
+        return self.drain is not None and self.drain.kept_out
 
 
 class GoneMember(NamedTuple):
-    """A member id that must not be used again: why and when it left, and when its lease ends at the latest."""
+    """A member id that must not be used again: why and when it left, and when its lease ends at the latest.
+
+    ``since_ms`` is when its stay began (``newcomers``). ``doubts`` are those that it had; they hold for the state on
+    its disk.
+    """
 
     at_ms: int
     cause: Cause
     lease_end_ms: int
     instance_id: InstanceId | None
+    since_ms: int | None = None
+    doubts: Mapping[TaskId, tuple[tuple[str, int], ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,6 +456,7 @@ class Group:
         grants_from_ms: nothing is granted before this instant (L3, or a forced delete).
         recovering_until_ms: the store lost commits; until this instant the group adopts what members run (L3).
         longest_session_ms: the largest session timeout that any member may have received in an answer.
+        kept_out: the instances of which no run gets a task, whether they have a member or not.
         placed_ms: when the group was last placed.
         hosts: the faults of each host that has any, by its instance id, or member id if it has none.
     """
@@ -459,6 +488,7 @@ class Group:
     longest_session_ms: int = 0
     tokens_from: int = 0
     placement_failed: str = ""
+    kept_out: PMap[InstanceId, KeptOut] = field(default_factory=PMap)
     placed_ms: int = 0
     hosts: PMap[HostId, HostFaults] = field(default_factory=PMap)
 

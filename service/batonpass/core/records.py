@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.model import ActiveState, Cause, Grant, Member, Pause, Topology
 from batonpass.core.policy import GroupConfig
 from batonpass.core.soft import Positions
+
+HEARD_AGAIN: Final = "heard-again"
+"""The trigger of a placement because a member is there again without which the one before was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,22 @@ class DrainCancelled:
     """A draining member stays."""
 
     member_id: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceKeptOut:
+    """An operator keeps an instance out: no run of it gets a task until ``until_ms``. None: until that is undone."""
+
+    instance_id: InstanceId
+    since_ms: int
+    until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLetIn:
+    """An instance that was kept out may have tasks again."""
+
+    instance_id: InstanceId
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +233,31 @@ class ActiveReported:
 
 @dataclass(frozen=True, slots=True)
 class WarmupStalled:
-    """A warmup made no progress for the stall timeout. Its member is not tried again before ``until_ms``."""
+    """A warmup made no progress for the stall timeout. Its member is not tried again before ``until_ms``.
+
+    ``gave_way``: its lag did not fall for that time, and others waited for what it held. It may have read on.
+    """
 
     task: TaskId
     member_id: MemberId
     until_ms: int
+    gave_way: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateDoubted:
+    """A member's state of tasks is of changelogs that were made anew since. ``tasks`` has its positions in them."""
+
+    member_id: MemberId
+    tasks: Mapping[TaskId, Positions]
+
+
+@dataclass(frozen=True, slots=True)
+class StateTrusted:
+    """A member began anew with tasks of which its state was doubted, or holds nothing of them any more."""
+
+    member_id: MemberId
+    tasks: tuple[TaskId, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +362,8 @@ Record = (
     | PlaceInherited
     | DrainStarted
     | DrainCancelled
+    | InstanceKeptOut
+    | InstanceLetIn
     | MemberSuspected
     | SuspicionCleared
     | MemberTrusted
@@ -333,6 +375,8 @@ Record = (
     | NextOwnerChosen
     | ActiveReported
     | WarmupStalled
+    | StateDoubted
+    | StateTrusted
     | TaskParked
     | TaskUnparked
     | TaskPinned

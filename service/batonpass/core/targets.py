@@ -5,13 +5,14 @@ The request holds more than the present owners and copies. Some tasks are *bound
 
 | the task | placement |
 |---|---|
-| has no owner, and a next owner that is present and has room | binds it to the next owner |
+| has no owner, and a next owner that is there and has room | binds it to the next owner |
 | failed, and a ready copy takes over | binds it to that copy's member, so that it does not return |
-| has an away member as its target | binds it to that member |
+| has its place on a member that is missing (``View.kept_at``), or is on its way from one | binds it to that place |
 | lost its state | counts it as without an owner |
 | has a target where its warmup stalled, or where it failed | prefers the least loaded other member to that target |
+| gave way to others on a member (`turns`), and its owner stays | binds it to its owner, so that balance moves another |
 | does not run; all copies have unknown lag | binds it to its target, else its owner: not if that drains, or failed it |
-| is pinned to a member that does not drain and has room | binds it to that member |
+| is pinned to a member that may be given something new and has room | binds it to that member |
 | failed lately, but not where it is | binds it to where it is |
 | failed lately where it is, and does not run, or has no state | binds it to a member where it did not fail |
 | failed lately, and has no owner | the same |
@@ -32,7 +33,7 @@ from batonpass.core.copy_capacity import RoomLeft
 from batonpass.core.handover import choose_active
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, copy_as_reported
-from batonpass.core.model import ActiveState, Member, Pending, Task
+from batonpass.core.model import ActiveState, Member, Pending, Role, Task
 from batonpass.core.placement_types import (
     NO_STATE,
     UNASSIGNED,
@@ -72,7 +73,9 @@ def build_request(view: View) -> PlacementRequest:
         # A task without an owner that awaits a target has no copies, and no move under way.
         if task_index is not None and (pending is not Pending.AWAITING_NEWS or task.owner is not None):
             constraints.fill(task_index, task, home, standbys)
+    constraints.leave_those_that_gave_way()
     constraints.bind_pinned()
+    constraints.keep_missing(home)
     placed = [_placement_member(view, member) for member in members]
     constraints.redirect(placed, home)
     constraints.avoid_failed(placed, home)
@@ -106,8 +109,8 @@ def _placement_member(view: View, member: Member) -> PlacementMember:
         max_tasks=member.max_tasks,
         tags=member.client_tags,
         topology_epoch=member.topology_epoch,
-        # A suspected member may be dead, so it is no target until it is heard again.
-        may_be_target=member.drain is None and not member.suspected and member.id not in view.distrusted,
+        may_be_target=member.id in view.takers and member.id not in view.distrusted,
+        keeps_copies=view.is_missing(member.id),
     )
 
 
@@ -177,9 +180,9 @@ class _Constraints:
         """Note the home, the move under way, and the binding of one unsettled task."""
         view, number = self._view, self._number
         target = task.target if task.target in number else None
-        is_away = target is not None and view.present_member(target) is None
-        owner, next_owner = task.owner, task.next_owner if view.present_member(task.next_owner) is not None else None
-        if owner is None and next_owner is not None and not view.has_full_disk_for(next_owner, task.id):
+        owner, next_owner = task.owner, task.next_owner if task.next_owner in number else None
+        is_kept = next_owner is not None and (view.is_heard(next_owner) or next_owner in view.takers)
+        if owner is None and next_owner is not None and is_kept and not view.has_full_disk_for(next_owner, task.id):
             owner = next_owner
             self.bound[task_index] = number[next_owner]
         elif task.state is ActiveState.FAILED and view.is_stateful(task.id):
@@ -188,10 +191,10 @@ class _Constraints:
             if taker is not None and taker != owner:
                 owner = taker
                 self.bound[task_index] = number[taker]
-        elif is_away and target is not None:
-            # The place of an instance that restarts is kept, so that no other task moves because of it.
-            self.bound[task_index] = number[target]
-            owner = owner or target
+        elif task.pin not in view.takers and (place := view.kept_at(task)) is not None:
+            # So that nothing else moves because a member is silent or restarts.
+            self.bound[task_index] = number[place]
+            owner = owner or place
         if task.state is ActiveState.LOST and task_index not in self.bound and view.is_stateful(task.id):
             # A holder without state does not count as owner, so that the task goes where it is warm.
             owner = None
@@ -223,11 +226,27 @@ class _Constraints:
         held = [*view.holders(task), *([task.owner] if task.owner is not None else [])]
         if held and all(view.copy(task, member_id).readiness is Readiness.UNKNOWN for member_id in held):
             keep = target if target is not None else task.owner
-            if keep is not None and view.group.members[keep].drain is None and not view.has_failed(task, keep):
+            if keep is not None and keep in view.takers and not view.has_failed(task, keep):
                 self.bound[task_index] = self._number[keep]
 
     def _failed_away(self, task: Task, member_id: MemberId) -> bool:
         return member_id != task.owner and self._view.has_failed(task, member_id)
+
+    def leave_those_that_gave_way(self) -> None:
+        """Bind running tasks whose copy gave way lately to their owner, so that balance moves others meanwhile.
+
+        They do not stay on a member that drains, nor away from the member to which an operator pinned them.
+        """
+        for task in self._marked:
+            gave_way = any(stall.gave_way and stall.until_ms > self._view.now_ms for stall in task.stalls)
+            if not gave_way or task.owner is None or task.state is not ActiveState.RUNNING or task.pin is not None:
+                continue
+            task_index = self._view.group.table.index_of.get(task.id)
+            if task_index is None or task_index in self.bound or self._members[task.owner].drain is not None:
+                continue
+            self.bound[task_index] = self._number[task.owner]
+            for moves in (self.previous, self.warming, self.avoided):
+                moves.pop(task_index, None)
 
     def redirect(self, members: list[PlacementMember], home: list[int]) -> None:
         """Point every task that avoids its target to the least loaded other member, if that is better than staying."""
@@ -329,10 +348,24 @@ class _Constraints:
             if home[task_index] != UNASSIGNED and members[index].may_be_target:
                 self.bound.setdefault(task_index, index)
 
+    def keep_missing(self, home: list[int]) -> None:
+        """Bind what missing members have to where it is, or is on its way to; count what may go as without an owner."""
+        index_of = self._view.group.table.index_of
+        for member in self._ordered:
+            if not self._view.is_missing(member.id):
+                continue
+            actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+            for task in self._view.tasks.pick([task_id for task_id in actives if task_id in index_of]):
+                task_index, place = index_of[task.id], self._view.kept_at(task)
+                if place is not None:
+                    self.bound.setdefault(task_index, self._number[place])
+                else:
+                    home[task_index] = UNASSIGNED
+
     def bind_pinned(self) -> None:
         """Bind pinned tasks, on each member as many as its limit allows, starting with those that it has.
 
-        While a member drains its pins are suspended, and placement ignores them.
+        While a member drains or is missing its pins are suspended, and placement ignores them.
         """
         table, number = self._view.group.table, self._number
         room = RoomLeft(
@@ -341,8 +374,8 @@ class _Constraints:
         )
         for task_index, index in self.bound.items():
             room.take(self._ordered[index].id, table.ids[task_index])
-        staying = {member.id for member in self._members.values() if member.drain is None}
-        pinned = [task for task in self._marked if task.pin in staying and task.id in table.index_of]
+        takers = self._view.takers
+        pinned = [task for task in self._marked if task.pin in takers and task.id in table.index_of]
         for task in sorted(pinned, key=lambda task: (task.owner != task.pin, table.index_of[task.id])):
             task_index, pin = table.index_of[task.id], task.pin
             if pin is None or task_index in self.bound or not room.allows(pin, task.id):

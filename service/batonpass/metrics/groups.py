@@ -56,7 +56,7 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "input_lag_records_max": ("The largest of them.", ("group",)),
     "input_lag_unknown_tasks": ("Actives that report no lag of their input.", ("group",)),
     "claimed_twice": ("Tasks that more than one member says it runs.", ("group",)),
-    "warmups_stalled": ("Copies that made no progress and are not tried again yet.", ("group",)),
+    "warmups_stalled": ("Copies that came no closer and are not tried again yet.", ("group",)),
     "flapping_instances": ("Instances that came and went three times in a quarter of an hour.", ("group",)),
     "distrusted_members": ("Members that are given nothing new, for what failed there runs elsewhere.", ("group",)),
     "session_timeout_seconds": ("After what silence a member counts as gone.", ("group",)),

@@ -17,7 +17,7 @@ from batonpass.core import records as r
 from batonpass.core.answers import why_drain_is_blocked
 from batonpass.core.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.ids import task_sort_key
-from batonpass.core.inputs import Tick
+from batonpass.core.inputs import DrainReversal, Tick
 from batonpass.core.model import REVOKED, UNSEEN_STOPS, ActiveState, Grant, Group, Member, Role, Stop, Task
 from batonpass.core.reasons import Why
 from batonpass.runtime.events import Event, EventType
@@ -348,7 +348,7 @@ class _EventBuilder:
                 concerned[record.member_id] = None
         for member_id in concerned:
             after = self._after.members.get(member_id)
-            if after is None or after.drain is None or _has_actives(after):
+            if after is None or after.drain is None or after.drain.kept_out or _has_actives(after):
                 continue
             before = self._before.members.get(member_id)
             if before is None or before.drain is None or _has_actives(before):
@@ -457,6 +457,14 @@ def _of_group(before: Group, record: r.Record, inputs: Sequence[Input], after: G
             scope, paused_at = before.pause.scope.value, rfc3339(before.pause.since_ms)
             is_expired = any(isinstance(one, Tick) for one in inputs)
             return EventType.RESUMED, None, {"scope": scope, "paused_at": paused_at, "expired": is_expired}
+        case r.InstanceKeptOut(instance_id=instance_id, until_ms=until_ms):
+            body = {"instance_id": instance_id, "until_at": time_of(until_ms)}
+            return EventType.INSTANCE_KEPT_OUT, before.instances.get(instance_id), body
+        case r.InstanceLetIn(instance_id=instance_id) if instance_id in before.kept_out:
+            entry = before.kept_out[instance_id]
+            is_expired = not any(isinstance(one, DrainReversal) for one in inputs)
+            body = {"instance_id": instance_id, "since_at": rfc3339(entry.since_ms), "expired": is_expired}
+            return EventType.INSTANCE_LET_IN, before.instances.get(instance_id), body
         case r.StormBegan():
             return EventType.STORM_BEGAN, None, {"lost": len(after.losses), "members_left": len(after.members)}
         case r.StormEnded():

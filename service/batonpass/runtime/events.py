@@ -53,6 +53,8 @@ class EventType(StrEnum):
     DRAIN_CANCELLED = "drain-cancelled"
     DRAIN_BLOCKED = "drain-blocked"
     DRAIN_DONE = "drain-done"
+    INSTANCE_KEPT_OUT = "instance-kept-out"
+    INSTANCE_LET_IN = "instance-let-in"
     HANDOVER_BEGUN = "handover-begun"
     HANDOVER_REDIRECTED = "handover-redirected"
     TASK_STOPPED = "task-stopped"
@@ -138,6 +140,14 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         ("why", "running"),
     ),
     _E.DRAIN_DONE: ("A draining member has no active task left.", ("took_ms",)),
+    _E.INSTANCE_KEPT_OUT: (
+        "An operator keeps an instance out: no run of it gets a task until that is undone, or until `until_at`. `member` is its present run.",
+        ("instance_id", "until_at"),
+    ),
+    _E.INSTANCE_LET_IN: (
+        "An instance that was kept out may have tasks again: an operator let it in, or (`expired`) its time is over.",
+        ("instance_id", "since_at", "expired"),
+    ),
     _E.HANDOVER_BEGUN: ("The running owner was told to give the task up. `member` is the next owner.", ("from", "why")),
     _E.HANDOVER_REDIRECTED: ("The task that is being handed over goes to another member.", ("before",)),
     _E.TASK_STOPPED: (
@@ -163,7 +173,10 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     _E.TASK_REVOKED: ("The running owner was told to give the task up, and no other member gets it now.", ("why",)),
     _E.WARMUP_STARTED: ("A member began to restore a copy.", ("owner",)),
     _E.WARMUP_CAUGHT_UP: ("A warmup caught up.", ("took_ms",)),
-    _E.WARMUP_STALLED: ("A warmup made no progress. Another member is tried.", ("until_at",)),
+    _E.WARMUP_STALLED: (
+        "A warmup came no closer. Others have their turn, and another member may be tried.",
+        ("until_at",),
+    ),
     _E.WARMUP_DROPPED: ("A warmup is no longer needed.", ("after_ms",)),
     _E.TASK_FAILED: ("The owner reported that the task failed.", ("detail", "failures")),
     _E.TASK_LOST: ("The owner lost the state of the task.", ("detail",)),

@@ -91,7 +91,7 @@ class GroupExplanation:
 def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limit: int) -> GroupExplanation:
     """Return why the group is where it is, with at most ``limit`` of its waiting tasks."""
     view = View(group, soft, now_ms, policy)
-    task_plans, held = plan_step(view)
+    task_plans, held, _ = plan_step(view)
     held_of = {entry.task: entry for entry in held}
     unsettled = [plan for plan in task_plans if plan.task.id in group.table.index_of]
     waiting = [_waiting(view, plan, held_of.get(plan.task.id)) for plan in unsettled[:limit]]
@@ -248,6 +248,9 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
             f"Too many members vanished at once, {duration(now_ms - group.storm_since_ms)} ago: balance moves and cold "
             f"takeovers wait {when}; or until they return, or an operator resumes the group."
         )
+    for instance_id, entry in sorted(group.kept_out.items()):
+        until = "until that is undone" if entry.until_ms is None else f"for another {duration(entry.until_ms - now_ms)}"
+        yield f"Instance {instance_id} is kept out: none of its runs gets a task, {until}."
     if group.placement_due_ms is not None and group.members:
         why = ", ".join(group.triggers)
         if group.config.kafka_streams:

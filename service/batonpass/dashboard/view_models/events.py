@@ -64,11 +64,13 @@ SENTENCES: Final[Mapping[str, str]] = {
     "task-restoring": "{member} restores {task} again{detail}.",
     "warmup-started": "{member} began to restore a copy of {task}.",
     "warmup-caught-up": "The copy of {task} on {member} caught up in {took}.",
-    "warmup-stalled": "The copy of {task} on {member} makes no progress. Another member is tried.",
+    "warmup-stalled": "The copy of {task} on {member} comes no closer. Others have their turn.",
     "warmup-dropped": "The copy of {task} on {member} is no longer needed.",
     "drain-started": "{member} began to drain. It runs {running}.",
     "drain-done": "{member} has no active task left, after {took}.",
     "drain-cancelled": "{member} stays: its drain was taken back.",
+    "instance-kept-out": "An operator keeps instance {instance} out: no run of it gets a task.",
+    "instance-let-in": "Instance {instance} may have tasks again.",
     "at-rest": "At rest: every task is where it belongs.",
     "storm-ended": "The storm is over.",
     "placement-failed": "Placement failed. The target stays as it was, and placement is tried again.",
@@ -178,6 +180,7 @@ def _sentence(event: Json, body: Json, names: Names) -> str:
                 begun="from a warm copy" if body.get("warm") else "cold",
                 detail=_told(body.get("detail")),
                 why=_why(body),
+                instance=body.get("instance_id") or "",
             )
         case kind:
             return generic(kind, task, member if event.get("member") else "", _why(body))
