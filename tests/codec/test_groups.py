@@ -128,7 +128,7 @@ def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
     # a word on Kafka, members a limit on their disks and doubts of their state; an unsettled task is queued, open or
     # waiting.
     assert changed <= {"topology", "config", "unsettled", "members", "gone", "tasks"}
-    more = {"max_disk_bytes": None, "place_since_ms": None, "doubts": {}}
+    more: dict[str, object] = {"max_disk_bytes": None, "place_since_ms": None, "doubts": {}}
     members = {name: one | more for name, one in payload["group"]["members"].items()}
     assert again["group"]["members"] == members
     # A setting that has come since then has its default.
