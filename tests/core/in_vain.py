@@ -28,7 +28,8 @@ def is_there(transition: Transition, member_id: MemberId) -> bool:
     if member is None or member.suspected or member.away_until_ms is not None:
         return False
     heard_ms = max(known.heard_ms if known is not None else member.joined_ms, soft.listens_since_ms)
-    return after.config.kafka_streams or transition.now_ms - heard_ms <= 2 * after.config.heartbeat_interval_ms
+    interval_ms = max(after.config.heartbeat_interval_ms, known.rhythm_ms if known is not None else 0)
+    return after.config.kafka_streams or transition.now_ms - heard_ms <= 2 * interval_ms
 
 
 def given_to_who_is_not_there(transition: Transition) -> list[str]:

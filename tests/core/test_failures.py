@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -545,3 +546,37 @@ def test_one_death_counts_once_however_many_tasks_ran_there() -> None:
     late = charged(known, Fault(T0, over_ms + WINDOW_MS), CONFIG, over_ms + WINDOW_MS, 0)
     assert late.times == 1
     assert late.distrusted_ms == known.distrusted_ms
+
+
+def test_a_next_owner_that_was_silent_at_its_grant_is_not_tried_again_at_once() -> None:
+    """A member that is late again and again would get the task each time that it speaks, and lose it again."""
+    scene = scene_of(2, 2, num_standby_replicas=1)
+    task, target = next((task, f"m{3 - int(owner[1])}") for task, owner in scene.owners().items() if owner)
+    owner = str(scene.owners()[task])
+    scene.do(PinRequest(TaskId(task), MemberId(target)))
+    go(scene, 3, silent=(owner, target))
+    scene.obey(owner)
+    scene.obey(target)
+    [failure] = scene.task(task).failures
+    assert (failure.member_id, failure.outcome, failure.times) == (target, Outcome.SILENT, 1)
+    assert scene.group.hosts == {}
+    go(scene, 8)
+    assert scene.owners()[task] == owner
+    found = explain_task(scene.group, scene.soft, TaskId(task), scene.now_ms, scene.policy)
+    assert found.held is not None
+    assert found.held.reason is Held.FAILED_THERE
+    assert {one.until_ms for one in found.waits if one.member_id == target} == {failure.at_ms + 10_000}
+    go(scene, 4)
+    assert scene.owners()[task] == target
+
+
+def test_the_time_for_which_a_silent_member_is_not_tried_grows_with_each_try() -> None:
+    config, task = GroupConfig(session_timeout_ms=10_000, heartbeat_interval_ms=1_000), Task(TaskId("0_0"))
+    waits: list[int] = []
+    for token in range(1, 20):
+        standby = replace(member(0), assignment=PMap({task.id: Grant(Role.STANDBY, 1, 0)}))
+        failures = with_failure(task, standby, Outcome.SILENT, 1_000_000, config)
+        task = task._replace(failures=failures, token=token)
+        waits.append(avoided_until_ms(config, failures[0]) - 1_000_000)
+    assert waits[:3] == [10_000, 20_000, 40_000]
+    assert waits[-1] == 86_400_000

@@ -47,7 +47,7 @@ def test_the_same_words_change_nothing_but_when_the_member_was_heard() -> None:
     reply = scene.ok(item, Answer)
     known = before.members[M1]
     assert (reply.seq, reply.assignment, reply.report, reply.status) == (10_000, None, None, ())
-    assert scene.soft.members[M1] == replace(known, heard_ms=scene.now_ms, seq=10_000)
+    assert scene.soft.members[M1] == replace(known, heard_ms=scene.now_ms, seq=10_000, rhythm_ms=3_000)
     assert scene.soft.members[M1].reports is known.reports
     assert scene.last is not None
     assert scene.last.records == ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from batonpass.core.ids import MemberId
-from batonpass.core.leases import heard_since_ms
+from batonpass.core.leases import is_overdue
 from batonpass.core.model import Group, Member
 from batonpass.core.soft import Soft
 
@@ -40,7 +40,7 @@ def availability_of(group: Group, soft: Soft, now_ms: int, member: Member) -> Av
         return Availability.AWAY
     if member.suspected:
         return Availability.SUSPECTED
-    if not group.config.kafka_streams and heard_since_ms(soft, member) < now_ms - group.config.overdue_ms:
+    if not group.config.kafka_streams and is_overdue(group, soft, now_ms, member):
         return Availability.OVERDUE
     return Availability.THERE if member.drain is None else Availability.DRAINING
 

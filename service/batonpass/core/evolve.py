@@ -586,6 +586,8 @@ def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> N
             builder.tasks[task_id] = task._replace(previous_owner=member.id)
     assignment.update(record.granted)
     for task_id, grant in record.granted.items():
+        if grant.role is Role.ACTIVE:
+            _pass_over(builder, task_id, member.id, record.at_ms)
         builder.tasks[task_id] = _taken_up(builder.task(task_id), member.id, grant, ready=task_id in ready)
     builder.change_member(
         member.id,
@@ -663,8 +665,18 @@ def _release_waived(builder: GroupBuilder, record: r.ReleaseWaived) -> None:
     builder.tasks[record.task] = task._replace(unreleased=unreleased, final_position=(), stop=stop)
 
 
+def _pass_over(builder: GroupBuilder, task_id: TaskId, taker: MemberId, at_ms: int) -> None:
+    """Note that another member gets a task than its next owner, which is in the group and was not heard."""
+    task = builder.task(task_id)
+    passed_over = builder.member(task.next_owner) if task.next_owner not in (None, taker) else None
+    if passed_over is not None and passed_over.away_until_ms is None:
+        failures = with_failure(task, passed_over, Outcome.SILENT, at_ms, builder.group.config)
+        builder.tasks[task_id] = task._replace(failures=failures)
+
+
 def _next_owner_chosen(builder: GroupBuilder, record: r.NextOwnerChosen) -> None:
     """The task has a next owner."""
+    _pass_over(builder, record.task, record.next_owner, builder.task(record.task).since_ms)
     builder.tasks[record.task] = builder.task(record.task)._replace(next_owner=record.next_owner)
 
 

@@ -7,6 +7,7 @@ there and ran elsewhere afterwards, and of its own deaths.
 | what is remembered | what follows |
 |---|---|
 | a task failed on a host, lost its state there, or did not come to run | it is not tried there again for a while |
+| a host was silent when it could have been granted a task | the same, for a session timeout at first |
 | a host died twice in a row with a task | the same |
 | a task failed, or took its host down, on ``poison_members`` hosts, and ran well on none | it is parked |
 | a host has ``distrust_after`` faults, and ran nothing well since | it is given nothing new for a while |
@@ -65,10 +66,13 @@ def lasting_ms(config: GroupConfig, times: int) -> int:
 def avoided_until_ms(config: GroupConfig, failure: Failure) -> int:
     """Return until when a task is not tried again on the host of a failure.
 
-    One death says nothing about a task: it returns to the host, where its state may still be.
+    One death says nothing about a task: it returns to the host, where its state may still be. One that was silent is
+    dead after a session timeout, or is heard again.
     """
     if failure.outcome is Outcome.DIED and failure.times == 1:
         return failure.at_ms
+    if failure.outcome is Outcome.SILENT:
+        return failure.at_ms + min(config.session_timeout_ms << min(failure.times - 1, 40), LONGEST_MS)
     return failure.at_ms + lasting_ms(config, failure.times)
 
 
@@ -102,7 +106,7 @@ def with_failure(task: Task, member: Member, outcome: Outcome, at_ms: int, confi
     What is reported again of the same grant is no further try.
     """
     grant = member.assignment.get(task.id)
-    token = grant.token if grant is not None else task.token
+    token = grant.token if grant is not None and grant.token else task.token
     times, others = 1, []
     for known in task.failures:
         over_ms = known.at_ms + lasting_ms(config, known.times)
@@ -144,7 +148,7 @@ def faults_of(task: Task, runs_on: Member, group: Group, now_ms: int) -> Iterato
     """Yield the faults of hosts on which a task failed lately, now that it runs on a member elsewhere."""
     for failure in task.failures:
         is_recent = failure.at_ms > now_ms - group.config.poison_window_ms and _is_certain(failure, group.gone)
-        if is_recent and not may_be_the_host(failure, runs_on, group.config):
+        if is_recent and failure.outcome is not Outcome.SILENT and not may_be_the_host(failure, runs_on, group.config):
             died = failure.outcome is Outcome.DIED
             yield host_of_failure(failure), Fault(None if died else task.id, failure.at_ms)
 

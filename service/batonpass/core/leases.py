@@ -15,13 +15,23 @@ def heard_since_ms(soft: Soft, member: Member) -> int:
     return max(member.joined_ms if member_soft is None else member_soft.heard_ms, soft.listens_since_ms)
 
 
+def is_overdue(group: Group, soft: Soft, now_ms: int, member: Member) -> bool:
+    """Say whether a member has missed a heartbeat, and may be about to expire.
+
+    That is after twice the heartbeat interval, or twice the time between its own heartbeats if they come more slowly.
+    """
+    member_soft = soft.members.get(member.id)
+    rhythm_ms = member_soft.rhythm_ms if member_soft is not None else 0
+    return now_ms - heard_since_ms(soft, member) > max(group.config.overdue_ms, 2 * rhythm_ms)
+
+
 def fenced_by_ms(group: Group, soft: Soft, now_ms: int, member: Member, since_ms: int) -> tuple[int, bool]:
     """Return the instant until which a member that must give something up since ``since_ms`` can delay others.
 
     The second value is true if the member is silent, and its lease ends before it would be fenced for not confirming.
     """
     fenced_ms = since_ms + group.config.rebalance_timeout_ms
-    is_silent = member.id in soft.members and now_ms - heard_since_ms(soft, member) > group.config.overdue_ms
+    is_silent = member.id in soft.members and is_overdue(group, soft, now_ms, member)
     expires = expires_ms(group, soft, now_ms, member)
     return (expires, True) if is_silent and expires < fenced_ms else (fenced_ms, False)
 

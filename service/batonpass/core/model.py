@@ -136,12 +136,14 @@ class Outcome(StrEnum):
 
     ``FAILED``: its owner said so. ``DIED``: its owner's lease expired while it ran the task. ``LOST``: a copy that was
     caught up was gone once it had the task. ``STUCK``: its owner did not come to run it, and a ready copy took over.
+    ``SILENT``: its next owner was not heard when it could have been granted the task, and another member was.
     """
 
     FAILED = "failed"
     DIED = "died"
     LOST = "lost"
     STUCK = "stuck"
+    SILENT = "silent"
 
 
 class Failure(NamedTuple):

@@ -124,7 +124,13 @@ def _with_heartbeat(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSo
     if item.member_epoch > known.echoed:
         timeouts = tuple(entry for entry in timeouts if entry[0] >= item.member_epoch)
     return replace(
-        known, heard_ms=now_ms, seq=item.seq, echoed=item.member_epoch, timeouts=timeouts, poll_broken_ms=None
+        known,
+        heard_ms=now_ms,
+        seq=item.seq,
+        echoed=item.member_epoch,
+        timeouts=timeouts,
+        poll_broken_ms=None,
+        rhythm_ms=max(now_ms - known.heard_ms, known.rhythm_ms // 2),
     )
 
 

@@ -9,7 +9,7 @@ from batonpass.core.availability import Availability, availability_of, takers_of
 from batonpass.core.failures import avoided_until_ms, distrusted_until_ms, host_of, may_be_the_host
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Copy, copy_as_reported
-from batonpass.core.leases import heard_since_ms
+from batonpass.core.leases import heard_since_ms, is_overdue
 from batonpass.core.model import ActiveState, Group, Member, Outcome, PauseScope, Role, Task
 from batonpass.core.newcomers import newcomer_age_ms, stay_began_ms
 from batonpass.core.open_transactions import open_transactions_of
@@ -285,9 +285,11 @@ class View:
         if self.config.kafka_streams:
             return False  # Kafka decides which of its members are alive.
         if self._is_any_member_overdue is None:
-            latest_ms = self.now_ms - self.config.overdue_ms
-            longest = self.longest_silence()
-            self._is_any_member_overdue = longest is not None and longest[0] < latest_ms
+            self._is_any_member_overdue = any(
+                is_overdue(self.group, self.soft, self.now_ms, member)
+                for member in self.members.values()
+                if member.away_until_ms is None and not member.suspected
+            )
         return self._is_any_member_overdue
 
     def longest_silence(self) -> tuple[int, MemberId] | None:

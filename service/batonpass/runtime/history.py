@@ -96,6 +96,9 @@ class History:
     def subject(self) -> dict[str, Any]:
         """What the command was about, for the audit trail: the fields of its input that are not empty."""
         fields: dict[str, Any] = {} if self.item is None else msgspec.to_builtins(self.item, str_keys=True)
+        if not fields.get("until_undone"):
+            # Rows of commands that are about one run alone are as they were.
+            fields.pop("until_undone", None)
         return {name: said for name, said in fields.items() if said not in (None, {}, [], "") and name != "group_id"}
 
 

@@ -361,6 +361,7 @@ _OUTCOMES: Final[Mapping[Outcome, str]] = {
     Outcome.DIED: "its owner died",
     Outcome.LOST: "its state was lost",
     Outcome.STUCK: "it did not come to run",
+    Outcome.SILENT: "the member was silent when it could have had it",
 }
 
 
