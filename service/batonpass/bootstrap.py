@@ -8,7 +8,6 @@ import gc
 import socket
 import ssl
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -42,11 +41,12 @@ from batonpass.metrics.groups import GroupGauges, Scrape
 from batonpass.postgres.store import PostgresStore, StoreOptions
 from batonpass.postgres.upkeep import Retention
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
+from batonpass.runtime.clocks import MachineClock
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_store import MemoryStore
 from batonpass.runtime.observers import CommitWatch, Observers
 from batonpass.runtime.places import Places
-from batonpass.runtime.ports import Clock, NotOwner, Ports, Store
+from batonpass.runtime.ports import NotOwner, Ports, Store
 from batonpass.runtime.pulse import Pulse
 from batonpass.runtime.solver_process import SolverProcess
 from batonpass.sockets import advertised_url_of, bind, end_unread, room_for, url_of
@@ -82,21 +82,6 @@ COLLECT_AFTER: Final = (10_000, 20, 200)
 """Thresholds of the garbage collector: how many more objects are made than freed before it collects the youngest, and
 how often it collects each generation before the next one. By default 700, 10 and 10. A full collection takes 0.4 s
 beside a group of 100,000 tasks."""
-
-
-class SystemClock:
-    """The coordinator's clock: milliseconds since 1970 that never go back. Decisions use no other clock.
-
-    The wall clock is read once, at the start; from then on the monotonic clock counts. So setting the wall clock
-    expires no member, and time for which this machine was suspended does not count against members (L5).
-    """
-
-    def __init__(self) -> None:
-        self._offset_ns = time.time_ns() - time.monotonic_ns()
-
-    def now_ms(self) -> int:
-        """Return the present instant."""
-        return (self._offset_ns + time.monotonic_ns()) // 1_000_000
 
 
 @dataclass(slots=True)
@@ -180,8 +165,8 @@ class Process:
 
 def build(settings: Settings, url: str) -> Process:
     """Return everything of one process, which others reach under ``url``; nothing runs yet."""
-    log, counts, clock = logs.LoggingObserver(), Counts(), SystemClock()
-    store = store_of(settings, url, clock)
+    log, counts = logs.LoggingObserver(), Counts()
+    store = store_of(settings, url)
     if isinstance(store, PostgresStore):
         store.ownership.noted = log.fleet
     watch = CommitWatch()
@@ -192,7 +177,7 @@ def build(settings: Settings, url: str) -> Process:
         log=store.log,
         archive=store.archive,
         ownership=store.ownership,
-        clock=clock,
+        clock=store.clock,
         observer=observer,
         decide=partial(decide, solver=solver.solve),
         evolve=evolve,
@@ -230,6 +215,12 @@ def build(settings: Settings, url: str) -> Process:
         scrape=Scrape(counts, gauges),
     )
     _show(counts, coordinator, policy, health, store)
+    if isinstance(store, PostgresStore):
+        counts.add_gauge(
+            "database_clock_ahead_seconds",
+            "By how much the database's clock is ahead of this machine's.",
+            lambda: store.clock.ahead_ms() / 1_000,
+        )
     service = Service(
         coordinator, store.audits, _tokens(settings, store), settings.body_bytes_max, log.commanded, solver.solve
     )
@@ -247,10 +238,10 @@ def build(settings: Settings, url: str) -> Process:
     )
 
 
-def store_of(settings: Settings, url: str, clock: Clock) -> Store:
+def store_of(settings: Settings, url: str) -> Store:
     """Return the store that the settings name, for a coordinator that others reach under ``url``."""
     if settings.database_url is None:
-        return MemoryStore(clock)
+        return MemoryStore(MachineClock())
     return PostgresStore(
         StoreOptions(
             settings.database_url.get_secret_value(),

@@ -33,6 +33,7 @@ PASSING: Final = ("NotLeaderForPartition", "LeaderNotAvailable", "GroupCoordinat
 """Errors that Kafka's client meets while a partition gets a leader, or a group its coordinator. It tries again by
 itself; if that does not help it fails with another error, which is logged."""
 
+WORRYING: Final = {"lease-lost", "lease-not-renewed", "database-clock-moved"}
 CLASSES_MAX: Final = 1_000
 REPR_MAX: Final = 2_000
 PLACES_MAX: Final = 5
@@ -209,7 +210,7 @@ class LoggingObserver(Observer):
 
     def fleet(self, event: str, more: Mapping[str, object]) -> None:
         """Write down what became of this coordinator's lease, or of a group that it took over or let go."""
-        write = self._log.warning if event == "lease-lost" else self._log.info
+        write = self._log.warning if event in WORRYING else self._log.info
         write(event, **more)
 
     def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:

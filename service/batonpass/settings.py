@@ -62,6 +62,12 @@ class Settings(BaseSettings):
         le=200,
         description="How many connections are held at most, beside two for the lease and two that only append.",
     )
+    database_wait_s: float = Field(
+        default=60,
+        ge=0,
+        le=3_600,
+        description="How long a start waits for a database that is away; a role or database that is refused ends it.",
+    )
     sole_coordinator: bool = Field(
         default=False,
         description="Whether no other coordinator can be running on the database: after a crash it does not wait for "

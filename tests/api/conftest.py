@@ -186,7 +186,7 @@ async def serving(
     ``parts`` are what the test brings of policy, health and service. ``counts`` counts it, and is shown at /metrics.
     """
     clock, log, seen, recorded = SetClock(1_800_000_000_000), BreakableLog(), Seen(), recorded or RecordedCalls()
-    pulse = Pulse(seen.stalled, monotonic=lambda: 0.0)
+    pulse = Pulse(seen.stalled, boot=lambda: 0.0)
     ports = Ports(
         log=log,
         archive=log,

@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from batonpass import bootstrap
 from batonpass.bootstrap import Process, Server, build, server_config
 from batonpass.core.ids import GroupId
+from batonpass.runtime.clocks import MachineClock
 from batonpass.runtime.memory_store import Alone, MemoryRecordLog, MemoryStore
 from batonpass.settings import Settings
 from batonpass.sockets import bind, url_of
@@ -114,8 +115,8 @@ async def paired(
 ) -> AsyncIterator[Pair]:
     """Run two coordinators that divide the groups between them."""
 
-    def divided(_settings: Settings, url: str, clock: Any) -> MemoryStore:
-        store = MemoryStore(clock)
+    def divided(_settings: Settings, url: str) -> MemoryStore:
+        store = MemoryStore(MachineClock())
         store.ownership = Divided(owners)
         store.ownership.own = url
         return store

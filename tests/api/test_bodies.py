@@ -26,6 +26,7 @@ WHY_ALONE = [
     ("POST", ORDERS + "/resume"),
     ("DELETE", TASK + "/pin"),
     ("POST", TASK + "/release"),
+    ("POST", MEMBER + "/trust"),
 ]
 """The calls whose body holds nothing but why."""
 

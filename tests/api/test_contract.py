@@ -55,12 +55,12 @@ def places(body: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def is_taken(name: str, body: Any) -> bool:
-    """Say whether the codec takes a body."""
+    """Say whether the codec takes a body, and all of it: numbers that it leaves out are no proper ones either."""
     try:
-        READERS[name][0](json.dumps(body).encode())
+        said = READERS[name][0](json.dumps(body).encode())
     except ProtocolError:
         return False
-    return True
+    return not getattr(said, "invalid_numbers", ())
 
 
 def variants(body: Any) -> Iterator[Any]:

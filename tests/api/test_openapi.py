@@ -40,6 +40,7 @@ SERVED = {
     "/v1/groups/{group}/tasks/{task}/route": {"get"},
     "/v1/groups/{group}/tasks/{task}/pin": {"put", "delete"},
     "/v1/groups/{group}/tasks/{task}/release": {"post"},
+    "/v1/groups/{group}/members/{member}/trust": {"post"},
     "/v1/audits": {"get"},
     "/v1/audits/{day}": {"get"},
     "/v1/tokens": {"get", "post"},

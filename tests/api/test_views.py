@@ -17,6 +17,7 @@ from batonpass.core.pmap import PMap
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held
 from batonpass.core.soft import MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.core.view import View
 
 RUNNING = {"role": "active", "state": "running"}
 EVERYTHING = TaskReport(
@@ -170,7 +171,9 @@ def test_a_member_shows_every_field_of_its_report() -> None:
     def shown(report: TaskReport) -> Any:
         measured = MeasuredReport(report, at_ms=0, lag=2)
         soft = Soft(members=PMap({MemberId("m1"): MemberSoft(0, reports={TaskId("0_0"): measured})}))
-        return member_body(soft, Member(MemberId("m1"), joined_ms=0), frozenset())
+        return member_body(
+            View(Group(GroupId("g")), soft, 0, Policy()), Member(MemberId("m1"), joined_ms=0), frozenset()
+        )
 
     unseen = {name for name in less if shown(less[name]) == shown(EVERYTHING)}
     assert unseen == SHOWN_ELSEWHERE.keys()

@@ -76,7 +76,7 @@ def one_step(moment: Moment) -> DecisionDraft:
     """Place a group anew and take one step towards the target, as far as an assignor goes."""
     draft = DecisionDraft(moment.group, moment.soft, moment.now_ms, POLICY)
     place_now(draft)
-    explain(draft, *plan_step(draft.view()))
+    explain(draft, *plan_step(draft.view())[:2])
     return draft
 
 

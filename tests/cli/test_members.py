@@ -10,6 +10,7 @@ from batonpass.cli.members import COLUMNS
 
 NOT_LISTED = {
     "away_until",
+    "faults",
     "drain_deadline_at",
     "endpoint",
     "joined_at",

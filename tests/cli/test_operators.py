@@ -22,7 +22,7 @@ def member_example() -> dict[str, Any]:
     scene = Scene()
     scene.declare()
     scene.join("m1")
-    return member_body(scene.soft, scene.member("m1"), frozenset())
+    return member_body(scene.view(), scene.member("m1"), frozenset())
 
 
 def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
@@ -36,6 +36,7 @@ def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
         "last_heard_at": "2026-05-04T12:00:00.000Z",
         "disk_bytes": 12_300,
         "draining": False,
+        "kept_out": None,
         "suspected": False,
         "assignment": {"active": [{"task": "0_0", "fencing_token": 3}], "standby": ["0_1"], "warmup": []},
         "revoking": [],
@@ -76,6 +77,8 @@ def group(**more: Any) -> dict[str, Any]:
         "held_back_by_reason": {"warmup-budget": 1},
         "pause": None,
         "storm_since": None,
+        "kept_out": [],
+        "storm_ends_at": None,
         "warnings": ["beware"],
         "topology": {"epoch": 1, "subtopologies": [part | {"changelog_topics": ["store"]}]},
         "config": {"max_warmup_replicas": 2},
@@ -113,7 +116,21 @@ def _members(server: Canned) -> None:
         (["evict", "orders", M3, "--dead"], f"POST /members/{M3}/evict", {"dead": "true"}, None),
         # One that is gone already is in no list.
         (["evict", "orders", "9f00-gone", "--dead"], "POST /members/9f00-gone/evict", {"dead": "true"}, None),
+        (["trust", "orders", "0b33"], f"POST /members/{M3}/trust", {}, None),
         (["undrain", "orders", "0b33"], f"DELETE /members/{M3}/drain", {}, None),
+        (["undrain", "orders", "orders-9"], "DELETE /members/orders-9/drain", {}, None),
+        (
+            ["evict", "orders", "orders-2", "--until-undone", "--for", "2h"],
+            f"POST /members/{M2}/evict",
+            {"until_undone": "true", "for_ms": "7200000"},
+            None,
+        ),
+        (
+            ["evict", "orders", "orders-9", "--until-undone"],
+            "POST /members/orders-9/evict",
+            {"until_undone": "true"},
+            None,
+        ),
         (["groups", "delete", "orders", "--force"], "DELETE ", {"force": "true"}, None),
     ],
 )

@@ -45,7 +45,7 @@ def test_a_group_comes_back_and_decides_alike(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(coordinator, "decide", decide_twice)
     for outcome in run_many(5, steps=STEPS, worlds=None):
         assert not outcome.failed, outcome.violations[0]
-    assert checked > 300
+    assert checked > 200
     assert seen >= {"members", "tasks", "instances", "gone", "unsettled", "topology", "losses", "longest_session_ms"}
 
 
@@ -117,15 +117,19 @@ def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
     stored = json.loads(FIXTURES.read_text())
     payload = stored["payload"]
     again = json.loads(encode_group(decode_group(stored["version"], json.dumps(payload).encode())))
-    assert list(again["fields"]) == list(payload["fields"])
+    # Which instances are kept out has come since then.
+    assert set(again["fields"]) - set(payload["fields"]) == {"KeptOut"}
+    assert [name for name in again["fields"] if name in payload["fields"]] == list(payload["fields"])
     for name, known in payload["fields"].items():
         assert again["fields"][name][: len(known)] == known
     assert list(again["group"])[: len(payload["group"])] == list(payload["group"])
     changed = {name for name, value in payload["group"].items() if again["group"][name] != value}
-    # Tasks have had weights of their own since then, groups a word on Kafka, members a limit on their disks, and an
-    # unsettled task is queued, open or waiting.
-    assert changed <= {"topology", "config", "unsettled", "members"}
-    members = {name: one | {"max_disk_bytes": None} for name, one in payload["group"]["members"].items()}
+    tasks = payload["group"]["tasks"]
+    assert {name: one[: len(tasks[name])] for name, one in again["group"]["tasks"].items()} == tasks
+    # Tasks remember when they ran, and have had weights of their own since then, groups a word on Kafka, members a
+    # limit on their disks and doubts of their state, and an unsettled task is queued, open or waiting.
+    assert changed <= {"topology", "config", "unsettled", "members", "gone", "tasks"}
+    members = {name: one | {"max_disk_bytes": None, "doubts": {}} for name, one in payload["group"]["members"].items()}
     assert again["group"]["members"] == members
     # A setting that has come since then has its default.
     assert again["group"]["config"] == json.loads(msgspec.json.encode(GroupConfig())) | payload["group"]["config"]

@@ -97,15 +97,15 @@ def test_a_topology_from_before_weights_of_tasks_is_read_without_them() -> None:
     assert decode_record(stored._replace(payload=json.dumps(old).encode())) == plain
 
 
-def test_an_assignment_from_before_lags_of_warmups_is_read_without_them() -> None:
-    """The field came later, with a default: neither way needs another version."""
+def test_an_assignment_from_before_lags_of_warmups_and_stuck_actives_is_read_without_them() -> None:
+    """The fields came later, with defaults: neither way needs another version."""
     grant = Grant(Role.WARMUP, 3, 1_000)
     record = AssignmentChanged(MemberId("m1"), 3, 1_000, {TaskId("0_3"): grant}, lags={TaskId("0_3"): 5})
     stored = encode_record(record)
     assert decode_record(stored) == record
     old = json.loads(stored.payload)
-    assert list(old)[-1] == "lags"
-    del old["lags"]
+    assert list(old)[-2:] == ["lags", "stuck"]
+    del old["lags"], old["stuck"]
     assert decode_record(stored._replace(payload=json.dumps(old).encode())) == replace(record, lags={})
 
 

@@ -14,10 +14,10 @@ from tests.contracts.memory_audits import AuditRun, MemoryAudits
 
 from batonpass.audit.findings import AuditResult, ordered, summary
 from batonpass.audit.runs import daily_of, recorded
-from batonpass.bootstrap import SystemClock
 from batonpass.codec.answers import rfc3339
 from batonpass.postgres.audits import PostgresAudits, _measures
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, Audits, AuditStanding, AuditState
+from batonpass.runtime.clocks import MachineClock
 from batonpass.runtime.memory_store import MemoryStore
 
 KINDS = ("memory_kept", "postgres_kept")
@@ -259,7 +259,7 @@ async def test_a_day_that_was_audited_under_way_is_not_the_last_one(kept: Kept) 
 
 
 async def test_a_store_in_memory_has_no_audits() -> None:
-    audits = MemoryStore(SystemClock()).audits
+    audits = MemoryStore(MachineClock()).audits
     assert await audits.days(before=None, limit=5) == ()
     assert await audits.day(DAY) is None
     assert await audits.findings(DAY, after=0, limit=5) == ()

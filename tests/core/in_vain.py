@@ -1,8 +1,9 @@
-"""What no decision does for nothing: stop a task, and leave one where it has to go from.
+"""What no decision does for nothing: stop a task, leave one where it has to go from, and give one to who is not there.
 
 No running owner gives way to a member that would be granted nothing yet, and none keeps at the deadline of its drain
-what another member is ready for. Worked out from the records, the copies and their lags alone, for every decision of
-every scene and of workers with bad luck.
+what another member is ready for. A member that is silent for two heartbeat intervals, suspected or away is given
+nothing that it did not have while another member may have it. Worked out from the records, the copies, their lags and
+who was heard alone, for every decision of every scene and of workers with bad luck.
 """
 
 from __future__ import annotations
@@ -13,6 +14,52 @@ from batonpass.core.invariants import Transition
 from batonpass.core.invariants.moves import is_caught_up_copy
 from batonpass.core.model import ActiveState, Role, Task
 from batonpass.core.room import has_limit
+
+
+def done_in_vain(transition: Transition) -> list[str]:
+    """Return everything in a decision that this module looks for."""
+    return stopped_in_vain(transition) + left_at_deadline(transition) + given_to_who_is_not_there(transition)
+
+
+def is_there(transition: Transition, member_id: MemberId) -> bool:
+    """Say whether a member is present and was heard lately, or the coordinator was not there to hear it."""
+    after, soft = transition.after, transition.soft_after
+    member, known = after.members.get(member_id), soft.members.get(member_id)
+    if member is None or member.suspected or member.away_until_ms is not None:
+        return False
+    heard_ms = max(known.heard_ms if known is not None else member.joined_ms, soft.listens_since_ms)
+    return after.config.kafka_streams or transition.now_ms - heard_ms <= 2 * after.config.heartbeat_interval_ms
+
+
+def given_to_who_is_not_there(transition: Transition) -> list[str]:
+    """Return the tasks that go, or are to go, to a member that is not there, although another one may have them."""
+    before, after, soft = transition.before, transition.after, transition.soft_after
+    staying = [one for one in after.members.values() if one.drain is None and is_there(transition, one.id)]
+    free = [one.id for one in staying if not has_limit(one) and one.topology_epoch >= after.topology.epoch]
+    found: list[str] = []
+    for record in transition.records:
+        match record:
+            case r.TargetPlaced() if free:
+                changes = [
+                    (task_id, target) for task_id, (target, _, _) in record.changes.items() if target is not None
+                ]
+                for task_id, target in changes:
+                    task, was = after.tasks[task_id], before.tasks.get(task_id)
+                    had = {
+                        task.owner,
+                        task.next_owner,
+                        task.away_owner,
+                        task.pin,
+                        *((was.target, was.owner) if was is not None else ()),
+                    }
+                    if not is_there(transition, target) and target not in had:
+                        found.append(f"{task_id} belongs to {target}, which is not there as {free} are")
+            case r.NextOwnerChosen() if not is_there(transition, record.next_owner):
+                ready = [one for one in free if is_caught_up_copy(after, soft, one, record.task, on_disk=False)]
+                found += [f"{record.task} for {record.next_owner}, which is not there as {one} is" for one in ready]
+            case _:
+                pass
+    return found
 
 
 def stopped_in_vain(transition: Transition) -> list[str]:
@@ -45,6 +92,8 @@ def stopped_in_vain(transition: Transition) -> list[str]:
                     taker = after.tasks[task_id].next_owner
                     if taker is not None and transition.now_ms < after.grants_from_ms:
                         found.append(f"{task_id} for {taker}, while nothing is granted until {after.grants_from_ms}")
+                    if taker is not None and not is_there(transition, taker):
+                        found.append(f"{task_id} for {taker}, which is not there")
                     if taker is not None and has_to_confirm.get(taker):
                         found.append(f"{task_id} for {taker}, which has to confirm {sorted(has_to_confirm[taker])}")
                     if record.member_id in [is_to_get[one] for one in is_to_get if _nobody_has(after.tasks[one])]:
@@ -62,8 +111,8 @@ def left_at_deadline(transition: Transition) -> list[str]:
     for owner in [after.members[one.member_id] for one in ended]:
         left = [task_id for task_id, grant in owner.assignment.items() if grant.role is Role.ACTIVE]
         for task in after.tasks.pick([task_id for task_id in left if task_id in after.table.index_of]):
-            stay = [after.members[one] for one in task.standbys if after.members[one].drain is None]
-            ready = [one.id for one in stay if is_caught_up_copy(after, soft, one.id, task.id, on_disk=True)]
+            stay = [one for one in task.standbys if after.members[one].drain is None and is_there(transition, one)]
+            ready = [one for one in stay if is_caught_up_copy(after, soft, one, task.id, on_disk=True)]
             found += [f"{task.id} on {owner.id}, although {one} is ready" for one in ready if not task.parked]
     return found
 

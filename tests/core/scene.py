@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from tests.core.in_vain import left_at_deadline, stopped_in_vain
+from tests.core.in_vain import done_in_vain
 
 from batonpass.core.decide import Decision, decide
 from batonpass.core.errors import ProtocolError
@@ -70,8 +70,8 @@ class Scene:
         transition = Transition(before, decision.after, decision.records, soft, decision.soft, self.now_ms, (item,))
         found = check_step(transition)
         assert found == [], f"{found} by {item} at {self.now_ms}: {decision.records}"
-        in_vain = stopped_in_vain(transition) + left_at_deadline(transition)
-        assert in_vain == [], f"by {item} at {self.now_ms}: {decision.records}"
+        in_vain = done_in_vain(transition)
+        assert in_vain == [], f"{in_vain} by {item} at {self.now_ms}: {decision.records}"
         if self.whole and decision.records:
             found = check_group(decision.after)
             assert found == [], f"{found} by {item} at {self.now_ms}: {decision.records}"

@@ -1,12 +1,14 @@
 """Room on members with a limit on their copies."""
 
 from tests.core.planning import member, runs, tasks
+from tests.core.scene import Scene, topology
 
 from batonpass.core.copies import TaskPlan
 from batonpass.core.copy_capacity import CopyCapacity
 from batonpass.core.dry_run.snapshot import Snapshot, SnapshotCopy, to_group
 from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, PinRequest
 from batonpass.core.model import Role
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held, Why
@@ -43,3 +45,21 @@ def test_what_cannot_go_takes_up_room_where_it_stays() -> None:
     assert [(plan.choice.active, plan.choice.held) for plan in task_plans] == [(M1, Held.NO_CAPACITY), (M2, None)]
     assert not copy_capacity.allows(M1, TaskId("0_1"))
     assert not copy_capacity.allows(M2, TaskId("0_0"))
+
+
+def test_at_its_deadline_a_task_stays_where_it_is_while_its_target_is_full() -> None:
+    """B is to have it, and has no room before its own task is at c."""
+    scene = Scene()
+    scene.declare(topology(2), acceptable_recovery_lag=10)
+    scene.join("a")
+    scene.join("b", max_tasks=1)
+    scene.settle()
+    (mine,), (other,) = scene.held("a", Role.ACTIVE), scene.held("b", Role.ACTIVE)
+    scene.join("c")
+    scene.do(PinRequest(TaskId(other), MemberId("c")))
+    scene.do(PinRequest(TaskId(mine), MemberId("b")))
+    scene.tick(1_000)
+    scene.do(DrainRequest(MemberId("a"), 0))
+    scene.tick(1_000)
+    assert scene.task(mine).target == "b"
+    assert scene.owners() == {mine: "a", other: "b"}

@@ -86,7 +86,7 @@ def test_a_member_gone_with_a_running_lease_claims_what_it_ran() -> None:
     assert group.tasks[T1] == Task(T1, target=M2)
     assert M1 not in group.members
     assert not group.instances
-    assert group.gone[M1] == (20, Cause.EVICTED, 50, "i1")
+    assert group.gone[M1]._replace(since_ms=None) == (20, Cause.EVICTED, 50, "i1", None, {})
 
 
 def test_a_member_gone_without_a_lease_claims_nothing() -> None:

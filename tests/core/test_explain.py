@@ -247,7 +247,7 @@ def test_a_silent_member_that_holds_balance_up_is_named() -> None:
     scene = pair(2)
     (task,) = scene.member("b").assignment
     for lag in (9_000, 8_000, 7_000, 0):
-        scene.now_ms += 5_000
+        scene.wait(5_000)
         scene.beat("b", {task: copy("warmup", lag)})
     found = of_task(scene, task)
     (wait, *_) = [wait for wait in found.waits if wait.what is WaitsFor.TIME]

@@ -198,7 +198,7 @@ def test_a_silent_member_is_waited_for_until_its_lease_is_over() -> None:
     fenced = Wait(WaitsFor.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, "it must first confirm that it gave up 1 task")
     assert of_task(scene, "0_1").waits == (fenced,)
     scene.now_ms = heard_ms + 7_000
-    (wait,) = of_task(scene, "0_1").waits
+    (wait,) = [one for one in of_task(scene, "0_1").waits if one.what is WaitsFor.CONFIRMATION]
     assert (wait.until_ms, wait.detail) == (
         heard_ms + scene.group.config.session_timeout_ms,
         "it must first confirm that it gave up 1 task; it is silent, and expires when its lease is over",

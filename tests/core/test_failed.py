@@ -144,9 +144,24 @@ def stateful_scene(members: int, **config: object) -> Scene:
     return scene
 
 
-def test_a_failed_stateful_task_without_a_ready_copy_stays_and_says_so() -> None:
-    """The owner has what there is of the task's state."""
+def test_a_failed_stateful_task_without_a_copy_warms_up_elsewhere_and_goes_there() -> None:
+    """Nothing is lost by a warmup: the owner keeps what there is of the state, and tries on."""
     scene = stateful_scene(2)
+    owner = fail(scene, "0_0")
+    other = "m2" if owner == "m1" else "m1"
+    assert scene.task("0_0").warmups == (other,)
+    scene.tick(5_000)
+    scene.beat(other, {"0_0": copy(Role.WARMUP, 90_000)})
+    assert scene.task("0_0").owner == owner
+    scene.beat(other, {"0_0": copy(Role.WARMUP)})
+    scene.settle()
+    assert (scene.task("0_0").owner, scene.task("0_0").state) == (other, ActiveState.RUNNING)
+    assert held_back(scene) == []
+
+
+def test_a_failed_stateful_task_that_no_other_member_may_have_stays_and_says_so() -> None:
+    scene = stateful_scene(1)
+    scene.join("m2", max_tasks=0)
     owner = fail(scene, "0_0")
     assert scene.last is not None
     assert Held.FAILED in {reason.code for reason in scene.last.reasons}
@@ -190,7 +205,7 @@ def test_balance_does_not_take_a_task_back_to_the_member_on_which_it_failed() ->
 
 
 def test_where_a_copy_that_caught_up_later_takes_over_the_task_is_to_stay() -> None:
-    """No copy was ready when the task failed, so that its owner was to keep it."""
+    """No copy was ready when the task failed, so that it was to go where its copy was warmest."""
     scene = stateful_scene(2, num_standby_replicas=1)
     first = scene.task("0_0").owner
     second = "m2" if first == "m1" else "m1"
@@ -198,7 +213,7 @@ def test_where_a_copy_that_caught_up_later_takes_over_the_task_is_to_stay() -> N
     assert fail(scene, "0_0") == first
     scene.tick(5_000)
     scene.beat(first, {"0_0": restoring(90_000)})
-    assert scene.task("0_0").target == first
+    assert (scene.task("0_0").owner, scene.task("0_0").target) == (first, second)
     scene.beat(second, {"0_0": copy(Role.STANDBY)})
     scene.settle()
     assert scene.task("0_0").owner == scene.task("0_0").target == second
@@ -242,7 +257,7 @@ def test_a_pin_is_one_more_try_on_the_member_that_it_names() -> None:
         scene.obey()
     assert scene.task("0_0").owner == second
     scene.do(ProbeRequest())
-    assert held_back(scene) == [("0_0", first, Held.FAILED)]
+    assert held_back(scene) == [("0_0", first, Held.FAILED_THERE)]
     scene.do(ReleaseRequest(TaskId("0_0")))
     scene.settle()
     assert scene.task("0_0").owner == first

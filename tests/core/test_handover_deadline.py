@@ -113,8 +113,8 @@ def test_a_restart_in_mid_move_waits_for_the_instance_and_not_for_a_cold_copy() 
 
 
 def test_a_parked_task_is_held_back_with_or_without_state() -> None:
-    scene = Scene(policy=Policy(poison_members=1))
-    scene.declare(topology(0, stateless=1))
+    scene = Scene()
+    scene.declare(topology(0, stateless=1), poison_members=1)
     scene.join("m1")
     scene.settle()
     scene.beat("m1", {"1_0": failed()})

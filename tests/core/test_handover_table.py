@@ -83,7 +83,8 @@ def choice(world: World) -> handover.Choice:
             role = "standby" if member_id in world.copies else "none"
             report = TaskReport(role, lag=world.copies.get(member_id, world.on_disk.get(member_id)))
         is_there = member_id in {world.owner, *world.copies, *world.on_disk}
-        measured = MeasuredReport(report, NOW, report.lag, progress_ms=world.progress_ms)
+        progress_ms = world.progress_ms
+        measured = MeasuredReport(report, NOW, report.lag, progress_ms=progress_ms, closer_ms=progress_ms)
         softs[member_id] = MemberSoft(NOW, full=True, reports={TASK: measured} if is_there else {})
     task = Task(TASK, world.owner, world.state, since_ms=NOW - 60_000, standbys=tuple(world.copies), target=B)
     task = task._replace(**world.task)  # type: ignore[arg-type]
@@ -109,6 +110,7 @@ LONG_AGO = NOW - 3_600_000
 LATE = {"joined_ms": NOW - 3_600_000}
 MUST_REVOKE = {"revoking": PMap({OTHER: Revocation(1, NOW, active=True)})}
 AWAY = {"away_until_ms": NOW + 9}
+DOUBTED = {"doubts": PMap({TASK: (("log", 9),)})}
 NOT_READY = {B: BEHIND, C: READY}
 HELD_UP = {("log", 0): EndOffset(9, NOW, unstable=5, open_since_ms=NOW - OPEN_TRANSACTION_MS)}
 
@@ -141,6 +143,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(state=LOST, copies={B: 9_000, C: 5_000}), C, Why.FAILOVER),
         (World(state=LOST, copies={}), B, Why.LOST_STATE),
         (World(state=LOST, copies={}, task={"target": A}), A, Why.STAYS),
+        (World(state=LOST, copies={}, b=DOUBTED), A, Why.STAYS),
     ],
     "is suspected to be dead": [
         (World(a={"suspected": True}, copies={C: READY}, group={"pause": PAUSED}, ends=HELD_UP), C, Why.TAKEOVER),
@@ -169,7 +172,8 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(group={"pause": PAUSED}, a={"drain": LEAVING}), A, Held.PAUSED),
         (World(group={"storm_since_ms": 1}), A, Held.STORM),
         (World(silent=(C,), c=LATE), A, Held.MEMBER_OVERDUE),
-        (World(task={"failures": FAILED_ON_B}), A, Held.FAILED),
+        (World(task={"failures": FAILED_ON_B}), A, Held.FAILED_THERE),
+        (World(a={"drain": LEAVING}, task={"failures": FAILED_ON_B}), A, Held.FAILED_THERE),
         (World(ends=HELD_UP, a={"drain": LEAVING}), A, Held.OPEN_TRANSACTION),
         (World(group={"grants_from_ms": NOW + 1}, a={"drain": LEAVING}), A, Held.GRANTS_HELD),
         (World(b=MUST_REVOKE, a={"drain": LEAVING}), A, Held.REVOKE_FIRST),
@@ -179,7 +183,7 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (World(), B, Why.HANDOVER),
         (World(state=GRANTED, silent=(A,)), B, Why.HANDOVER),
         (World(a={"drain": LEAVING}, group={"pause": PAUSED_BALANCE, "storm_since_ms": 1}), B, Why.HANDOVER),
-        (World(a={"drain": LEAVING}, silent=(C,), c=LATE, task={"failures": FAILED_ON_B}), B, Why.HANDOVER),
+        (World(a={"drain": LEAVING}, silent=(C,), c=LATE), B, Why.HANDOVER),
     ],
     "restores, is ready or will be by its next heartbeat, and makes progress": [
         (World(state=RESTORING, own_lag=READY), A, Why.STAYS),
@@ -202,13 +206,15 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
                 task={"since_ms": LONG_AGO, "previous_owner": C},
             ),
             C,
-            Why.FAILOVER,
+            Why.STUCK,
         ),
         (World(state=RESTORING), B, Why.FAILOVER),
         (World(state=RESTORING, copies={B: BEHIND, C: READY}), C, Why.FAILOVER),
-        (World(state=RESTORING, own_lag=READY, progress_ms=0, task={"since_ms": 0}), B, Why.FAILOVER),
+        (World(state=RESTORING, task={"failures": FAILED_ON_B}), C, Why.FAILOVER),
+        (World(state=RESTORING, own_lag=READY, progress_ms=0, task={"since_ms": 0}), B, Why.STUCK),
+        (World(state=RESTORING, task={"since_ms": LONG_AGO, "ready_grant": True, "previous_owner": B}), B, Why.STUCK),
     ],
-    "failed, and another copy is ready where the task has not failed lately": [
+    "failed, and another copy is ready": [
         (World(state=FAILED, task={"failures": FAILED_ON_B}), C, Why.FAILOVER),
     ],
     "restores or failed": [
@@ -219,6 +225,8 @@ OF_AN_OWNER: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     ],
 }
 FREE = World(owner=None, state=GRANTED)
+NOWHERE = FREE._replace(task={"target": None}, group=NO_ANSWER)
+LIMITED = {"max_tasks": 9}
 OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     "a next owner is chosen, and has room": [
         (FREE._replace(task={"next_owner": C}), C, Why.HANDOVER_UNDER_WAY),
@@ -226,7 +234,7 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
     ],
     "the task has no state": [
         (FREE._replace(stateful=False, copies={}, group={"storm_since_ms": 1}), B, Why.STATELESS),
-        (FREE._replace(stateful=False, copies={}, b=AWAY), None, Held.INITIAL_DELAY),
+        (FREE._replace(stateful=False, copies={}, b=AWAY), None, Held.REJOIN_GRACE),
     ],
     "a copy is ready, tailed or, once a target is placed, on disk": [
         (FREE._replace(copies={C: READY}, group={"storm_since_ms": 1}), C, Why.FAILOVER),
@@ -234,7 +242,7 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (FREE._replace(copies={}, on_disk={C: READY}), C, Why.FAILOVER),
         (FREE._replace(a={"drain": LEAVING}, copies={A: READY, C: READY}), C, Why.FAILOVER),
     ],
-    "a storm is on, or there is no target": [
+    "a storm is on, or there is no target yet": [
         (FREE._replace(copies={C: BEHIND}, group={"storm_since_ms": 1}), None, Held.STORM),
         (FREE._replace(copies={C: BEHIND}, task={"target": None}), None, Held.INITIAL_DELAY),
         (FREE._replace(copies={}, on_disk={C: READY}, task={"target": None}), None, Held.INITIAL_DELAY),
@@ -254,10 +262,22 @@ OF_NOBODY: dict[str, list[tuple[World, MemberId | None, Why | Held]]] = {
         (FREE._replace(copies={B: UNKNOWN}, a={"drain": LEAVING}, c={"drain": LEAVING}), None, Held.STATE_UNKNOWN),
         (FREE._replace(copies={C: UNKNOWN}, silent=(C,), task={"since_ms": NOW}), None, Held.STATE_UNKNOWN),
     ],
+    "the target's state is doubted (``doubts``)": [
+        (FREE._replace(copies={}, on_disk={B: UNKNOWN}, b=DOUBTED), A, Why.COLD_START),
+        (FREE._replace(copies={B: UNKNOWN}, silent=(B,), task={"since_ms": 0}, b=DOUBTED), A, Why.COLD_START),
+        (FREE._replace(copies={}, a=DOUBTED, b=DOUBTED, c={"drain": LEAVING}), None, Held.STATE_UNKNOWN),
+    ],
     "no copy is of use": [
         (FREE._replace(copies={}), B, Why.COLD_START),
         (FREE._replace(copies={C: UNKNOWN}), B, Why.COLD_START),
         (FREE._replace(copies={C: READY}, c={"drain": DUE}), B, Why.COLD_START),
+    ],
+    "no copy is of use, and there is no target because placement failed": [
+        (NOWHERE._replace(copies={}), A, Why.COLD_START),
+        (NOWHERE._replace(copies={}, a={"drain": LEAVING}, b=AWAY), C, Why.COLD_START),
+        (NOWHERE._replace(copies={B: 9_000}), B, Why.FAILOVER),
+        (NOWHERE._replace(stateful=False, copies={}), A, Why.STATELESS),
+        (NOWHERE._replace(copies={}, a=LIMITED, b=LIMITED, c={"suspected": True}), None, Held.PLACEMENT_FAILED),
     ],
 }
 CASES = [(row, *case) for rows in (OF_AN_OWNER, OF_NOBODY) for row, cases in rows.items() for case in cases]

@@ -13,6 +13,7 @@ import pytest
 from tests.core.scene import Scene, copy, failed, topology
 from tests.core.scenes import TASK, guarded, pair
 from tests.core.test_handover_revoke_first import pin, slow_to_stop, stops_not
+from tests.core.test_newcomers import thrashed
 from tests.core.test_open_transactions import ready_to_move
 
 from batonpass.core.decide import decide
@@ -22,7 +23,7 @@ from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, Started, Tick
 from batonpass.core.invariants import Transition, check_step
 from batonpass.core.model import PauseScope, Role, Subtopology
-from batonpass.core.policy import GroupConfig, Policy
+from batonpass.core.policy import GroupConfig
 from batonpass.core.reasons import Held
 from batonpass.core.soft import Soft
 
@@ -119,8 +120,8 @@ def _take_over_first() -> Scene:
 
 
 def _parked() -> Scene:
-    scene = Scene(policy=Policy(poison_members=1))
-    scene.declare(topology(1))
+    scene = Scene()
+    scene.declare(topology(1), poison_members=1)
     scene.join("a")
     scene.beat("a", {TASK: failed()})
     return scene
@@ -134,10 +135,20 @@ def _failed() -> Scene:
     return scene
 
 
+def _failed_there() -> Scene:
+    scene = guarded()
+    owner, other = ("a", "b") if scene.task(TASK).owner == "a" else ("b", "a")
+    scene.beat(owner, {TASK: failed()})
+    scene.settle()
+    scene.do(DrainRequest(MemberId(other)))
+    scene.obey()
+    return scene
+
+
 def _member_overdue() -> Scene:
     scene = pair(3)
     scene.join("c")
-    scene.now_ms += 3 * scene.group.config.heartbeat_interval_ms
+    scene.wait(3 * scene.group.config.heartbeat_interval_ms)
     scene.obey("a")
     scene.obey("b")
     return scene
@@ -181,14 +192,24 @@ def _stalled() -> Scene:
 
 
 def _placement_failed() -> Scene:
-    scene = alone()
+    scene = Scene()
+    scene.declare(topology(1), initial_rebalance_delay_ms=3_000)
+    scene.join("a", max_tasks=9)
     scene.group = replace(scene.group, placement_due_ms=None, placement_failed="no answer")
+    scene.soft = scene.soft._replace(target_is_provisional=False)
     return scene
 
 
 def _open_transaction() -> Scene:
     scene = ready_to_move()
     scene.do(PinRequest(TASK, B))
+    return scene
+
+
+def _new_member() -> Scene:
+    scene = thrashed()
+    scene.join("m3")
+    scene.tick()
     return scene
 
 
@@ -206,6 +227,7 @@ SCENES: dict[Held, Callable[[], Scene]] = {
     Held.TAKE_OVER_FIRST: _take_over_first,
     Held.PARKED: _parked,
     Held.FAILED: _failed,
+    Held.FAILED_THERE: _failed_there,
     Held.MEMBER_OVERDUE: _member_overdue,
     Held.PAUSED: _paused,
     Held.STORM: _storm,
@@ -215,6 +237,7 @@ SCENES: dict[Held, Callable[[], Scene]] = {
     Held.INITIAL_DELAY: alone,
     Held.PLACEMENT_FAILED: _placement_failed,
     Held.OPEN_TRANSACTION: _open_transaction,
+    Held.NEW_MEMBER: _new_member,
 }
 
 

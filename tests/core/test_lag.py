@@ -101,7 +101,7 @@ def test_the_changelogs_of_a_task_are_those_of_its_subtopology() -> None:
 
 def test_the_first_report_begins_its_progress() -> None:
     report = copy("warmup", 50)
-    assert measured_report(report, None, 10, (50, False)) == MeasuredReport(report, 10, 50, False, 10, None)
+    assert measured_report(report, None, 10, (50, False)) == MeasuredReport(report, 10, 50, False, 10, None, 50, 10)
 
 
 def test_the_rate_is_how_fast_the_lag_falls() -> None:
@@ -143,6 +143,23 @@ def test_progress_is_a_smaller_lag_a_greater_position_or_a_new_role() -> None:
     )
     known = measured_report(copy("warmup", 50), None, 1_000, (50, False))
     assert measured_report(copy("warmup", 51), known, 2_000, (51, False)).progress_ms == 1_000
+
+
+def test_a_copy_comes_closer_when_its_lag_is_smaller_than_ever_before_in_its_role() -> None:
+    def after(before: MeasuredReport, lag: int | None, now_ms: int, role: str = "warmup") -> MeasuredReport:
+        return measured_report(copy(role, lag, positions=(("log", now_ms),)), before, now_ms, (lag, False))
+
+    first = measured_report(copy("warmup", None), None, 1_000, (None, False))
+    assert (first.least_lag, first.closer_ms) == (None, 1_000)
+    known = after(first, 500, 2_000)
+    assert (known.least_lag, known.closer_ms) == (500, 2_000)
+    for lag in (500, 600, None, 510):
+        # It reads on, and its lag falls from 600 to 510.
+        assert (after(known, lag, 3_000).least_lag, after(known, lag, 3_000).closer_ms) == (500, 2_000)
+        assert after(known, lag, 3_000).progress_ms == 3_000
+    assert after(after(known, 600, 3_000), 499, 4_000).closer_ms == 4_000
+    again = after(known, 900, 5_000, "standby")
+    assert (again.least_lag, again.closer_ms) == (900, 5_000)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 """What only time brings: leases that run out, and silences and clocks that were our own."""
 
+from tests.core.scene import Scene
 from tests.core.scenes import reasons, running_scene
 
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import (
+    Eviction,
+    GroupDeletion,
     Heartbeat,
     Join,
     Started,
@@ -149,3 +152,33 @@ def test_a_join_after_a_start_is_judged_like_everybody() -> None:
     assert "m3" in scene.group.members
     scene.wait(1)
     assert "m3" not in scene.group.members
+
+
+def test_after_the_clock_has_moved_nothing_is_granted_for_the_largest_session_timeout() -> None:
+    """The end of an evicted member's lease is stored, and may be over by the new clock while the lease runs on."""
+    scene = running_scene()
+    scene.do(Eviction(MemberId("m1")))
+    scene.now_ms += 3_600_000
+    scene.do(Started(clock_moved=True))
+    held = {task.id for task in scene.group.tasks.values() if task.owner is None}
+    assert held
+    scene.beat("m2")
+    scene.wait(SESSION_MS - 1)
+    assert held == {task.id for task in scene.group.tasks.values() if task.owner is None}
+    scene.beat("m2")
+    scene.wait(1)
+    assert not {task.id for task in scene.group.tasks.values() if task.owner is None}
+
+
+def test_a_clock_that_has_moved_holds_a_group_that_was_deleted_too() -> None:
+    scene = running_scene()
+    scene.do(GroupDeletion(force=True))
+    scene.now_ms += 3_600_000
+    scene.do(Started(clock_moved=True))
+    assert scene.group.grants_from_ms == scene.now_ms + scene.group.longest_session_ms
+
+
+def test_a_group_that_never_was_has_nothing_to_hold() -> None:
+    scene = Scene()
+    scene.do(Started(clock_moved=True))
+    assert scene.log == []

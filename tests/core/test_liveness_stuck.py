@@ -11,6 +11,7 @@ from batonpass.core.inputs import (
     Eviction,
     Heartbeat,
     Leave,
+    PinRequest,
     ReleaseRequest,
     Started,
     StoreRecovered,
@@ -181,6 +182,12 @@ def warming_up() -> tuple[Scene, str]:
     return scene, task
 
 
+def only_this_may_move(scene: Scene, task: str) -> None:
+    """Pin the other task to where it is, so that it does not move in this one's place."""
+    (other,) = {"0_0", "0_1"} - {task}
+    scene.do(PinRequest(TaskId(other), M1))
+
+
 def test_a_warmup_without_progress_is_stalled() -> None:
     scene, task = warming_up()
     for _ in range(21):
@@ -198,8 +205,9 @@ def test_a_warmup_without_progress_is_stalled() -> None:
 
 
 def test_a_warmup_that_reads_keeps_its_slot_although_its_lag_does_not_fall() -> None:
-    """The changelog is written as fast as it is read."""
+    """The changelog is written as fast as it is read, and nobody else waits (``test_turns``)."""
     scene, task = warming_up()
+    only_this_may_move(scene, task)
     for read in range(30):
         scene.wait(3_000)
         scene.obey("m1")
@@ -220,8 +228,9 @@ def test_a_warmup_that_comes_closer_is_never_stalled() -> None:
 
 
 def test_an_unreadable_warmup_is_not_judged() -> None:
-    """A copy of unknown lag may be as good as done."""
+    """A copy of unknown lag may be as good as done, and nobody else waits (``test_turns``)."""
     scene, task = warming_up()
+    only_this_may_move(scene, task)
     for _ in range(60):
         scene.wait(3_000)
         scene.obey("m1")

@@ -4,6 +4,7 @@ import pytest
 from tests.core.scene import Scene
 from tests.core.scenes import reasons, running_scene
 
+from batonpass.core.explain.group import explain_group
 from batonpass.core.ids import InstanceId, MemberId
 from batonpass.core.inputs import (
     Eviction,
@@ -211,6 +212,70 @@ def test_a_storm_ends_by_an_operators_word() -> None:
     assert scene.group.storm_since_ms is None
     assert scene.group.losses == ()
     assert None not in scene.owners().values()
+
+
+@pytest.mark.parametrize("grace_ms", [60_000, 1_000])
+def test_a_storm_ends_by_itself_once_nobody_has_been_lost_for_a_while(grace_ms: int) -> None:
+    """The members that are left are well, so whoever has gone does not come back: the tasks start cold."""
+    scene = crowd(rejoin_grace_ms=grace_ms)
+    lose(scene, "m1", "m2", "m3")
+    scene.settle(60)
+    lost_ms = max(loss.at_ms for loss in scene.group.losses)
+    over_ms = lost_ms + max(grace_ms, scene.group.config.session_timeout_ms)
+    said = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=9)
+    waits = [wait for one in said.waiting for wait in one.waits if wait.until_ms is not None]
+    assert over_ms in [wait.until_ms for wait in waits]
+    while scene.now_ms < over_ms - 1_000:
+        scene.wait(1_000)
+        scene.obey()
+        assert scene.group.storm_since_ms is not None
+    scene.wait(over_ms - scene.now_ms)
+    assert scene.group.storm_since_ms is None
+    scene.settle(60)
+    assert None not in scene.owners().values()
+
+
+def test_a_storm_goes_on_while_a_member_that_is_left_is_silent() -> None:
+    scene = crowd(rejoin_grace_ms=60_000)
+    lose(scene, "m1", "m2", "m3")
+    for _ in range(20):
+        scene.wait(2_500)
+        scene.obey()
+    for _ in range(14):
+        scene.wait(3_000)
+        scene.obey("m4")
+    assert scene.group.storm_since_ms is not None
+    said = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=9)
+    assert any("until all members are heard" in sentence for sentence in said.sentences)
+    scene.obey()
+    scene.wait(3_000)
+    assert scene.group.storm_since_ms is None
+
+
+def test_a_storm_after_a_start_of_the_coordinator_ends_once_its_members_may_be_judged() -> None:
+    scene = crowd(rejoin_grace_ms=60_000)
+    lose(scene, "m1", "m2", "m3")
+    scene.now_ms += 600_000
+    scene.soft = Soft()
+    scene.do(Started())
+    for _ in range(14):
+        scene.wait(3_000)
+        scene.obey()
+    assert scene.group.storm_since_ms is not None
+    scene.wait(3_000)
+    assert scene.group.storm_since_ms is None
+
+
+def test_who_joins_long_after_all_were_lost_ends_the_storm() -> None:
+    """A group that was stopped to the last member, and comes back with one of five, has every task run."""
+    scene = crowd()
+    lose(scene, "m1", "m2", "m3", "m4", "m5")
+    scene.wait(600_000)
+    assert scene.group.storm_since_ms is not None
+    scene.join("m6")
+    assert [record for record in scene.log if isinstance(record, StormEnded)]
+    scene.settle(60)
+    assert set(scene.owners().values()) == {"m6"}
 
 
 def test_a_storm_suspects_nobody() -> None:

@@ -54,6 +54,7 @@ def stand_still(scene: Scene, stable: int, log_end: int) -> None:
     for _ in range(OPEN_TRANSACTION_MS // 1_000 + 1):
         look(scene, stable, log_end)
         scene.beat("a")
+        scene.beat("b")
 
 
 def copy_of_b(scene: Scene) -> tuple[Readiness, int | None]:

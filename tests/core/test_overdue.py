@@ -66,12 +66,12 @@ def test_a_group_is_not_looked_at_as_often_as_its_members_choose_to_speak(interv
     scene = overdue_scene()
     scene.group = replace(scene.group, config=replace(scene.group.config, heartbeat_interval_ms=interval_ms))
     scene.obey("m1", "m2", "m4")
-    began_ms = scene.now_ms
-    for _ in range(10):
-        assert scene.soft.wake_ms is not None
-        scene.tick(scene.soft.wake_ms - scene.now_ms)
-        assert reasons(scene) == {Held.MEMBER_OVERDUE}
-    assert scene.now_ms - began_ms >= 9_000
+    assert scene.soft.wake_ms is not None
+    scene.tick(scene.soft.wake_ms - scene.now_ms)
+    scene.obey("m1", "m2", "m4")
+    assert reasons(scene) == {Held.MEMBER_OVERDUE}
+    # The word of the silent member lets go on what waits for it, so that no timer has to ask.
+    assert scene.soft.wake_ms - scene.now_ms >= 1_000
 
 
 def test_a_pin_that_a_drain_suspends_makes_a_move_for_balance_no_other() -> None:

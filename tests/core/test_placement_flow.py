@@ -178,12 +178,14 @@ def test_a_placement_that_fails_again_when_it_is_asked_for_records_nothing_anew(
     assert {task: scene.task(task).target for task in scene.group.table.ids} == targets
 
 
-def test_a_group_whose_first_placement_fails_waits_for_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_whose_members_may_be_full_waits_when_its_first_placement_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     scene = Scene()
     scene.declare(topology(4))
     with monkeypatch.context() as broken:
         broken.setattr(flow, "SimpleMinCostFlow", Unsolvable)
-        scene.join("a")
+        scene.join("a", max_tasks=4)
         scene.tick(100)
         assert [one.failed for one in scene.log if isinstance(one, TargetPlaced) and one.failed]
         assert all(scene.task(task).owner is None for task in scene.group.table.ids)

@@ -176,6 +176,33 @@ def test_a_full_member_is_passed_over_where_copies_are_levelled() -> None:
     assert group.settle(placed).place().standbys == placed.standbys
 
 
+def test_a_missing_members_copies_stay_and_it_gets_no_others() -> None:
+    before = Group(tasks(12), seats(4), replicas=1).settle()
+    missing = tuple(
+        replace(one, may_be_target=False, keeps_copies=True) if one.id == "m01" else one for one in before.seats
+    )
+    kept = {index: "m01" for index, home in enumerate(before.home) if home == "m01"}
+    group = replace(before, seats=missing, bound=kept)
+    assert group.place().standbys == before.place().standbys
+    joined = group.join(seat("m04"))
+    standbys = joined.settle().standbys
+    there = [index for index, held in enumerate(before.standbys) if "m01" in held]
+    assert [index for index, held in enumerate(standbys) if "m01" in held] == there
+    assert [len(held) for held in standbys] == [1] * 12
+    assert joined.place().short == {}
+
+
+def test_if_fewer_copies_are_wanted_those_of_a_missing_member_go_first() -> None:
+    before = Group(tasks(6), seats(3), replicas=2).settle()
+    missing = tuple(
+        replace(one, may_be_target=False, keeps_copies=True) if one.id == "m01" else one for one in before.seats
+    )
+    kept = {index: "m01" for index, home in enumerate(before.home) if home == "m01"}
+    standbys = replace(before, seats=missing, bound=kept, replicas=1).settle().standbys
+    assert not any("m01" in held for held in standbys)
+    assert [len(held) for held in standbys] == [1] * 6
+
+
 def test_a_draining_members_copies_are_replaced() -> None:
     before = Group(tasks(12), seats(4), replicas=1).settle()
     group = before.drain("m01")

@@ -57,7 +57,7 @@ def _compared(monkeypatch: pytest.MonkeyPatch, *, limited: bool) -> Both:
     return both
 
 
-@pytest.mark.parametrize("seed", [0, 1, 5, 6, 7, 21, 64])
+@pytest.mark.parametrize("seed", [3, 4, 5, 7, 8, 10, 18])
 def test_honest_workers_with_bad_luck_are_told_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of inputs in the middle of warmups, handovers and drains."""
     both = _compared(monkeypatch, limited=seed % 3 == 0)

@@ -335,6 +335,20 @@ def test_a_warmup_that_does_not_get_on_is_tried_elsewhere() -> None:
     }
 
 
+def test_a_warmup_that_comes_no_closer_gives_way_in_the_same_rebalance() -> None:
+    """It is read on, and its changelog is written as fast."""
+    leader = Leader(tasks=4)
+    leader.ask(process("a", ALL))
+    leader.ask(process("a", ALL), process("b"))
+    hot = {TaskId(task): TaskReport("none", lag=900, positions=(("", 1),)) for task in ("0_0", "0_1")}
+    advice = leader.ask(process("a", ALL), replace(process("b"), tasks=hot))
+    assert roles(advice, "b") == {"warmup": ["0_0", "0_1"]}
+    leader.scene.now_ms += 400_000
+    hot = {task: report._replace(positions=(("", 9),)) for task, report in hot.items()}
+    advice = leader.ask(process("a", ALL), replace(process("b"), tasks=hot))
+    assert roles(advice, "b") == {"warmup": ["0_2", "0_3"]}
+
+
 def test_pins_hold() -> None:
     leader = Leader(tasks=2)
     leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS}))

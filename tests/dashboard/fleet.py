@@ -43,8 +43,11 @@ def member(name: str, active: list[str], standby: list[str], **more: Any) -> dic
         "last_heard_at": at(-1),
         "draining": False,
         "drain_deadline_at": None,
+        "kept_out": None,
         "suspected": False,
         "away_until": None,
+        "distrusted_until": None,
+        "faults": "",
         "assignment": {
             "active": [{"task": task, "fencing_token": 1} for task in active],
             "standby": standby,
@@ -157,6 +160,8 @@ class Fleet:
             "held_back_by_reason": {"no-eligible-member": len(held)} if held else {},
             "pause": None,
             "storm_since": None,
+            "kept_out": [],
+            "storm_ends_at": None,
             "warnings": [],
         }
 
@@ -195,6 +200,8 @@ class Fleet:
             "triggers": [],
             "pause": None,
             "storm_since": None,
+            "kept_out": [],
+            "storm_ends_at": None,
             "grants_held_until": None,
             "judges_from": None,
             "budgets": {

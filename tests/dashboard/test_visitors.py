@@ -300,6 +300,9 @@ def test_sessions_end_by_themselves() -> None:
         ("drain", {"deadline": ""}, {}, None),
         ("evict", {"dead": "yes"}, {"dead": "true"}, None),
         ("evict", {}, {}, None),
+        ("evict", {"until-undone": "yes", "kept-out-for": ""}, {"until_undone": "true"}, None),
+        ("drain", {"until-undone": "yes", "kept-out-for": "2"}, {"until_undone": "true", "for_ms": 120_000}, None),
+        ("drain", {"kept-out-for": "2"}, {}, None),
         ("pin", {"member": "m1"}, {}, {"member": "m1"}),
         ("probe", {}, {}, None),
     ],
@@ -317,7 +320,15 @@ def test_minutes_of_a_pause_become_an_instant() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", body["expires_at"])
 
 
-@pytest.mark.parametrize(("name", "given"), [("pause", {"for": "soon"}), ("drain", {"deadline": "-1"}), ("pin", {})])
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("pause", {"for": "soon"}),
+        ("drain", {"deadline": "-1"}),
+        ("evict", {"until-undone": "yes", "kept-out-for": "long"}),
+        ("pin", {}),
+    ],
+)
 def test_fields_that_mean_nothing_are_refused(name: str, given: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"as in 30|Choose the member"):
         request_of(name, given)

@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.waiting import wait_until
 from typer.testing import CliRunner
 
 from batonpass.cli import app
+from batonpass.sockets import free_port
 
 TOKEN = "an-admin-token-of-this-test-alone"  # noqa: S105
 TOPOLOGY = {"subtopologies": [{"id": "0", "partitions": 2, "changelog_topics": ["store"]}]}
@@ -114,7 +116,7 @@ def test_each_step_from_an_empty_database_to_lost_commits_says_what_to_run_next(
 )
 def test_a_database_that_cannot_be_had_is_said_plainly(tmp_path: Path, url: str, code: int, words: str) -> None:
     program = Program(tmp_path, "postgresql://u:verysecret@127.0.0.1/db")
-    program.around["BATONPASS_DATABASE_URL"] = url
+    program.around |= {"BATONPASS_DATABASE_URL": url, "BATONPASS_DATABASE_WAIT_S": "0"}
     for command in (["serve", "--port", "0"], ["db", "status"]):
         found, output = program.run(*command)
         assert (found, words in output) == (code, True), output
@@ -164,8 +166,21 @@ def test_line_breaks_at_the_end_of_variables_do_not_count(program: Program, bare
 def test_a_wrong_password_is_said_plainly(program: Program, bare_url: str) -> None:
     wrong = make_url(bare_url).set(password="other").render_as_string(hide_password=False)  # noqa: S106
     program.around["BATONPASS_DATABASE_URL"] = wrong
-    code, output = program.run("db", "status")
-    assert (code, "password authentication failed" in output) == (3, True)
+    for command in (["serve", "--port", "0"], ["db", "status"]):
+        code, output = program.run(*command)
+        assert (code, "password authentication failed" in output) == (3, True)
+
+
+def test_a_start_waits_for_a_database_that_is_away_and_says_so(program: Program) -> None:
+    port = free_port()
+    program.around |= {
+        "BATONPASS_DATABASE_URL": f"postgresql://u@127.0.0.1:{port}/db",
+        "BATONPASS_DATABASE_WAIT_S": "3",
+    }
+    begun = time.monotonic()
+    code, output = program.run("serve", "--port", "0")
+    assert time.monotonic() - begun >= 3
+    assert (code, output.count("waiting up to 3 s for"), "is not available" in output) == (3, 1, True), output
 
 
 def test_bad_settings_are_named_by_their_variables(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ CONFIG: Mapping[str, object] = {
     "warmup_stall_timeout_ms": 7 * 86_400_000,
     "drain_timeout_ms": 7 * 86_400_000,
     "max_warmup_replicas": 1,
+    "poison_window_ms": 4 * UNIT_MS,
 }
 
 

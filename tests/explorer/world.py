@@ -46,7 +46,7 @@ MOMENT_MS = 10_000
 """What comes due within this is not worth a unit of its own."""
 END = 1_000_000
 """Where every changelog ends; a copy is there, or has read nothing yet."""
-POLICY = Policy(coordinator_lease_ms=UNIT_MS // 2, poison_window_ms=4 * UNIT_MS)
+POLICY = Policy(coordinator_lease_ms=UNIT_MS // 2)
 AT_END = Progress(position=END, end_offset=END)
 AT_BEGIN = Progress(position=0, end_offset=END)
 

@@ -208,11 +208,12 @@ async def test_refusals_are_problem_objects_and_nonsense_harms_nobody(
             await say({"kind": "leave", "member": "odd2", "mode": "never"})
             await say({"kind": "drain", "member": "odd3", "deadline_ms": 10**26})
             await say({"kind": "undrain", "member": "odd4", "why": "typed wrong"})
+            await say(b'{"kind": "join", "member": "huge", "tasks": {"0_0": {"role": "none", "lag": 1e999}}}')
             await say({"kind": "join", "member": "m"})
             await until(lambda: bool(of(assignments(), f"{GROUP}/m")))
         found = {
             name: of(assignments(), f"{GROUP}/{name}")[0]
-            for name in ("stranger", "vain", "odd", "odd2", "odd3", "odd4", "m")
+            for name in ("stranger", "vain", "odd", "odd2", "odd3", "odd4", "huge", "m")
         }
         assert (found["stranger"]["type"], found["stranger"]["status"]) == ("unknown-member", 404)
         assert (found["vain"]["type"], found["vain"]["errors"][0]["path"]) == ("invalid-request", "capacity")
@@ -220,6 +221,7 @@ async def test_refusals_are_problem_objects_and_nonsense_harms_nobody(
         assert found["odd2"]["type"] == "invalid-request"
         assert found["odd3"]["errors"][0]["path"] == "deadline_ms"
         assert (found["odd4"]["errors"][0]["path"], found["odd4"]["status"]) == ("why", 422)
+        assert found["huge"]["member_epoch"] >= 1
         assert found["m"]["member_epoch"] >= 1
 
 

@@ -209,6 +209,46 @@ async def test_a_changelog_made_anew_makes_old_state_unknown(
         assert (await report_of(coordinator, "m1", "0_0")).lag == 0
 
 
+async def test_state_of_a_changelog_made_anew_between_two_looks_stays_doubted(
+    bootstrap: str, new_topic: NewTopics, reader: TopicReader
+) -> None:
+    """Only the id of the topic shows it: the new changelog is as long as the old one (protocol 5.6)."""
+    source, changelog = await new_topic("orders"), await new_topic("store")
+
+    async def fill() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            for _ in range(5):
+                await producer.send_and_wait(changelog, b"x", partition=0)
+
+    async with LocalCoordinator() as local, admin_of(bootstrap) as admin:
+        coordinator = await declare(local, source, changelog, 1)
+        watch = ClusterWatch(coordinator, reader)
+        await fill()
+        before = (await watch_ends(watch, coordinator))[changelog, 0]
+        join = read_join(MemberId("m1"), to_json({"tasks": {"0_0": {"role": "none", "position": 5}}}), tasks_max=9)
+        await coordinator.ask(GROUP, join)
+        assert (before.offset, (await report_of(coordinator, "m1", "0_0")).lag) == (5, 0)
+        await admin.delete_topics([changelog])
+        async with asyncio.timeout(10):
+            while await reader.partition_counts({changelog}):
+                await asyncio.sleep(0.05)
+        await admin.create_topics([NewTopic(changelog, 1, 1)])
+        await known_to_broker(admin, changelog, 1)
+        await fill()
+
+        async def seen() -> tuple[int, bool]:
+            after = (await watch_ends(watch, coordinator))[changelog, 0]
+            return after.offset, after.topic_id not in {"", before.topic_id}
+
+        await equals(seen, (5, True))
+        group, _ = await coordinator.look(GROUP)
+        assert dict(group.members[MemberId("m1")].doubts) == {"0_0": (("", 5),)}
+        await fill()
+        await watch.look()
+        report = await report_of(coordinator, "m1", "0_0")
+        assert (report.lag, report.other_incarnation) == (None, True)
+
+
 @asynccontextmanager
 async def stranger(bootstrap: str, topic: str) -> AsyncIterator[None]:
     """Keep a transaction of another producer open in partition 0, as one that hangs; it is aborted at the end."""

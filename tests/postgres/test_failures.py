@@ -21,6 +21,7 @@ from batonpass.core.inputs import GroupDeclaration, PauseRequest, ResumeRequest
 from batonpass.core.model import Group, Subtopology, Topology
 from batonpass.core.records import ProbeScheduled
 from batonpass.core.replies import Done
+from batonpass.postgres import record_log
 from batonpass.postgres.connect import connect
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.record_log import PostgresRecordLog
@@ -164,6 +165,34 @@ async def test_a_large_commit_holds_up_no_small_one(engine: AsyncEngine) -> None
     await large
 
 
+async def test_a_group_whose_head_is_locked_holds_up_no_other_one(engine: AsyncEngine) -> None:
+    """Its own commit is made when the head is free."""
+    log, held = unleased_log(engine), GroupId("held")
+    for group_id in (ORDERS, held):
+        await log.append(commit(0, group_id))
+    async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
+        await holder.execute(text("select * from group_heads where group_id = 'held' for update"))
+        waiting = asyncio.create_task(log.append(commit(1, held)))
+        begun = time.monotonic()
+        for version in range(1, 20):
+            await log.append(commit(version))
+        assert time.monotonic() - begun < 5
+        assert not waiting.done()
+    await waiting
+    assert (await log.read(held)).version == 2
+
+
+async def test_a_head_that_stays_locked_is_named(engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_log, "STATEMENT_TIMEOUT_S", 0.2)
+    log = unleased_log(engine)
+    await log.append(commit(0))
+    async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
+        await holder.execute(text("select * from group_heads for update"))
+        with pytest.raises(StoreUnavailable, match="another session has the head of orders locked"):
+            await log.append(commit(1))
+    await log.append(commit(1))
+
+
 async def test_a_commit_that_the_database_cannot_take_fails_alone(engine: AsyncEngine) -> None:
     log = unleased_log(engine)
     bad = History(events=(Event("x", 1, 1, None, TaskId("0_\0"), {}),))
@@ -209,7 +238,7 @@ async def test_a_statement_that_the_server_gives_up_is_undone(engine: AsyncEngin
     log = unleased_log(blocked)
     await log.append(commit(0))
     async with blocked.execution_options(isolation_level="READ COMMITTED").begin() as holder:
-        await holder.execute(text("select * from group_heads for update"))
+        await holder.execute(text("lock table record_log in exclusive mode"))
         with pytest.raises(StoreUnavailable, match="statement timeout"):
             await log.append(commit(1))
     assert (await log.read(ORDERS)).version == 1

@@ -34,7 +34,7 @@ class CoordinatorInFleet:
         self.fleet = Fleet(
             self.leases,
             registration if reads is None else replace(registration, reads=reads),
-            clock_ms=lambda: self.now_ms,
+            boot=lambda: self.now_ms,
         )
         self.log = PostgresRecordLog(engine, tenure=self.fleet)
 

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import make_url, text
@@ -169,13 +170,13 @@ async def test_a_database_that_is_away_is_unavailable_and_comes_back(folder: Pat
 
 
 async def test_a_connection_that_was_cut_is_replaced(
-    server: EmbeddedPostgres, engine: AsyncEngine, postgres_log: PostgresRecordLog
+    server: EmbeddedPostgres, database_url: str, postgres_log: PostgresRecordLog
 ) -> None:
     await append(postgres_log, [ProbeScheduled(1)], 0)
     other = connect(server.url)
     async with other.connect() as connection:
         cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = :name"
-        found = await connection.execute(text(cut), {"name": engine.url.database})
+        found = await connection.execute(text(cut), {"name": make_url(database_url).database})
         assert found.scalar_one() == 1
     await other.dispose()
     await asyncio.sleep(0.1)
@@ -190,7 +191,7 @@ async def test_a_database_that_does_not_answer_is_unavailable(
     log = unleased_log(impatient)
     await append(log, [ProbeScheduled(1)], 0)
     async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
-        await holder.execute(text("select * from group_heads for update"))
+        await holder.execute(text("lock table record_log in exclusive mode"))
         with pytest.raises(StoreUnavailable, match="no answer within"):
             await append(log, [ProbeScheduled(2)], 1)
     assert await log.read(ORDERS) == Loaded(1, (ProbeScheduled(1),))
@@ -229,17 +230,16 @@ async def test_what_appends_keeps_its_connection_and_ends_it_with_its_engine(dat
     """One connection serves all appends; a lost one is replaced."""
     writing, engine = connect(database_url), connect(database_url)
     log = unleased_log(engine, writing=writing)
-    pids = []
-    driver = await log._connections[0].driver()
+    drivers: list[Any] = []
     for version in range(4):
         await append(log, [ProbeScheduled(version)], version)
-        driver = await log._connections[0].driver()
-        pids.append(driver.get_server_pid())
+        async with log._connections[0].lent() as driver:
+            drivers.append(driver)
         if version == 1:
-            driver.terminate()
-    assert pids[0] == pids[1] != pids[2] == pids[3]
+            drivers[-1].terminate()
+    assert drivers[0] is drivers[1] is not drivers[2] is drivers[3]
     await writing.dispose()
-    assert driver.is_closed()
+    assert drivers[-1].is_closed()
     await engine.dispose()
 
 
@@ -248,6 +248,9 @@ async def test_a_conflict_is_not_an_error_of_the_database(postgres_log: Postgres
         with pytest.raises(VersionConflict):
             await append(postgres_log, [ProbeScheduled(1)], 3)
     await append(postgres_log, [ProbeScheduled(1)], 0)
+
+
+PLANS = "select custom_plans, generic_plans from pg_prepared_statements where statement like 'with%'"
 
 
 async def test_the_statements_that_append_are_planned_once(database_url: str, engine: AsyncEngine) -> None:
@@ -259,12 +262,10 @@ async def test_the_statements_that_append_are_planned_once(database_url: str, en
         for version in range(12):
             events = (Event("probe", 1, 1, None, None, {}),) * (version % 3)
             await log.append(Commit(ORDERS, 1, version, [ProbeScheduled(version)], History(events=events)))
-        plans = [
-            await (await line.driver()).fetch(
-                "select custom_plans, generic_plans from pg_prepared_statements where statement like 'with%'"
-            )
-            for line in log._connections
-        ]
+        plans = []
+        for line in log._connections:
+            async with line.lent() as driver:
+                plans.append(await driver.fetch(PLANS))
         # Three mixtures, each carried out once without anything; the twelve commits are all of the first.
         assert [sorted(tuple(row) for row in rows) for rows in plans] == [[(0, 1), (0, 1), (0, 13)], [(0, 1)] * 3]
     finally:

@@ -30,10 +30,15 @@ class SetClock:
 
     def __init__(self, now_ms: int = 1_000) -> None:
         self.at_ms = now_ms
+        self.moved_at_ms: int | None = None
 
     def now_ms(self) -> int:
         """Return what it was set to."""
         return self.at_ms
+
+    def moved_ms(self) -> int | None:
+        """Return when the test says that it moved."""
+        return self.moved_at_ms
 
 
 class SetOwnership:

@@ -22,8 +22,9 @@ from batonpass.core.inputs import (
     ReleaseRequest,
     ResumeRequest,
     StoreRecovered,
+    TrustRequest,
 )
-from batonpass.core.model import OnLeaseLost
+from batonpass.core.model import OnLeaseLost, Role
 from batonpass.core.placement import flow
 from batonpass.core.replies import Reply
 from batonpass.runtime.event_derivation import events_of
@@ -182,6 +183,20 @@ def fails() -> StoryScene:
     return scene
 
 
+def is_distrusted() -> StoryScene:
+    """Both tasks of a member fail there and are taken over; then an operator trusts it again."""
+    scene = StoryScene()
+    scene.declare(topology(4), num_standby_replicas=1)
+    for name in ("a", "b"):
+        scene.join(name)
+    scene.settle(60)
+    scene.forget()
+    scene.beat("a", {task: failed("disk") for task in scene.held("a", Role.ACTIVE)})
+    scene.settle()
+    scene.do(TrustRequest(A))
+    return scene
+
+
 def drains() -> StoryScene:
     """A drain is taken back, then asked for again and carried through."""
     scene = guarded()
@@ -189,6 +204,22 @@ def drains() -> StoryScene:
     scene.do(DrainReversal(A))
     scene.settle()
     scene.do(DrainRequest(A))
+    scene.settle()
+    return scene
+
+
+def is_kept_out() -> StoryScene:
+    """An instance is kept out, its next run gets nothing, and it is let in: by an operator, then at its time."""
+    scene = guarded()
+    scene.join("c", instance_id=InstanceId("pod-c"))
+    scene.settle()
+    scene.do(Eviction(MemberId("c"), dead=True, until_undone=True))
+    scene.join("c2", instance_id=InstanceId("pod-c"))
+    scene.do(DrainReversal(MemberId("pod-c")))
+    scene.settle()
+    scene.do(DrainRequest(MemberId("c2"), until_undone=True, for_ms=5_000))
+    scene.settle()
+    scene.tick(5_000)
     scene.settle()
     return scene
 
@@ -329,7 +360,9 @@ STORIES: tuple[Callable[[], StoryScene], ...] = (
     restarts,
     is_suspected,
     fails,
+    is_distrusted,
     drains,
+    is_kept_out,
     is_blocked,
     is_paused,
     storms,

@@ -270,7 +270,7 @@ async def test_a_record_wakes_the_member_that_it_is_about(record: Record) -> Non
 def test_a_gap_in_the_pulse_is_a_stall() -> None:
     """A process that stood still longer than the limit has stalled once, however often that is asked."""
     now, gaps = [0.0], list[float]()
-    pulse = Pulse(gaps.append, monotonic=lambda: now[0])
+    pulse = Pulse(gaps.append, boot=lambda: now[0] * 1_000)
     now[0] += STALL_MS / 1_000
     assert pulse.stalls() == 0
     now[0] += STALL_MS / 1_000 + 1

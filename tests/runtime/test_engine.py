@@ -224,6 +224,31 @@ async def test_a_stall_restarts_judging_before_anything_else(world: World) -> No
     assert bench.engine.try_at_once(BEAT) == Done()
 
 
+async def test_a_clock_that_has_moved_is_told_before_anything_else(world: World) -> None:
+    """Instants in the group were written by the clock as it was before (L1)."""
+    bench = Bench(world)
+    await bench.carry_out(BEAT)
+    world.seen.asked.clear()
+    world.clock.moved_at_ms = world.clock.at_ms = 1_000_000
+    assert bench.engine.try_at_once(BEAT) is None
+    await bench.carry_out(BEAT)
+    assert world.seen.asked == [Started(clock_moved=True), BEAT]
+    assert bench.engine.try_at_once(BEAT) == Done()
+
+
+@pytest.mark.parametrize(("since_ms", "is_told"), [(44_999, True), (45_000, False)])
+async def test_a_group_that_is_taken_over_soon_after_the_clock_has_moved_is_told_too(
+    world: World, since_ms: int, *, is_told: bool
+) -> None:
+    """Its last owner may not have told it. A session timeout later no lease from before is left."""
+    world.ports = replace(world.ports, evolve=lambda group, _records: replace(group, longest_session_ms=45_000))
+    world.clock.moved_at_ms = world.clock.at_ms - since_ms
+    bench = Bench(world)
+    await bench.carry_out(BEAT)
+    assert world.seen.asked[0] == Started(clock_moved=is_told)
+    assert world.seen.asked[1:] == [BEAT]
+
+
 async def test_a_group_that_was_never_read_says_so(world: World) -> None:
     bench = Bench(world)
     world.log.refuse_reads = True

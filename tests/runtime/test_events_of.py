@@ -20,6 +20,7 @@ from tests.runtime.stories import (
     guarded,
     hands_over,
     is_blocked,
+    is_kept_out,
     is_suspected,
     leaves,
     restarts,
@@ -135,6 +136,16 @@ def test_a_drain_has_events_from_its_start_to_its_end() -> None:
     assert scene.only(EventType.DRAIN_CANCELLED).member == A
     assert scene.only(EventType.DRAIN_DONE).member == A
     assert scene.types().index("task-stopped") < scene.types().index("drain-done")
+
+
+def test_an_instance_that_is_kept_out_has_events_from_the_word_to_its_end() -> None:
+    scene = is_kept_out()
+    kept, again = (event for event in scene.events if event.type == "instance-kept-out")
+    first, second = (event for event in scene.events if event.type == "instance-let-in")
+    assert (kept.member, kept.body["until_at"], again.member) == (MemberId("c"), None, MemberId("c2"))
+    assert [first.body["expired"], second.body["expired"]] == [False, True]
+    # A run that has had nothing has nothing to hand over.
+    assert [event.member for event in scene.events if event.type == "drain-done"] == [MemberId("c2")]
 
 
 def test_a_drain_with_nowhere_to_go_has_an_event_when_it_comes_to_that() -> None:

@@ -317,11 +317,11 @@ def test_an_end_from_before_high_watermarks_were_read_is_the_end_of_its_log() ->
     scene.join("m1")
     trace = scene.written[-1].history.trace
     assert trace is not None
-    now = f"[70,{scene.now_ms},false,0,null]".encode()
+    now = f'[70,{scene.now_ms},false,0,null,""]'.encode()
     payload = encode_trace(replace(trace, inputs=(EndOffsets({("log", 0): 70}, scene.now_ms),)))
     assert now in payload
     assert b',"high_watermarks":[]' in payload
-    before = payload.replace(now, now[:-8] + b"]").replace(b',"high_watermarks":[]', b"")
+    before = payload.replace(now, now.removesuffix(b',0,null,""]') + b"]").replace(b',"high_watermarks":[]', b"")
     assert decode_trace(TRACE_VERSION, before) == decode_trace(TRACE_VERSION, payload)
 
 
@@ -352,6 +352,8 @@ SOFT = Soft(
     target_is_provisional=False,
     left_before_joining=PMap({MemberId("m2"): 9}),
     other_assignor="Kafka's",
+    listens_since_ms=10,
+    placed_without=frozenset({MemberId("m3")}),
 )
 
 

@@ -76,7 +76,7 @@ EXPLAINED: dict[str, Any] = {
     "stopped": None,
     "pin": None,
     "parked": False,
-    "failures": [{"member": "m2", "at": AT}],
+    "failures": [{"member": "m2", "instance_id": None, "at": AT, "outcome": "failed", "times": 1, "avoided_until": AT}],
     "sentences": ["m1 runs 0_5 and has had it for 3 h."],
     "last_placement": {
         "generation": 9,
@@ -148,6 +148,8 @@ GROUP_EXPLAINED: dict[str, Any] = {
     "triggers": [],
     "pause": {"scope": "balance", "reason": "deploy", "since": AT, "expires_at": None},
     "storm_since": None,
+    "kept_out": [{"instance_id": "pod-7", "member_id": None, "since": AT, "until": LATER}],
+    "storm_ends_at": None,
     "grants_held_until": None,
     "judges_from": LATER,
     "budgets": {

@@ -19,11 +19,12 @@ from batonpass import schemas
 from batonpass.audit.findings import Outcome, Recommendation
 from batonpass.codec import bodies
 from batonpass.codec.views import member_body
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import Member
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.model import Group, Member
 from batonpass.core.pmap import PMap
-from batonpass.core.policy import RANGES, GroupConfig
+from batonpass.core.policy import RANGES, GroupConfig, Policy
 from batonpass.core.soft import MeasuredReport, MemberSoft, Soft
+from batonpass.core.view import View
 from batonpass.kafka.exchange import KINDS
 from batonpass.runtime.events import MEANINGS, EventType
 from batonpass.worker.protocol import MemberSettings, Progress, Request, RequestKind, parse_answer
@@ -346,7 +347,7 @@ def test_a_member_whose_reports_say_everything_is_described() -> None:
     """What is always in an answer is seen by the tests of the API; a report leaves out what was not said."""
     measured = MeasuredReport(EVERYTHING, at_ms=0, lag=2, rate=20.5)
     soft = Soft(members=PMap({MemberId("m1"): MemberSoft(0, reports={TaskId("0_0"): measured})}))
-    body = member_body(soft, Member(MemberId("m1"), joined_ms=0), frozenset())
+    body = member_body(View(Group(GroupId("g")), soft, 0, Policy()), Member(MemberId("m1"), joined_ms=0), frozenset())
     assert (faults("member_get", body), unnamed("member_get", body)) == ([], [])
 
 

@@ -9,11 +9,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from batonpass.cli.simulate import app
+from batonpass.core.durations import duration
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.simulate.group import BatonpassGroup
 from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.play import LEAD_MS, Played, ScenarioRates, play
+from batonpass.simulate.scenario.reading import read_scenario
 from batonpass.simulate.scenario.result import bars_of, result_of
 from batonpass.simulate.scenario.tally import Counted, Tally
 
@@ -45,6 +47,20 @@ def run(*arguments: str) -> Result:
 def complaint(*arguments: str) -> str:
     """Return what a call complains of, without the frame that is drawn around it."""
     return " ".join(run(*arguments).stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(("column", "wait_ms"), [(1, 0), (2, 600_000)])
+def test_an_hour_of_an_autoscaler_costs_what_the_page_says(column: int, wait_ms: int) -> None:
+    """New members wait only once it has happened twice; what the copies of the first two times cost is left."""
+    scenario = read_scenario(next(path for path in EXAMPLES if path.stem == "autoscaler"))
+    result = result_of(*played(replace(scenario, config={**scenario.config, "newcomer_wait_ms": wait_ms})))
+    page = (EXAMPLES[0].parents[1] / "scenarios.md").read_text().partition("| in that hour |")[2]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()[2:5]]
+    assert [row[column] for row in rows] == [
+        str(result.handovers),
+        f"{result.bytes_restored / 1e9:.1f} GB",
+        duration(result.downtime_ms),
+    ]
 
 
 def test_nothing_happens_in_a_quiet_hour() -> None:

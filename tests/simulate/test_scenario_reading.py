@@ -2,11 +2,21 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
+import yaml
 
 from batonpass import schemas
 from batonpass.simulate.scenario.model import Act
-from batonpass.simulate.scenario.reading import UnreadableScenario, parse_scenario, read_scenario, schema
+from batonpass.simulate.scenario.reading import (
+    MembersEntry,
+    ScenarioFile,
+    TasksEntry,
+    UnreadableScenario,
+    parse_scenario,
+    read_scenario,
+    schema,
+)
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "scenarios").glob("*.yaml"))
 HEAD = """
@@ -31,7 +41,7 @@ def steps_of(timeline: str) -> list[tuple[int, Act, str]]:
 
 
 def test_there_are_examples() -> None:
-    assert [path.stem for path in EXAMPLES] == ["bad-day", "deploy", "scale-out", "zone-loss"]
+    assert [path.stem for path in EXAMPLES] == ["autoscaler", "bad-day", "deploy", "scale-out", "zone-loss"]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -146,3 +156,25 @@ def test_all_faults_of_a_file_are_named_at_once() -> None:
 def test_the_schema_is_what_is_read() -> None:
     """It is made of the very types that files are read into."""
     assert schemas.load("scenario") == schema()
+
+
+def test_every_default_may_be_written_out() -> None:
+    """What the docs give as the value of a field that is left out is a value of it."""
+    bare = yaml.safe_load(HEAD)
+    whole = dict(bare)
+    for field in msgspec.structs.fields(ScenarioFile):
+        if not field.required and field.default is not msgspec.NODEFAULT:
+            whole[field.encode_name] = field.default
+    for entry, struct in ((whole["tasks"][0], TasksEntry), (whole["members"][0], MembersEntry)):
+        for field in msgspec.structs.fields(struct):
+            if field.default is not msgspec.NODEFAULT:
+                entry.setdefault(field.encode_name, field.default)
+    assert whole["until"] == "rest"
+    found, plain = parse_scenario(yaml.safe_dump(whole)), parse_scenario(HEAD)
+    assert (found.until_ms, found.subtopologies, found.workers) == (None, plain.subtopologies, plain.workers)
+
+
+@pytest.mark.parametrize("until", ["rests", "the rest", "2", "1h rest", "9" * 400 + "d"])
+def test_what_is_neither_a_span_nor_rest_is_no_end(until: str) -> None:
+    expected = "no span of time (or rest); write for example 500ms, 90s, 10m or 1h30m"
+    assert faults_of(f"{HEAD}until: '{until}'") == (("until", expected),)

@@ -135,6 +135,32 @@ def test_a_core_that_ignores_its_budgets_is_caught(monkeypatch: pytest.MonkeyPat
     assert breaks_first(range(30), "L8")
 
 
+def test_a_coordinator_that_follows_a_clock_that_has_moved_without_a_word_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It breaks L5: members seem silent for as long as the clock has moved."""
+
+    def follow(self: SimulatedCoordinator) -> None:
+        self._read_ahead_ms = self._store.clock_ahead_ms
+
+    def outcomes() -> list[Outcome]:
+        kinds = (
+            (6_000, "evict"),
+            (6_100, "move-clock"),
+            (9_000, "evict"),
+            (9_100, "move-clock"),
+            (12_100, "move-clock"),
+        )
+        return [
+            run_world(replace(draw(seed), events=tuple(Event(n, *one, seed * 31 + n) for n, one in enumerate(kinds))))
+            for seed in (10, 23, 39)
+        ]
+
+    assert not any(one.failed for one in outcomes())
+    monkeypatch.setattr(SimulatedCoordinator, "_read_clock", follow)
+    assert any(one.failed and one.violations[0].law == "L5" for one in outcomes())
+
+
 def test_a_coordinator_that_judges_at_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """It breaks L3."""
     real = liveness.started

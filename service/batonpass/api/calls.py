@@ -48,6 +48,7 @@ ROLES: Final[Mapping[tuple[str, str], frozenset[AccessRole]]] = {
     ("POST", _MEMBER + "/drain"): WORKER_OR_OPERATOR,
     ("DELETE", _MEMBER + "/drain"): WORKER_OR_OPERATOR,
     ("POST", _MEMBER + "/evict"): OPERATOR,
+    ("POST", _MEMBER + "/trust"): OPERATOR,
     ("GET", _MEMBER + "/safe-to-stop"): ANYBODY,
     ("POST", _GROUP + "/probe"): OPERATOR,
     ("POST", _GROUP + "/pause"): OPERATOR,

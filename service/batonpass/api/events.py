@@ -16,8 +16,9 @@ from batonpass.api.context import context_of, until_gone
 from batonpass.api.openapi import route
 from batonpass.api.service import json_response, known_group_of, read_query, service_of
 from batonpass.codec.answers import rfc3339, to_json
-from batonpass.codec.bodies import OFFSET_MAX, EventsQuery
+from batonpass.codec.bodies import EventsQuery
 from batonpass.codec.shape import refusal
+from batonpass.core.numbers import WHOLE_MAX
 from batonpass.runtime.feed import Missed
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -148,7 +149,7 @@ def _last_event_id(request: Request, after: int | None) -> int | None:
     said = request.headers.get("last-event-id", "").strip()
     if not said:
         return after
-    if _POSITION.fullmatch(said) is None or int(said) > OFFSET_MAX:
+    if _POSITION.fullmatch(said) is None or int(said) > WHOLE_MAX:
         raise refusal([("header.Last-Event-ID", "not a position of an event; leave it out to begin now")])
     return int(said)
 

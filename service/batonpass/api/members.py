@@ -31,10 +31,11 @@ from batonpass.codec.views import member_body, next_owners_of
 from batonpass.core.answers import refusal
 from batonpass.core.errors import NotSafeToStop
 from batonpass.core.ids import MemberId
-from batonpass.core.inputs import DrainRequest, DrainReversal
+from batonpass.core.inputs import DrainRequest, DrainReversal, TrustRequest
 from batonpass.core.model import Group, Member
 from batonpass.core.replies import Answer, DrainProgress
 from batonpass.core.safe_to_stop import reasons_to_stay
+from batonpass.core.view import View
 
 router = APIRouter(prefix="/v1", tags=["members"])
 MEMBER = "/groups/{group}/members/{member}"
@@ -77,7 +78,7 @@ async def leave(request: Request) -> Response:
     schema="drain_answer",
 )
 async def drain(request: Request) -> Response:
-    """Hand over everything that the member has, while it keeps processing."""
+    """Hand over everything that the member has, while it keeps processing; `until_undone` holds for its instance."""
     service = service_of(request)
     asked = read_query(request, DrainQuery)
     end = asyncio.get_running_loop().time() + asked.wait_ms / 1_000
@@ -96,15 +97,24 @@ async def drain(request: Request) -> Response:
 
 @route(router, "DELETE", MEMBER + "/drain", body=ReasonBody, query=ReasonQuery, answers={204: "The member stays."})
 async def undrain(request: Request) -> Response:
-    """Let a draining member stay."""
+    """Let a draining member stay, and its instance have tasks again; also by instance id, without a member."""
     return await command_without_answer(request, DrainReversal(member_of(request)))
 
 
 @route(router, "POST", MEMBER + "/evict", body=ReasonBody, query=EvictQuery, answers={204: "Evicted."})
 async def evict(request: Request) -> Response:
-    """Remove a member; its tasks are free when its lease is over, or at once if the caller vouches for its death."""
+    """Remove a member; its tasks are free when its lease is over, or at once if the caller vouches for its death.
+
+    With `until_undone`, no run of its instance gets a task until the drain of that instance is taken back.
+    """
     asked = read_query(request, EvictQuery)
     return await command_without_answer(request, eviction_of(member_of(request), asked), asked.reason)
+
+
+@route(router, "POST", MEMBER + "/trust", body=ReasonBody, query=ReasonQuery, answers={204: "Trusted again."})
+async def trust(request: Request) -> Response:
+    """Forget what is held against a member on which tasks failed: it is given tasks again."""
+    return await command_without_answer(request, TrustRequest(member_of(request)))
 
 
 @route(
@@ -118,11 +128,12 @@ async def evict(request: Request) -> Response:
 async def list_members(request: Request) -> Response:
     """List the members of a group by id."""
     asked = read_query(request, PageQuery)
-    group, soft = await service_of(request).coordinator.look(group_of(request))
+    group, soft, now_ms, policy = await state_of(request)
 
     def work() -> dict[str, object]:
         names, next_owners = sorted(name for name in group.members if name > asked.after), next_owners_of(group)
-        shown = [member_body(soft, group.members[name], next_owners) for name in names[: asked.limit]]
+        view = View(group, soft, now_ms, policy)
+        shown = [member_body(view, group.members[name], next_owners) for name in names[: asked.limit]]
         return {"members": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None}
 
     return await show(request, size_of(group), work)
@@ -131,10 +142,10 @@ async def list_members(request: Request) -> Response:
 @route(router, "GET", MEMBER, answers={200: "The member."}, schema="member_get")
 async def show_member(request: Request) -> Response:
     """Show a member: what it may hold, what it must give up, and what it last said."""
-    group, soft = await service_of(request).coordinator.look(group_of(request))
+    group, soft, now_ms, policy = await state_of(request)
     member = _present(group, member_of(request))
-    size = len(group.unsettled) + len(member.assignment)
-    return await show(request, size, lambda: member_body(soft, member, next_owners_of(group)))
+    size, view = len(group.unsettled) + len(member.assignment), View(group, soft, now_ms, policy)
+    return await show(request, size, lambda: member_body(view, member, next_owners_of(group)))
 
 
 @route(

@@ -345,8 +345,9 @@ def _adopted(record: r.TasksAdopted, _at_ms: int) -> Rows:
 
 
 def _joined(record: r.MemberJoined, _at_ms: int) -> Rows:
-    member = record.member
-    return [_line("joined", member.joined_ms, member=member.id, number=member.epoch, word=member.instance_id)]
+    member, drain = record.member, record.member.drain
+    joined = _line("joined", member.joined_ms, member=member.id, number=member.epoch, word=member.instance_id)
+    return [joined] if drain is None else [joined, _line("drain", drain.since_ms, member=member.id)]
 
 
 def _raised(record: r.EpochsRaised, at_ms: int) -> Rows:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.database_url import DatabaseUrl
+from batonpass.postgres.connect import Remedy, remedy_of
 from batonpass.postgres.schema import Fit, SchemaBusy, Standing, standing_of, upgrade
 from batonpass.runtime.ports import StoreUnavailable
+from batonpass.terminal import say_on_stderr
 
 T = TypeVar("T")
+
+AGAIN_S: Final = 1.0
+"""How soon a start asks again for a database that is away."""
 
 
 def without_password(url: str) -> str:
@@ -75,13 +81,29 @@ def upgrade_schema(url: str) -> tuple[Standing, Standing]:
             return before, run_on_database(standing_of(url), url)
 
 
-def require_fit(url: str) -> Standing:
-    """Return the state of the schema.
+def require_fit(url: str, *, wait_s: float = 0) -> Standing:
+    """Return the state of the schema. Wait up to ``wait_s`` seconds for a database that is away, and say for what.
 
     Raises:
         Failure: when this version cannot work on it; the failure says what to run.
     """
-    found = run_on_database(standing_of(url), url)
+    found = run_on_database(_standing_in_time(url, wait_s), url)
     if not found.is_fit:
         raise Failure(Exit.REFUSED, found.sentence())
     return found
+
+
+async def _standing_in_time(url: str, wait_s: float) -> Standing:
+    ends_at, said = time.monotonic() + wait_s, ""
+    while True:
+        try:
+            return await standing_of(url)
+        except StoreUnavailable as error:
+            # What the database refuses for good is not worth waiting for.
+            if time.monotonic() >= ends_at or remedy_of(error.__cause__ or error) is Remedy.GIVE_UP:
+                raise
+            if error.detail != said:
+                read = DatabaseUrl.read(url)
+                say_on_stderr(f"batonpass: waiting up to {wait_s:g} s for {read.shown}: {read.hide(error.detail)}.")
+            said = error.detail
+        await asyncio.sleep(AGAIN_S)

@@ -132,7 +132,13 @@ def standing(body: dict[str, Any]) -> list[str]:
         why = f": {pause['reason']}" if pause.get("reason") else ""
         lines.append(f"Paused ({pause['scope']}){why}{until}.")
     if body.get("storm_since"):
-        lines.append(f"Storm since {ago(body['storm_since'])}: balance moves are held; `batonpass resume` ends it.")
+        lines.append(
+            f"Storm since {ago(body['storm_since'])}: balance moves and cold takeovers are held until "
+            f"{body.get('storm_ends_at') or 'members return'}, if nobody else is lost; `batonpass resume` ends it."
+        )
+    for one in body.get("kept_out", ()):
+        until = f"; it ends {ago(one['until'])}" if one["until"] else "; `batonpass undrain` ends it"
+        lines.append(f"Instance {one['instance_id']} is kept out since {ago(one['since'])}{until}.")
     held = body["held_back_by_reason"]
     if held:
         lines.append("Held back: " + ", ".join(f"{count} by {reason}" for reason, count in sorted(held.items())) + ".")

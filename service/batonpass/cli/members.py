@@ -1,4 +1,4 @@
-"""`batonpass members`, and the commands for one member: `drain`, `undrain`, `evict`, `safe-to-stop`."""
+"""`batonpass members`, and the commands for one member: `drain`, `undrain`, `evict`, `trust`, `safe-to-stop`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,16 @@ Json = Mapping[str, Any]
 WAIT_MS = 10_000
 """How long one call waits for progress of a drain."""
 
+UntilUndone = Annotated[
+    bool,
+    typer.Option(
+        "--until-undone", help="Also for each later run of its instance: none gets a task until `batonpass undrain`."
+    ),
+]
+ForHowLong = Annotated[
+    str | None, typer.Option("--for", metavar="SPAN", help="With --until-undone: no longer than this, as in 2h.")
+]
+
 ALIVE: Final = timedelta(seconds=10)
 """A member that was heard within this time counts as alive."""
 
@@ -29,6 +39,9 @@ ALIVE: Final = timedelta(seconds=10)
 def state_of(member: Json) -> str:
     """Return the state of a member, and what is special about it."""
     words = [member["state"], *(word for word in ("draining", "suspected") if member[word])]
+    words += ["kept out"] if member.get("kept_out") else []
+    if member["distrusted_until"]:
+        words.append("distrusted")
     return ", ".join(words)
 
 
@@ -119,18 +132,22 @@ async def drain(
     longest: Annotated[
         str | None, typer.Option("--timeout", metavar="SPAN", help="With --wait: wait no longer (exit code 1).")
     ] = None,
+    until_undone: UntilUndone = False,
+    for_how_long: ForHowLong = None,
     reason: Why = "",
 ) -> None:
     """Have a member hand over all its tasks while it goes on processing them; `batonpass undrain` takes it back."""
     deadline_ms = None if deadline is None else span_ms(deadline)
     ends_at = time.monotonic() + (math.inf if longest is None else span_ms(longest) / 1_000)
-    member_id = await context.member_of(group, member)
+    member_id = await _member_or_instance(context, group, member, may_be_gone=until_undone)
     call = path("groups", group, "members", member_id, "drain")
-    body = (await context.client.call("POST", call, query={"deadline_ms": deadline_ms, "reason": reason})).body
+    query = {"deadline_ms": deadline_ms, "reason": reason, **_holding(until_undone, for_how_long)}
+    body = (await context.client.call("POST", call, query=query)).body
     if wait and not body["drained"]:
         body = await _follow(context, call, body, ends_at, label=f"{group}/{member}")
     if not context.answered({"member_id": member_id, **body}):
         _tell_drain(context, member, body)
+        context.say(_how_long(until_undone, for_how_long))
     if wait and not body["drained"]:
         raise typer.Exit(Exit.REFUSED)
 
@@ -184,8 +201,8 @@ def _tell_drain(context: ClientContext, member: str, body: dict[str, Any]) -> No
 
 @client_command
 async def undrain(context: ClientContext, group: GroupName, member: MemberName, reason: Why = "") -> None:
-    """Let a draining member stay."""
-    member_id = await context.member_of(group, member)
+    """Let a draining member stay, and its instance have tasks again if it is kept out: then its name is enough."""
+    member_id = await _member_or_instance(context, group, member, may_be_gone=True)
     await context.client.call("DELETE", path("groups", group, "members", member_id, "drain"), query={"reason": reason})
     context.done(f"{member} stays.", group=group, member_id=member_id)
 
@@ -198,24 +215,56 @@ async def evict(
     dead: Annotated[
         bool, typer.Option("--dead", help="You know that its process no longer runs: its tasks are free at once.")
     ] = False,
+    until_undone: UntilUndone = False,
+    for_how_long: ForHowLong = None,
     reason: Why = "",
 ) -> None:
     """Remove a member; its tasks are free when its lease is over, or at once with --dead.
 
     One that is gone already may still keep tasks from others: name it by its whole id, with --dead.
     """
-    try:
-        member_id = await context.member_of(group, member)
-    except Failure as failure:
-        if not dead or failure.code is not Exit.NOT_THERE:
-            raise
-        member_id = member
+    member_id = await _member_or_instance(context, group, member, may_be_gone=dead or until_undone)
     if dead and member_id != member:
         await _refuse_if_alive(context, group, member, member_id)
     call = path("groups", group, "members", member_id, "evict")
-    await context.client.call("POST", call, query={"dead": dead or None, "reason": reason})
+    query = {"dead": dead or None, "reason": reason, **_holding(until_undone, for_how_long)}
+    await context.client.call("POST", call, query=query)
     when = "at once" if dead else "when its lease is over"
-    context.done(f"{member} is evicted; its tasks are free {when}.", group=group, member_id=member_id)
+    said = f"{member} is evicted; its tasks are free {when}. {_how_long(until_undone, for_how_long)}"
+    context.done(said, group=group, member_id=member_id)
+
+
+async def _member_or_instance(context: ClientContext, group: str, name: str, *, may_be_gone: bool) -> str:
+    """Return the id of a member; with ``may_be_gone`` the name itself where there is none: the coordinator knows it."""
+    try:
+        return await context.member_of(group, name)
+    except Failure as failure:
+        if not may_be_gone or failure.code is not Exit.NOT_THERE:
+            raise
+        return name
+
+
+def _holding(until_undone: bool, for_how_long: str | None) -> dict[str, Any]:
+    return {
+        "until_undone": until_undone or None,
+        "for_ms": None if for_how_long is None else span_ms(for_how_long),
+    }
+
+
+def _how_long(until_undone: bool, for_how_long: str | None) -> str:
+    """Return how long a drain or an eviction holds, in a sentence."""
+    if not until_undone:
+        return "That holds for this run only; --until-undone keeps the later runs of its instance out too."
+    end = "" if for_how_long is None else f", or until {for_how_long} are over"
+    return f"No run of its instance gets a task until `batonpass undrain` says so{end}."
+
+
+@client_command
+async def trust(context: ClientContext, group: GroupName, member: MemberName, reason: Why = "") -> None:
+    """Forget what is held against a member on which tasks failed: it is given tasks again."""
+    member_id = await context.member_of(group, member)
+    await context.client.call("POST", path("groups", group, "members", member_id, "trust"), query={"reason": reason})
+    context.done(f"{member} is trusted again.", group=group, member_id=member_id)
 
 
 async def _refuse_if_alive(context: ClientContext, group: str, name: str, member_id: str) -> None:

@@ -37,7 +37,7 @@ def serve(
             )
         require_room(settings.connections_max)
         url = settings.database_url.get_secret_value()
-        require_fit(url)
+        require_fit(url, wait_s=settings.database_wait_s)
         listen(settings, listening=lambda at: _say(at, without_password(url), as_json=as_json))
 
 

@@ -36,6 +36,7 @@ COLOURS = {
     "takeover-begun": "yellow",
     "member-gone": "red",
     "member-suspected": "red",
+    "member-distrusted": "red",
     "task-parked": "red",
     "task-failed": "red",
     "storm-began": "red",

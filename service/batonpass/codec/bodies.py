@@ -6,12 +6,14 @@ explain what is wrong with it, and describe it in the OpenAPI document.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-OFFSET_MAX: Final = 2**63 - 1
+from batonpass.core.numbers import WHOLE_MAX
+
 DURATION_MS_MAX: Final = 7 * 86_400_000
 WAIT_MS_MAX: Final = 300_000
 TOKEN_MS_MAX: Final = 10 * 366 * 86_400_000
@@ -20,10 +22,11 @@ TEXT_CHARS_MAX: Final = 2_000
 TAGS_MAX: Final = 5
 """KIP-708 allows a client at most five tags."""
 
-Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
-Count = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
-Bytes = Annotated[int, Meta(ge=1, le=OFFSET_MAX)]
+Offset = Annotated[int, Meta(ge=0, le=WHOLE_MAX)]
+Count = Annotated[int, Meta(ge=0, le=WHOLE_MAX)]
+Bytes = Annotated[int, Meta(ge=1, le=WHOLE_MAX)]
 DurationMs = Annotated[int, Meta(ge=0, le=DURATION_MS_MAX)]
+KeptOutMs = Annotated[int, Meta(ge=1, le=DURATION_MS_MAX)]
 WaitMs = Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)]
 # A name is part of paths and of Kafka keys, so it has no slash, no blank and no unprintable character. Clients remove
 # "." and ".." from a path before they send it, so nothing with such a name could be reached.
@@ -66,6 +69,25 @@ class ReportBody(Struct, forbid_unknown_fields=True, gc=False):
     final_positions: dict[TopicName, Offset] | UnsetType = UNSET
     fencing_token: Count | UnsetType = UNSET
     disk_bytes: Count | UnsetType = UNSET
+
+
+REPORTED_NUMBERS: Final[Mapping[type[Struct], frozenset[str]]] = {
+    ReportBody: frozenset(
+        {
+            "lag",
+            "position",
+            "end_offset",
+            "positions",
+            "end_offsets",
+            "input_lag",
+            "final_position",
+            "final_positions",
+            "fencing_token",
+            "disk_bytes",
+        }
+    )
+}
+"""The numbers of a report. One that cannot be read counts as absent: to refuse it would cost the member its lease."""
 
 
 class JoinBody(Struct, forbid_unknown_fields=True):
@@ -188,17 +210,21 @@ class LeaveQuery(Struct, forbid_unknown_fields=True):
 
 
 class DrainQuery(Struct, forbid_unknown_fields=True):
-    """By when a drain is to be over, and how long the caller waits for that."""
+    """By when a drain is to be over, how long the caller waits for that, and whether it holds for the instance."""
 
     deadline_ms: DurationMs | UnsetType = UNSET
     wait_ms: WaitMs = 0
+    until_undone: bool = False
+    for_ms: KeptOutMs | UnsetType = UNSET
     reason: Text = ""
 
 
 class EvictQuery(Struct, forbid_unknown_fields=True):
-    """Whether the caller vouches that the process no longer runs."""
+    """Whether the caller vouches that the process no longer runs, and whether its instance stays out."""
 
     dead: bool = False
+    until_undone: bool = False
+    for_ms: KeptOutMs | UnsetType = UNSET
     reason: Text = ""
 
 

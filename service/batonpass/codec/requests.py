@@ -14,6 +14,7 @@ from batonpass.codec.bodies import (
     A_NAME,
     NAME_CHARS_MAX,
     NAME_PATTERN,
+    REPORTED_NUMBERS,
     DrainQuery,
     EvictQuery,
     GroupBody,
@@ -44,8 +45,8 @@ from batonpass.core.model import ActiveState, OnLeaseLost, PauseScope, Subtopolo
 from batonpass.core.soft import Positions, TaskReport
 
 # Workers of another version may know fields that this program does not, so these two are lenient (protocol 1.3).
-_JOIN: Final = Shape(JoinBody, lenient=True)
-_HEARTBEAT: Final = Shape(HeartbeatBody, lenient=True)
+_JOIN: Final = Shape(JoinBody, lenient=True, spared=REPORTED_NUMBERS)
+_HEARTBEAT: Final = Shape(HeartbeatBody, lenient=True, spared=REPORTED_NUMBERS)
 _LEAVE: Final = Shape(LeaveQuery)
 _DRAIN: Final = Shape(DrainQuery)
 _EVICT: Final = Shape(EvictQuery)
@@ -81,11 +82,12 @@ def read_join(member_id: MemberId, body: bytes, *, tasks_max: int) -> Join:
         InvalidRequest: naming every fault by path and reason.
         TooLarge: when it reports more than ``tasks_max`` tasks (413).
     """
-    said, unknown_fields = _JOIN.parse(body)
+    said, unknown_fields, invalid_numbers = _JOIN.parse(body)
     fields = asdict(said) | {
         "on_lease_lost": OnLeaseLost(said.on_lease_lost),
         "tasks": _reports(said.tasks, tasks_max),
         "unknown_fields": unknown_fields,
+        "invalid_numbers": invalid_numbers,
     }
     del fields["reason"]
     return Join(member_id, **fields)
@@ -104,9 +106,9 @@ def read_heartbeat(member_id: MemberId, body: bytes, *, tasks_max: int) -> Heart
         InvalidRequest: naming every fault by path and reason.
         TooLarge: when it reports more than ``tasks_max`` tasks (413).
     """
-    said, unknown_fields = _HEARTBEAT.parse(body)
+    said, unknown_fields, invalid_numbers = _HEARTBEAT.parse(body)
     tasks = None if said.tasks is UNSET else _reports(said.tasks, tasks_max)
-    return Heartbeat(member_id, said.seq, said.member_epoch, tasks, unknown_fields)
+    return Heartbeat(member_id, said.seq, said.member_epoch, tasks, unknown_fields, invalid_numbers)
 
 
 def leave_of(member_id: MemberId, said: LeaveQuery) -> Leave:
@@ -114,11 +116,17 @@ def leave_of(member_id: MemberId, said: LeaveQuery) -> Leave:
 
 
 def drain_of(member_id: MemberId, said: DrainQuery) -> DrainRequest:
-    return DrainRequest(member_id, None if isinstance(said.deadline_ms, UnsetType) else said.deadline_ms)
+    return DrainRequest(
+        member_id,
+        None if isinstance(said.deadline_ms, UnsetType) else said.deadline_ms,
+        said.until_undone,
+        None if isinstance(said.for_ms, UnsetType) else said.for_ms,
+    )
 
 
 def eviction_of(member_id: MemberId, said: EvictQuery) -> Eviction:
-    return Eviction(member_id, dead=said.dead)
+    for_ms = None if isinstance(said.for_ms, UnsetType) else said.for_ms
+    return Eviction(member_id, said.dead, said.until_undone, for_ms)
 
 
 def read_call(kind: str, member_id: MemberId, query: Mapping[str, str], body: bytes, *, tasks_max: int) -> Input:

@@ -2,11 +2,13 @@
 
 A well-formed body takes the quick way: one pass of msgspec. Only a body that msgspec refuses is walked field by field,
 to name all its faults and unknown fields at once. A lenient caller (join, heartbeat) gets the unknown fields named
-beside the value; for a strict one (operators' calls) they are faults.
+beside the value; for a strict one (operators' calls) they are faults. A caller may also have fields that are better
+left out than refused (``spared``): one that has a fault counts as absent, and the fault is named beside the value.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origin
@@ -25,22 +27,28 @@ FAULTS_MAX: Final = 50
 UNKNOWN_MAX: Final = 20
 """How many unknown fields a status names at most."""
 
+DIGITS_MAX: Final = 100
+
 _PLACE: Final = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`$")
 
 
 class Parsed(NamedTuple, Generic[T]):
-    """A body, and the names of its unknown fields, sorted."""
+    """A body, the names of its unknown fields, sorted, and the path and reason of each fault that it was spared."""
 
     value: T
     unknown_fields: tuple[str, ...]
+    spared: tuple[tuple[str, str], ...] = ()
 
 
 class Shape(Generic[T]):
     """What a body must look like, from its struct type (which must forbid unknown fields)."""
 
-    def __init__(self, struct: type[T], *, lenient: bool = False) -> None:
+    def __init__(
+        self, struct: type[T], *, lenient: bool = False, spared: Mapping[type[Struct], frozenset[str]] | None = None
+    ) -> None:
         self.struct = struct
         self._lenient = lenient
+        self._spared = spared or {}
         self._decoder = msgspec.json.Decoder(struct)
 
     def parse(self, body: bytes) -> Parsed[T]:
@@ -57,7 +65,7 @@ class Shape(Generic[T]):
         except (ValueError, RecursionError) as error:
             raise _malformed(error) from None
         try:
-            value = msgspec.json.decode(body)
+            value = decode_json(body)
         except (ValueError, RecursionError) as error:
             raise _malformed(error) from None
         return self._explain(value)
@@ -76,12 +84,13 @@ class Shape(Generic[T]):
             raise refusal(walk.faults + walk.unknown_faults()) from None
 
     def _explain(self, value: object) -> Parsed[T]:
-        walk = _Walk(strict=True)
+        walk = _Walk(strict=True, spared=self._spared)
         clean = walk.struct(value, self.struct, "")
         faults = walk.faults if self._lenient else walk.faults + walk.unknown_faults()
         if faults:
             raise refusal(faults)
-        return Parsed(msgspec.convert(clean, self.struct), tuple(sorted(walk.unknown)[:UNKNOWN_MAX]))
+        unknown = tuple(sorted(walk.unknown)[:UNKNOWN_MAX])
+        return Parsed(msgspec.convert(clean, self.struct), unknown, tuple(walk.spared))
 
 
 def refusal(faults: list[tuple[str, str]]) -> InvalidRequest:
@@ -97,11 +106,31 @@ def _malformed(error: Exception) -> InvalidRequest:
     return refusal([("body", f"JSON is malformed: {reason}")])
 
 
+def decode_json(body: bytes) -> Any:
+    """Return a JSON value, with numbers of any size, so that those which are too large can be named.
+
+    Raises:
+        ValueError: if it is no JSON.
+        RecursionError: if it is nested too deeply.
+    """
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.ValidationError:
+        return json.loads(body, parse_int=_whole)
+
+
+def _whole(digits: str) -> int | float:
+    """Return a whole number. One of hundreds of digits is out of every range, and Python is slow to read it."""
+    return int(digits) if len(digits) <= DIGITS_MAX else float(digits)
+
+
 class _Walk:
     """One walk through a refused body: collects its faults and unknown fields, and returns the known fields."""
 
-    def __init__(self, *, strict: bool) -> None:
+    def __init__(self, *, strict: bool, spared: Mapping[type[Struct], frozenset[str]] | None = None) -> None:
         self.faults: list[tuple[str, str]] = []
+        self.spared: list[tuple[str, str]] = []
+        self._spared = spared or {}
         # The paths of unknown fields, by the name under which they are reported. A name has ``*`` for each key of a
         # mapping, so an unknown field is reported once, however many tasks have it.
         self.unknown: dict[str, list[str]] = {}
@@ -123,7 +152,11 @@ class _Walk:
         for key, item in value.items():
             below, named = _under(path, key), _under(name, key)
             if key in fields:
+                before = len(self.faults)
                 clean[key] = self.field(item, fields[key].type, below, named)
+                if len(self.faults) > before and key in self._spared.get(struct, ()):
+                    self.spared += self.faults[before:]
+                    del self.faults[before:], clean[key]
             else:
                 self.unknown.setdefault(named, []).append(below)
         return clean

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from batonpass.codec.bodies import Name, Share, TagKey, TagValue, TaskName
+from batonpass.codec.bodies import Count, Name, Share, TagKey, TagValue, TaskName
 from batonpass.codec.shape import Shape, refusal
 from batonpass.core.dry_run.plan import Plan, Roles
 from batonpass.core.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask, contradictions
@@ -17,16 +17,15 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, PauseScope
 from batonpass.core.policy import parse_config
 
-_Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Instant = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 
 
 class _CopyBody(Struct, forbid_unknown_fields=True):
     role: Literal["active", "standby", "warmup", "none"]
     state: Literal["restoring", "running", "failed"] | UnsetType = UNSET
-    lag: _Count | UnsetType = UNSET
-    position: _Count | UnsetType = UNSET
-    end_offset: _Count | UnsetType = UNSET
+    lag: Count | UnsetType = UNSET
+    position: Count | UnsetType = UNSET
+    end_offset: Count | UnsetType = UNSET
     lost: bool = False
     progress_at_ms: _Instant | UnsetType = UNSET
 
@@ -41,7 +40,7 @@ class _TaskBody(Struct, forbid_unknown_fields=True):
 class _MemberBody(Struct, forbid_unknown_fields=True):
     id: Name
     capacity: Share = 1.0
-    max_tasks: _Count | None = None
+    max_tasks: Count | None = None
     client_tags: dict[TagKey, TagValue] = {}
     draining: bool = False
     tasks: dict[TaskName, _CopyBody] = {}

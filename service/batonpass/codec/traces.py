@@ -44,6 +44,8 @@ class SoftDelta(msgspec.Struct, frozen=True):
     begin_offsets: tuple[tuple[str, int, int | None], ...] = ()
     left_before_joining: Mapping[MemberId, int | None] = {}
     other_assignor: str = ""
+    listens_since_ms: int = 0
+    placed_without: tuple[MemberId, ...] = ()
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -77,6 +79,8 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
         begin_offsets=tuple((topic, partition, begin) for (topic, partition), begin in sorted(begins.items())),
         left_before_joining=soft.left_before_joining.changed_since(base.left_before_joining),
         other_assignor=soft.other_assignor,
+        listens_since_ms=soft.listens_since_ms,
+        placed_without=tuple(sorted(soft.placed_without)),
     )
 
 
@@ -93,6 +97,8 @@ def soft_after(older: Soft, delta: SoftDelta) -> Soft:
         target_is_provisional=delta.bound_target,
         left_before_joining=base.left_before_joining.updated(delta.left_before_joining),
         other_assignor=delta.other_assignor,
+        listens_since_ms=delta.listens_since_ms,
+        placed_without=frozenset(delta.placed_without),
     )
 
 
@@ -134,7 +140,11 @@ def _of_several(payload: bytes) -> bytes:
 def _stored(item: Input) -> object:
     if isinstance(item, EndOffsets):
         return _StoredEnds(
-            _listed(item.offsets), item.read_ms, _listed(item.begin_offsets), _listed(item.high_watermarks)
+            _listed(item.offsets),
+            item.read_ms,
+            _listed(item.begin_offsets),
+            _listed(item.high_watermarks),
+            item.topic_ids,
         )
     return item
 
@@ -147,6 +157,7 @@ def _input(stored: _StoredInput) -> Input:
             item.read_ms,
             _by_partition(item.begin_offsets),
             _by_partition(item.high_watermarks),
+            item.topic_ids,
         )
     return cast("Input", item)
 
@@ -161,6 +172,7 @@ class _StoredEnds(msgspec.Struct, frozen=True):
     read_ms: int
     begin_offsets: _Offsets = ()
     high_watermarks: _Offsets = ()
+    topic_ids: Mapping[str, str] = {}
 
 
 def _listed(offsets: Mapping[tuple[str, int], int]) -> _Offsets:

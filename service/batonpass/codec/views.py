@@ -12,9 +12,13 @@ from batonpass.core.budget import HeldBack
 from batonpass.core.explain.group import Budget, GroupExplanation, Obstacle, WaitingTask
 from batonpass.core.explain.status import Assignments, GroupStatus
 from batonpass.core.explain.task import CopyStatus, TaskExplanation, Wait
+from batonpass.core.failures import avoided_until_ms, distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.model import Group, Member, Pause, Stop, Task, Topology
-from batonpass.core.soft import MeasuredReport, MemberSoft, Soft
+from batonpass.core.kept_out import kept_out_of
+from batonpass.core.model import Failure, Group, KeptOut, Member, Pause, Stop, Task, Topology
+from batonpass.core.soft import MeasuredReport, MemberSoft
+from batonpass.core.storm import ends_ms
+from batonpass.core.view import View
 
 HELD_BACK_SHOWN: Final = 1_000
 """How many moves that are held back the description of a group lists at most. All of them are counted by reason."""
@@ -48,8 +52,22 @@ def group_body(group: Group, status: GroupStatus, warnings: tuple[str, ...]) -> 
         "held_back_by_reason": count_by_reason(status.held_back),
         "pause": pause_body(group.pause),
         "storm_since": time_of(group.storm_since_ms),
+        "kept_out": kept_out_body(group),
+        "storm_ends_at": time_of(ends_ms(group)),
         "warnings": list(warnings),
     }
+
+
+def kept_out_body(group: Group) -> list[dict[str, Any]]:
+    """Return the instances of which no run gets a task, by name, each with its present run if it has one."""
+    return [
+        {"instance_id": name, "member_id": group.instances.get(name), **_kept_out(entry)}
+        for name, entry in sorted(group.kept_out.items())
+    ]
+
+
+def _kept_out(entry: KeptOut) -> dict[str, Any]:
+    return {"since": rfc3339(entry.since_ms), "until": time_of(entry.until_ms)}
 
 
 def pause_body(pause: Pause | None) -> dict[str, Any] | None:
@@ -115,12 +133,13 @@ def next_owners_of(group: Group) -> frozenset[MemberId]:
     return frozenset(next_owner for next_owner in next_owners if next_owner is not None)
 
 
-def member_body(soft: Soft, member: Member, next_owners: frozenset[MemberId]) -> dict[str, Any]:
-    """Return a member with what it may hold, must give up, and last reported.
+def member_body(view: View, member: Member, next_owners: frozenset[MemberId]) -> dict[str, Any]:
+    """Return a member with what it may hold, must give up, and last reported, and what is held against it.
 
     ``next_owners`` are those of the group (``next_owners_of``).
     """
-    member_soft = soft.members.get(member.id)
+    member_soft, kept_out = view.soft.members.get(member.id), kept_out_of(view.group, member)
+    faults = view.group.hosts[host_of(member)] if member.id in view.distrusted else None
     return {
         "member_id": member.id,
         "instance_id": member.instance_id,
@@ -137,8 +156,11 @@ def member_body(soft: Soft, member: Member, next_owners: frozenset[MemberId]) ->
         "last_heard_at": None if member_soft is None else rfc3339(member_soft.heard_ms),
         "draining": member.drain is not None,
         "drain_deadline_at": None if member.drain is None else time_of(member.drain.deadline_ms),
+        "kept_out": None if kept_out is None else _kept_out(kept_out),
         "suspected": member.suspected,
         "away_until": time_of(member.away_until_ms),
+        "distrusted_until": None if faults is None else rfc3339(distrusted_until_ms(view.config, faults)),
+        "faults": "" if faults is None else faults_in_words(faults),
         "assignment": assignment_body(member.assignment),
         "revoking": sorted(member.revoking, key=task_sort_key),
         "disk_bytes": None if member_soft is None else member_soft.disk_bytes,
@@ -205,8 +227,21 @@ def task_explanation_body(group: Group, found: TaskExplanation) -> dict[str, Any
         "stopped": _stop_body(task.stop),
         "pin": task.pin,
         "parked": task.parked,
-        "failures": [{"member": one.member_id, "at": rfc3339(one.at_ms)} for one in task.failures],
+        "failures": [_failure_body(group, one) for one in task.failures],
         "sentences": list(found.sentences),
+    }
+
+
+def _failure_body(group: Group, failure: Failure) -> dict[str, Any]:
+    """Return what came of a task on a host, how often in a row, and until when it is not tried there again."""
+    until_ms = avoided_until_ms(group.config, failure)
+    return {
+        "member": failure.member_id,
+        "instance_id": failure.instance_id,
+        "at": rfc3339(failure.at_ms),
+        "outcome": failure.outcome.value,
+        "times": failure.times,
+        "avoided_until": time_of(until_ms) if until_ms > failure.at_ms else None,
     }
 
 
@@ -257,6 +292,8 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
         "triggers": list(found.triggers),
         "pause": pause_body(group.pause),
         "storm_since": time_of(group.storm_since_ms),
+        "kept_out": kept_out_body(group),
+        "storm_ends_at": time_of(ends_ms(group)),
         "grants_held_until": time_of(found.held_until_ms),
         "judges_from": time_of(found.judges_from_ms),
         "budgets": {

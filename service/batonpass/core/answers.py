@@ -140,6 +140,8 @@ def _state_unknown(soft: Soft, member: Member) -> list[tuple[str, str]]:
 def _drain_status(group: Group, member: Member) -> tuple[str, str]:
     remaining = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
     waiting = sum(revocation.active for revocation in member.revoking.values())
+    if member.gets_nothing and not remaining + waiting:
+        return ("drained", "this instance is kept out: none of its runs gets a task until an operator lets it in")
     if not remaining + waiting:
         return ("drained", "this member has no active task left and may leave")
     blocked = why_drain_is_blocked(group, member)

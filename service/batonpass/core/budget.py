@@ -5,9 +5,10 @@ slots as the larger of these two counts. Copies up to that number, and a takeove
 slot and are never queued. Drains have a budget of their own. The slot of a handover is free once the new owner runs:
 until then the last owner keeps its copy (``copies``), which may be one beyond the number.
 
-Order: copies for drains first, then actives before standbys, then the owner with the highest load for its capacity,
-then the shortest estimated catch-up, then the least lag, then the tasks' order. A step that frees a slot gives it out
-again.
+Order: members on which no copy stalled or gave way first, the others by when one last did; then tasks in the same way.
+So each has its turn (``turns``), and neither a bad member nor a slow task is always the first. Then copies for drains,
+then actives before standbys, then the owner with the highest load for its capacity, then the shortest estimated
+catch-up, then the least lag, then the tasks' order. A step that frees a slot gives it out again.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from batonpass.core.view import View
 
 _NEVER: Final = 2**62
 _HOLD_A_READY_TARGET = (
-    *(Held.FAILED, Held.MEMBER_OVERDUE, Held.REVOKE_FIRST, Held.TAKE_OVER_FIRST, Held.GRANTS_HELD),
-    Held.OPEN_TRANSACTION,
+    *(Held.FAILED, Held.FAILED_THERE, Held.MEMBER_OVERDUE, Held.REVOKE_FIRST, Held.TAKE_OVER_FIRST),
+    *(Held.GRANTS_HELD, Held.OPEN_TRANSACTION),
 )
 """Reasons that hold a task back although its target has a ready copy. Nothing else shows that it is held back."""
 
@@ -87,6 +88,11 @@ class Slots:
         """
         return min(self._drain_left if for_drain else self._balance_left, self._drain_left + self._balance_left)
 
+    @property
+    def are_overdrawn(self) -> bool:
+        """Whether both budgets together are used up, so that neither gives anything."""
+        return self._drain_left + self._balance_left <= 0
+
     def are_given(self, *, for_drain: bool) -> bool:
         """Say whether a slot is left, and moves are not held."""
         return self.left(for_drain=for_drain) > 0 and self._view.why_moves_are_held(for_balance=not for_drain) is None
@@ -100,6 +106,8 @@ class Slots:
             return Held.NO_CAPACITY
         if request.needs_no_slot:
             return None
+        if not request.for_drain and self._view.is_new_for(request.task, request.member_id):
+            return Held.NEW_MEMBER
         if self.left(for_drain=request.for_drain) <= 0:
             return Held.DRAIN_BUDGET if request.for_drain else Held.WARMUP_BUDGET
         if self._warmups[request.member_id] >= self._per_member:
@@ -155,6 +163,8 @@ class _Order(NamedTuple):
     """The order in which slots are given, before the estimated catch-up: smaller values first."""
 
     needs_slot: bool
+    member_tried_ms: int
+    task_tried_ms: int
     for_balance: bool
     for_standby: bool
     owner_load: float
@@ -173,10 +183,11 @@ def give_slots(view: View, task_plans: list[TaskPlan], queue: Iterable[Task] = (
     copy_capacity.take_back_excess(task_plans)
     slots = Slots(view, task_plans, copy_capacity)
     requested: defaultdict[_Order, list[tuple[CopyRequest, TaskPlan]]] = defaultdict(list)
+    tried = _last_tried(task_plans)
     for plan in task_plans:
         for request in plan.requests:
-            requested[_order(view, slots, request)].append((request, plan))
-    queued = _in_line(view, slots, queue)
+            requested[_order(view, slots, request, tried)].append((request, plan))
+    queued = _in_line(view, slots, queue, tried)
     served: dict[TaskId, TaskPlan] = {}
     for order in sorted({*requested, *queued}):
         alike = requested.get(order, [])
@@ -190,7 +201,18 @@ def give_slots(view: View, task_plans: list[TaskPlan], queue: Iterable[Task] = (
     return slots
 
 
-def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, list[tuple[Task, MemberId]]]:
+def _last_tried(task_plans: list[TaskPlan]) -> dict[MemberId, int]:
+    """Return when a copy last stalled or gave way on a member, by the end of the time for which it is not tried."""
+    tried: dict[MemberId, int] = {}
+    for plan in task_plans:
+        for stall in plan.task.stalls:
+            tried[stall.member_id] = max(stall.until_ms, tried.get(stall.member_id, 0))
+    return tried
+
+
+def _in_line(
+    view: View, slots: Slots, queue: Iterable[Task], tried: Mapping[MemberId, int]
+) -> dict[_Order, list[tuple[Task, MemberId]]]:
     """Return the copies that queued tasks want on members that may begin another warmup, by their order."""
     in_line: defaultdict[_Order, list[tuple[Task, MemberId]]] = defaultdict(list)
     leaving = {member.id for member in view.members.values() if member.drain is not None}
@@ -205,18 +227,24 @@ def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, li
         for member_id in lacking(task):
             if member_id not in may_begin:
                 may_begin[member_id] = slots.may_begin(member_id)
-            if may_begin[member_id]:
-                order = _Order(True, owner not in leaving, member_id != task.target, -view.load(owner))
+            if may_begin[member_id] and not view.is_new_for(task, member_id):
+                since_ms, for_standby = tried.get(member_id, 0), member_id != task.target
+                order = _Order(True, since_ms, 0, owner not in leaving, for_standby, -view.load(owner))
                 in_line[order].append((task, member_id))
     return in_line
 
 
-def _order(view: View, slots: Slots, request: CopyRequest) -> _Order:
+def _order(view: View, slots: Slots, request: CopyRequest, tried: Mapping[MemberId, int]) -> _Order:
     if request.needs_no_slot and not slots.copy_capacity.is_limited:
-        return _Order(False, False, False, 0.0)
+        return _Order(False, 0, 0, False, False, 0.0)
     owner = request.task.owner
     overload = inf if owner is None else view.load(owner)
-    return _Order(not request.needs_no_slot, not request.for_drain, not request.for_active, -overload)
+    member_ms = task_ms = 0
+    if not request.needs_no_slot:
+        member_ms = tried.get(request.member_id, 0)
+        task_ms = max([stall.until_ms for stall in request.task.stalls], default=0)
+    for_balance, for_standby = not request.for_drain, not request.for_active
+    return _Order(not request.needs_no_slot, member_ms, task_ms, for_balance, for_standby, -overload)
 
 
 def _grant(view: View, slots: Slots, alike: list[tuple[CopyRequest, TaskPlan]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batonpass.core.answers import no_such_task
+from batonpass.core.answers import no_such_task, refusal
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import (
     GroupNotEmpty,
@@ -22,6 +22,7 @@ from batonpass.core.inputs import (
     PauseRequest,
     PinRequest,
     ReleaseRequest,
+    TrustRequest,
 )
 from batonpass.core.model import Pause, Topology
 from batonpass.core.policy import GroupConfig, Policy, parse_config
@@ -29,6 +30,7 @@ from batonpass.core.records import (
     ConfigChanged,
     GroupDeclared,
     GroupDeleted,
+    MemberTrusted,
     Paused,
     Record,
     Resumed,
@@ -190,11 +192,19 @@ def release(draft: DecisionDraft, item: ReleaseRequest) -> Reply:
     refused = _no_such_task(draft, item.task)
     if refused is not None:
         return refused
-    task, view = draft.group.tasks[item.task], draft.view()
-    avoided = [failure.member_id for failure in task.failures if view.has_failed(task, failure.member_id)]
-    if task.parked or any(member_id in draft.group.members for member_id in avoided):
+    task = draft.group.tasks[item.task]
+    if task.parked or draft.view().avoided_for(task):
         draft.record(TaskUnparked(item.task))
         draft.schedule("release")
+    return Done()
+
+
+def trust(draft: DecisionDraft, item: TrustRequest) -> Reply:
+    """Forget what is held against a member's host: it is given tasks again, also those that failed there."""
+    if not draft.group.declared or item.member_id not in draft.group.members:
+        return refusal(draft.group, item.member_id)
+    draft.record(MemberTrusted(item.member_id))
+    draft.schedule("member-trusted")
     return Done()
 
 

@@ -93,8 +93,9 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     | the copy | |
     |---|---|
     | of the last owner, until the next one runs | stays as a standby |
+    | a warmup that stalled | goes, unless its member must not stop anything now |
     | wanted | stays; a warmup becomes a standby once it is caught up |
-    | of the target, if it has not stalled | stays as it is |
+    | of the target | stays as it is |
     | any other with state, while no member is ready to run the task | stays |
     | any other standby, while wanted copies are not caught up | as many stay, the warmest first |
     | of a member that must not stop anything now | stays |
@@ -104,6 +105,9 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     owner, target = task.owner, task.target
     is_giving_way = owner is not None and owner != choice.active
     holders = _copy_holders(view, task, choice.active)
+    for member_id in [warming for warming in task.warmups if warming in holders and view.is_stalled(task, warming)]:
+        if view.as_if_released or member_id not in view.must_not_stop_now:
+            del holders[member_id]
     last_owner = owner if is_giving_way else task.previous_owner
     has_run = not is_giving_way or task.state is ActiveState.RUNNING
     kept: dict[MemberId, Role] = {}
@@ -113,7 +117,7 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     for member_id in there:
         is_standby = holders[member_id] is Role.STANDBY or _is_caught_up(view, task, member_id)
         kept[member_id] = Role.STANDBY if is_standby else Role.WARMUP
-    if target is not None and target in holders and target != owner and not view.is_stalled(task, target):
+    if target is not None and target in holders and target != owner:
         # If another member has the task instead of the target, the target's copy counts as one of the wanted ones.
         kept.setdefault(target, holders[target])
         there.append(target)
@@ -211,7 +215,7 @@ def is_for_drain(view: View, task: Task, active: MemberId | None, copies: Mappin
 def _with_requests(
     view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]
 ) -> TaskPlan:
-    missing = [member_id for member_id in wanted if member_id not in copies]
+    missing = [member_id for member_id in wanted if member_id not in copies and not view.is_stalled(task, member_id)]
     target = view.present_member(task.target) if task.target != choice.active else None
     if target is not None and target.id not in copies and not view.is_stalled(task, target.id):
         missing.insert(0, target.id)

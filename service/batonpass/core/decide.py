@@ -16,7 +16,8 @@ from batonpass.core import inputs as i
 from batonpass.core.answers import Late, Taken, answer, refusal, why_drain_is_blocked
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import InvalidRequest, ProtocolError, StaleMemberEpoch, UnknownGroup
-from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.ids import TaskId
+from batonpass.core.kept_out import run_named
 from batonpass.core.model import ActiveState, Group, Member
 from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.policy import Policy
@@ -25,10 +26,12 @@ from batonpass.core.reach import is_nothing_under_way
 from batonpass.core.reasons import NoChange, Reason
 from batonpass.core.records import Record
 from batonpass.core.replies import Done, DrainProgress, Reply
+from batonpass.core.report_bounds import invalid_numbers
 from batonpass.core.retarget import place_now
 from batonpass.core.room import has_limits
 from batonpass.core.soft import Soft
 from batonpass.core.step import take_step
+from batonpass.core.turns import give_way
 
 
 class Decision(NamedTuple):
@@ -89,6 +92,9 @@ def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Re
     for item in inputs:
         before, draft.needs_step = draft.soft, False
         outcomes.append(_apply(draft, item))
+        member = draft.group.members.get(item.member_id) if isinstance(item, i.Join | i.Heartbeat) else None
+        if member is not None:
+            liveness.notice_return(draft, before, member)
         if draft.needs_step:
             was_touched = True
             more = _concerned_by(draft, before, item)
@@ -154,6 +160,7 @@ _Command = (
     | i.ResumeRequest
     | i.PinRequest
     | i.ReleaseRequest
+    | i.TrustRequest
 )
 
 
@@ -173,6 +180,8 @@ def _command(draft: DecisionDraft, item: _Command) -> Reply:
             return commands.pin(draft, item)
         case i.ReleaseRequest():
             return commands.release(draft, item)
+        case i.TrustRequest():
+            return commands.trust(draft, item)
         case i.ProbeRequest():
             if not draft.group.declared:
                 return UnknownGroup(f"no group {draft.group.id!r} is declared")
@@ -211,6 +220,7 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: s
     take_step(draft, concerned, explains_all=concerned is None or draft.group.generation != generation)
     if is_tick:
         liveness.note_blocked_drains(draft)
+        give_way(draft)
     schedule_probe(draft)
     if not draft.records:
         draft.explain(NoChange.UNCHANGED)
@@ -252,7 +262,7 @@ def _reply(draft: DecisionDraft, item: i.Input, outcome: Reply) -> Reply:
         case i.Join() | i.Heartbeat():
             return _answer(draft, item, outcome)
         case i.DrainRequest():
-            return _drain_progress(draft, item.member_id)
+            return outcome if isinstance(outcome, DrainProgress) else _drain_progress(draft, item)
         case _:
             return outcome
 
@@ -268,6 +278,7 @@ def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, outcome: Reply) ->
     extra = tuple(
         [("unknown-field", f"{name} is not known to this coordinator and was ignored") for name in item.unknown_fields]
     )
+    extra += invalid_numbers(item.invalid_numbers)
     if isinstance(outcome, Late):
         return answer(draft.group, draft.soft, member, -1, extra)
     if isinstance(outcome, Taken):
@@ -277,10 +288,10 @@ def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, outcome: Reply) ->
     return answer(draft.group, draft.soft, member, _epoch_to_answer(item, member), extra)
 
 
-def _drain_progress(draft: DecisionDraft, member_id: MemberId) -> Reply:
-    member = draft.group.members.get(member_id)
+def _drain_progress(draft: DecisionDraft, item: i.DrainRequest) -> Reply:
+    member = run_named(draft.group, item)
     if member is None or member.away_until_ms is not None:
-        return refusal(draft.group, member_id)
+        return refusal(draft.group, item.member_id)
     remaining = draft.actives_left(member)
     why = why_drain_is_blocked(draft.group, member)
     return DrainProgress(remaining, tuple((task, why) for task in remaining) if why else ())

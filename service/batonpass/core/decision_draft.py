@@ -26,7 +26,6 @@ class DecisionDraft:
             before it ends. The code that handles an input sets this. ``decide`` clears it before each input, to see
             which inputs set it, and sets it again in the end if any of them did.
         estimated: members that have a warmup whose rate has just become known, so that its catch-up can be estimated.
-        overdue_retry_ms: when to look again at moves that are held until an overdue member is heard. None if none are.
     """
 
     __slots__ = (
@@ -35,7 +34,6 @@ class DecisionDraft:
         "group",
         "needs_step",
         "now_ms",
-        "overdue_retry_ms",
         "policy",
         "reasons",
         "records",
@@ -54,7 +52,6 @@ class DecisionDraft:
         self.reasons: list[Reason] = []
         self.needs_step = False
         self.estimated: dict[MemberId, None] = {}
-        self.overdue_retry_ms: int | None = None
         self.wake_ms: int | None = soft.wake_ms
         self._view: View | None = None
 

@@ -8,10 +8,10 @@ from typing import Final
 DASH: Final = "\N{EN DASH}"
 """Shown where there is no value."""
 
-SPAN: Final = r"^(\d+(\.\d+)?(ms|s|m|h|d))+$"
+SPAN: Final = r"^([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h|d))+$"
 """The regular expression of a span of time as people type it: `500ms`, `90s`, `1h30m`. Schemas use it too."""
 
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_PART: Final = re.compile(r"([0-9.]+)(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3_600

@@ -15,19 +15,29 @@ from dataclasses import replace
 from typing import Final, cast
 
 from batonpass.core import records as r
-from batonpass.core.ids import InstanceId, MemberId, TaskId
+from batonpass.core.failures import (
+    charged,
+    faults_of,
+    host_of,
+    may_be_the_host,
+    ran_well,
+    with_failure,
+)
+from batonpass.core.ids import HostId, InstanceId, MemberId, TaskId
 from batonpass.core.model import (
     REVOKED,
     SUSPECTED,
     ActiveState,
     Cause,
     Drain,
-    Failure,
     GoneMember,
     Grant,
     Group,
+    HostFaults,
+    KeptOut,
     Loss,
     Member,
+    Outcome,
     Pending,
     Revocation,
     Role,
@@ -41,6 +51,7 @@ from batonpass.core.model import (
     with_owner,
     with_target,
 )
+from batonpass.core.newcomers import stay_began_ms
 from batonpass.core.pmap import PMap
 from batonpass.core.topology import build_table
 
@@ -210,8 +221,10 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
     gone_now: dict[MemberId, GoneMember | None] = {}
     for member_id, member in builder.every_member():
         builder.members[member_id] = None
-        gone_now[member_id] = GoneMember(record.at_ms, Cause.EVICTED, record.lease_end_ms, member.instance_id)
+        gone_now[member_id] = _gone_entry(member, record.at_ms, Cause.EVICTED, record.lease_end_ms)
     no_instances: PMap[InstanceId, MemberId] = PMap()
+    none_kept_out: PMap[InstanceId, KeptOut] = PMap()
+    no_hosts: PMap[HostId, HostFaults] = PMap()
     nowhere: PMap[TaskId, MemberId] = PMap()
     builder.change(
         declared=False,
@@ -220,6 +233,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
         table=build_table(Topology()),
         gone=builder.group.gone.updated(gone_now),
         instances=no_instances,
+        kept_out=none_kept_out,
         pins=nowhere,
         placement_due_ms=None,
         triggers=(),
@@ -228,6 +242,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
         pause=None,
         storm_since_ms=None,
         losses=(),
+        hosts=no_hosts,
         grants_from_ms=max(builder.group.grants_from_ms, record.lease_end_ms),
     )
 
@@ -245,6 +260,10 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     member = builder.member(record.member_id)
     if member is None:
         return
+    entry = GoneMember(record.at_ms, record.cause, record.lease_end_ms, member.instance_id)
+    builder.change(gone=builder.group.gone.having(member.id, entry))
+    if record.cause is Cause.EXPIRED:
+        _note_death(builder, member, record.at_ms)
     concerned = _tasks_involving(builder, member)
     for task_id in concerned:
         task = builder.task(task_id)
@@ -255,8 +274,10 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     _move_pins(builder, member.id, None)
     if member.instance_id is not None and builder.group.instances.get(member.instance_id) == member.id:
         builder.change(instances=builder.group.instances.without(member.instance_id))
-    entry = GoneMember(record.at_ms, record.cause, record.lease_end_ms, member.instance_id)
+    entry = _gone_entry(member, record.at_ms, record.cause, record.lease_end_ms)
     builder.change(gone=builder.group.gone.having(member.id, entry))
+    if member.instance_id is None and host_of(member) in builder.group.hosts:
+        builder.change(hosts=builder.group.hosts.without(host_of(member)))
     if record.cause is Cause.EXPIRED:
         group = builder.group
         oldest = record.at_ms - group.config.session_timeout_ms
@@ -264,11 +285,64 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
         builder.change(losses=(*recent, Loss(member.id, record.at_ms)))
 
 
+def _gone_entry(member: Member, at_ms: int, cause: Cause, lease_end_ms: int) -> GoneMember:
+    return GoneMember(at_ms, cause, lease_end_ms, member.instance_id, stay_began_ms(member), member.doubts.plain())
+
+
+def _note_death(builder: GroupBuilder, member: Member, at_ms: int) -> None:
+    """Note with each task that a member ran when its lease expired that it died: the task may be what ended it.
+
+    What was taken over from it while it was suspected has that noted already (``_give_up``).
+    """
+    ran_until_ms = at_ms - builder.group.config.session_timeout_ms
+    for task_id, grant in member.assignment.items():
+        task = builder.task(task_id)
+        if grant.role is Role.ACTIVE and task.state is ActiveState.RUNNING:
+            _fail(builder, task, member, Outcome.DIED, (at_ms, ran_until_ms))
+    for task_id in member.revoking:
+        _charge_hosts(builder, builder.task(task_id), at_ms)
+
+
+def _fail(builder: GroupBuilder, task: Task, member: Member, outcome: Outcome, at: tuple[int, int]) -> None:
+    """Note that a task did not run well on a member: when that counts from, and until when it ran at the most."""
+    config, (at_ms, ran_until_ms) = builder.group.config, at
+    well_ms = ran_until_ms if task.owner == member.id and ran_well(task, ran_until_ms, config) else task.well_ms
+    failures = with_failure(task, member, outcome, at_ms, config)
+    builder.tasks[task.id] = task._replace(failures=failures, well_ms=well_ms)
+
+
+def _charge_hosts(builder: GroupBuilder, task: Task, now_ms: int) -> None:
+    """Charge the hosts on which a task failed lately, if it runs elsewhere now."""
+    runs_on = builder.member(task.owner) if task.owner is not None else None
+    if not task.failures or runs_on is None or task.state is not ActiveState.RUNNING:
+        return
+    hosts, config = builder.group.hosts, builder.group.config
+    for host, fault in faults_of(task, runs_on, builder.group, now_ms):
+        known = hosts.get(host) or HostFaults()
+        hosts = hosts.having(host, charged(known, fault, config, now_ms, _well_ms(builder, host, known, now_ms)))
+    if hosts is not builder.group.hosts:
+        builder.change(hosts=hosts)
+
+
+def _well_ms(builder: GroupBuilder, host: HostId, known: HostFaults, now_ms: int) -> int:
+    """Return the last fault of a host after which it ran any task well. 0: there is none."""
+    member_id = builder.group.instances.get(InstanceId(host)) or MemberId(host)
+    member, config = builder.member(member_id), builder.group.config
+    if member is None:
+        return 0
+    runs = [builder.task(task_id) for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+    refuted = [
+        fault.at_ms
+        for fault in known.faults
+        if any(ran_well(task, now_ms, config, from_ms=fault.at_ms) for task in runs)
+    ]
+    return max(refuted, default=0)
+
+
 def _left_by(task: Task, record: r.MemberGone) -> Task:
     """Return a task without a member that is gone; the same object if it did not name the member.
 
-    If the member may still run the task until its lease ends, it stays unreleased until then. If the lease of an owner
-    that ran the task expired, that counts as a failure of the task: it may have ended the member.
+    If the member may still run the task until its lease ends, it stays unreleased until then.
     """
     member_id, unreleased = record.member_id, task.unreleased
     if unreleased:
@@ -283,8 +357,6 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
     if ran:
         # The member may have written since its last report, so the final position of the owner before it is outdated.
         changes |= {"since_ms": record.at_ms, "final_position": ()}
-        if record.cause is Cause.EXPIRED and task.state is ActiveState.RUNNING:
-            changes["failures"] = _with_failure(task, Failure(member_id, record.at_ms))
     if task.target == member_id:
         changes["target"] = None
     if member_id in task.target_standbys:
@@ -319,7 +391,7 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
 
 
 def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
-    """Every target and pin of the member belongs to its successor."""
+    """Every target and pin of the member belongs to its successor, which goes on with its stay."""
     old, successor = record.member_id, record.successor
     member = builder.member(old)
     if member is None:
@@ -336,7 +408,31 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
         after = task._replace(target=target, target_standbys=standbys, pin=successor if task.pin == old else task.pin)
         if after != task:
             builder.tasks[task_id] = after
+    stays = [stay_began_ms(one) for one in (member, builder.member(successor)) if one is not None]
+    builder.change_member(successor, place_since_ms=min(stays))
     _move_pins(builder, old, successor)
+    known, new = builder.group.hosts.get(host_of(member)), builder.member(successor)
+    if known is not None and new is not None:
+        builder.change(hosts=builder.group.hosts.having(host_of(new), known))
+
+
+def _trusted(builder: GroupBuilder, record: r.MemberTrusted) -> None:
+    """Nothing is held against the host of the member: neither its faults, nor failures of tasks on it."""
+    member = builder.member(record.member_id)
+    if member is None:
+        return
+    builder.change(hosts=builder.group.hosts.without(host_of(member)))
+    for task_id in builder.every_task():
+        task = builder.task(task_id)
+        if task.failures:
+            builder.tasks[task_id] = _forgiven(builder, task, member)
+
+
+def _forgiven(builder: GroupBuilder, task: Task, member: Member) -> Task:
+    """Return a task without its failures on the host of a member."""
+    config = builder.group.config
+    failures = tuple(failure for failure in task.failures if not may_be_the_host(failure, member, config))
+    return task if len(failures) == len(task.failures) else task._replace(failures=failures)
 
 
 def _move_pins(builder: GroupBuilder, old: MemberId, successor: MemberId | None) -> None:
@@ -348,7 +444,9 @@ def _move_pins(builder: GroupBuilder, old: MemberId, successor: MemberId | None)
 
 def _drain_started(builder: GroupBuilder, record: r.DrainStarted) -> None:
     """The member hands over everything, and ``blocked`` says whether its time is over."""
-    drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked)
+    member = builder.member(record.member_id)
+    kept_out = member is not None and member.drain is not None and member.drain.kept_out
+    drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked, kept_out)
     builder.change_member(record.member_id, drain=drain)
     _look_again(builder, record.member_id)
 
@@ -357,6 +455,17 @@ def _drain_cancelled(builder: GroupBuilder, record: r.DrainCancelled) -> None:
     """The member stays."""
     builder.change_member(record.member_id, drain=None)
     _look_again(builder, record.member_id)
+
+
+def _instance_kept_out(builder: GroupBuilder, record: r.InstanceKeptOut) -> None:
+    """Runs of the instance that join from now on get nothing."""
+    entry = KeptOut(record.since_ms, record.until_ms)
+    builder.change(kept_out=builder.group.kept_out.having(record.instance_id, entry))
+
+
+def _instance_let_in(builder: GroupBuilder, record: r.InstanceLetIn) -> None:
+    """Runs of the instance are like any other."""
+    builder.change(kept_out=builder.group.kept_out.without(record.instance_id))
 
 
 def _suspected(builder: GroupBuilder, record: r.MemberSuspected) -> None:
@@ -430,8 +539,15 @@ def _probe_scheduled(builder: GroupBuilder, record: r.ProbeScheduled) -> None:
 
 
 def _gone_forgotten(builder: GroupBuilder, record: r.GoneForgotten) -> None:
-    """Old ids are no longer remembered."""
-    builder.change(gone=builder.group.gone.updated(dict.fromkeys(record.member_ids)))
+    """Old ids are no longer remembered, nor the faults of instances whose last run they were."""
+    gone = builder.group.gone.updated(dict.fromkeys(record.member_ids))
+    builder.change(gone=gone)
+    if builder.group.hosts:
+        here = {host_of(member) for _, member in builder.every_member()}
+        here |= {HostId(entry.instance_id) for entry in gone.values() if entry.instance_id is not None}
+        builder.change(
+            hosts=builder.group.hosts.updated(dict.fromkeys(host for host in builder.group.hosts if host not in here))
+        )
 
 
 # Its tasks.
@@ -447,6 +563,7 @@ def _target_placed(builder: GroupBuilder, record: r.TargetPlaced) -> None:
         placement_failed=record.failed,
         placement_due_ms=None,
         triggers=(),
+        placed_ms=record.at_ms,
     )
 
 
@@ -482,12 +599,15 @@ def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.A
     task = builder.task(task_id)
     was_active = task.owner == member.id
     unreleased = (*task.unreleased, Unreleased(member.id, None)) if was_active else task.unreleased
-    after = _without_member(task, member.id, unreleased)
     if was_active:
-        cause = SUSPECTED if member.suspected else REVOKED
-        stop = Stop(member.id, None, cause) if task.state is ActiveState.RUNNING else task.stop
-        after = after._replace(since_ms=record.at_ms, stop=stop)
-    builder.tasks[task_id] = after
+        has_run = task.state is ActiveState.RUNNING
+        if task_id in record.stuck or (member.suspected and has_run):
+            outcome = Outcome.STUCK if task_id in record.stuck else Outcome.DIED
+            _fail(builder, task, member, outcome, (record.at_ms, record.at_ms))
+            task = builder.task(task_id)
+        stop = Stop(member.id, None, SUSPECTED if member.suspected else REVOKED) if has_run else task.stop
+        task = task._replace(since_ms=record.at_ms, stop=stop)
+    builder.tasks[task_id] = _without_member(task, member.id, unreleased)
     return Revocation(record.epoch, record.at_ms, was_active)
 
 
@@ -514,9 +634,25 @@ def _released(builder: GroupBuilder, record: r.TaskReleased) -> None:
         builder.tasks[record.task] = task._replace(
             unreleased=unreleased, final_position=record.final_position, stop=stop
         )
+    _note_good_end(builder, task, record)
     member = builder.member(record.member_id)
     if member is not None and record.task in member.revoking:
         builder.change_member(member.id, revoking=member.revoking.without(record.task))
+
+
+def _note_good_end(builder: GroupBuilder, before: Task, record: r.TaskReleased) -> None:
+    """Note that a task ran well if its owner handed it over while it ran, and had not failed it since it got it.
+
+    What it failed there before is over then. Who confirms has not died, even if it was suspected.
+    """
+    member, stop = builder.member(record.member_id), before.stop
+    if member is None:
+        return
+    is_end = stop is not None and stop.cause == REVOKED and stop.member_id == member.id
+    ran = is_end and (member.id, before.token) not in {(one.member_id, one.token) for one in before.failures}
+    if ran or any(one.member_id == member.id and one.outcome is Outcome.DIED for one in before.failures):
+        task = _forgiven(builder, builder.task(record.task), member)
+        builder.tasks[task.id] = task._replace(well_ms=max(task.well_ms, record.at_ms)) if ran else task
 
 
 def _release_waived(builder: GroupBuilder, record: r.ReleaseWaived) -> None:
@@ -537,20 +673,42 @@ def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
     task = builder.task(record.task)
     if task.owner != record.member_id:
         return
+    member = builder.member(record.member_id)
+    lost_what_it_had = record.state is ActiveState.LOST and (task.ready_grant or task.state is ActiveState.RUNNING)
+    if member is not None and (record.state is ActiveState.FAILED or lost_what_it_had):
+        outcome = Outcome.LOST if lost_what_it_had else Outcome.FAILED
+        _fail(builder, task, member, outcome, (record.at_ms, record.at_ms))
+        task = builder.task(record.task)
     if record.state is ActiveState.RUNNING:
-        task = task._replace(previous_owner=None, final_position=(), stop=None)
+        since_ms = task.ran_since_ms if task.state is ActiveState.RUNNING else record.at_ms
+        task = task._replace(previous_owner=None, final_position=(), stop=None, ran_since_ms=since_ms)
     elif task.state is ActiveState.RUNNING:
         task = task._replace(stop=Stop(record.member_id, record.at_ms, record.state.value))
-    if record.state is ActiveState.FAILED:
-        task = task._replace(failures=_with_failure(task, Failure(record.member_id, record.at_ms)))
-    builder.tasks[record.task] = task._replace(state=record.state)
+    builder.tasks[record.task] = task = task._replace(state=record.state)
+    _charge_hosts(builder, task, record.at_ms)
 
 
 def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
     """The member is not tried again for a while."""
     task = builder.task(record.task)
     others = tuple(stall for stall in task.stalls if stall.member_id != record.member_id)
-    builder.tasks[record.task] = task._replace(stalls=(*others, Stall(record.member_id, record.until_ms)))
+    builder.tasks[record.task] = task._replace(
+        stalls=(*others, Stall(record.member_id, record.until_ms, record.gave_way))
+    )
+
+
+def _doubted(builder: GroupBuilder, record: r.StateDoubted) -> None:
+    """The member's state of these tasks is never promoted, whatever it reports of it."""
+    member = builder.member(record.member_id)
+    if member is not None:
+        builder.change_member(member.id, doubts=member.doubts.updated(record.tasks))
+
+
+def _state_trusted(builder: GroupBuilder, record: r.StateTrusted) -> None:
+    """The member's reports of these tasks count again."""
+    member = builder.member(record.member_id)
+    if member is not None:
+        builder.change_member(member.id, doubts=member.doubts.updated(dict.fromkeys(record.tasks)))
 
 
 def _parked(builder: GroupBuilder, record: r.TaskParked) -> None:
@@ -566,9 +724,9 @@ def _unparked(builder: GroupBuilder, record: r.TaskUnparked) -> None:
 def _pinned(builder: GroupBuilder, record: r.TaskPinned) -> None:
     """The task is pinned to a member, or no longer. Its failures there are forgotten, unless it fails there now."""
     task = builder.task(record.task)
-    if task.owner != record.member_id or task.state is not ActiveState.FAILED:
-        failures = tuple(failure for failure in task.failures if failure.member_id != record.member_id)
-        task = task._replace(failures=failures)
+    member = builder.member(record.member_id) if record.member_id is not None else None
+    if member is not None and (task.owner != record.member_id or task.state is not ActiveState.FAILED):
+        task = _forgiven(builder, task, member)
     builder.tasks[record.task] = task._replace(pin=record.member_id)
     builder.change(pins=builder.group.pins.updated({record.task: record.member_id}))
 
@@ -596,7 +754,11 @@ def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
         revoking[task_id] = None
         unreleased = tuple(entry for entry in task.unreleased if entry.member_id != member.id)
         builder.tasks[task_id] = _taken_up(task, member.id, grant, ready=True)._replace(
-            state=ActiveState.RUNNING, unreleased=unreleased, previous_owner=None, stop=None
+            state=ActiveState.RUNNING,
+            unreleased=unreleased,
+            previous_owner=None,
+            stop=None,
+            ran_since_ms=record.at_ms,
         )
     builder.change_member(
         member.id,
@@ -686,14 +848,6 @@ def _stop_completed(stop: Stop | None, unreleased: tuple[Unreleased, ...], at_ms
     return stop._replace(at_ms=at_ms) if at_ms else None
 
 
-def _with_failure(task: Task, failure: Failure) -> tuple[Failure, ...]:
-    """Return the failures of the task with one more. Only the last failure of each member is kept."""
-    return (
-        *(failure_before for failure_before in task.failures if failure_before.member_id != failure.member_id),
-        failure,
-    )
-
-
 def _removed(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
     if member_id not in members:
         return members
@@ -720,8 +874,11 @@ _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.PlaceInherited: _inherited,
     r.DrainStarted: _drain_started,
     r.DrainCancelled: _drain_cancelled,
+    r.InstanceKeptOut: _instance_kept_out,
+    r.InstanceLetIn: _instance_let_in,
     r.MemberSuspected: _suspected,
     r.SuspicionCleared: _suspicion_cleared,
+    r.MemberTrusted: _trusted,
     r.RebalanceScheduled: _rebalance_scheduled,
     r.Paused: _paused,
     r.Resumed: _resumed,
@@ -738,6 +895,8 @@ _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.NextOwnerChosen: _next_owner_chosen,
     r.ActiveReported: _active_reported,
     r.WarmupStalled: _stalled,
+    r.StateDoubted: _doubted,
+    r.StateTrusted: _state_trusted,
     r.TaskParked: _parked,
     r.TaskUnparked: _unparked,
     r.TaskPinned: _pinned,

@@ -17,6 +17,9 @@ MemberId = NewType("MemberId", str)
 InstanceId = NewType("InstanceId", str)
 """A name that survives restarts of a worker (static membership, KIP-345)."""
 
+HostId = NewType("HostId", str)
+"""Where a member runs, as far as is known: its instance id, or without one its member id."""
+
 TaskId = NewType("TaskId", str)
 """One partition of one subtopology, written ``{subtopology}_{partition}``."""
 

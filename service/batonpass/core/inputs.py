@@ -51,17 +51,22 @@ class Join:
     tasks: Mapping[TaskId, TaskReport] = field(default_factory=dict)
     unknown_fields: tuple[str, ...] = ()
     max_disk_bytes: int | None = None
+    invalid_numbers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A heartbeat. ``tasks`` of None repeats the last report and confirms nothing."""
+    """A heartbeat. ``tasks`` of None repeats the last report and confirms nothing.
+
+    ``invalid_numbers`` has the path and the reason of each number in it that could not be read, and is left out.
+    """
 
     member_id: MemberId
     seq: int
     member_epoch: int
     tasks: Mapping[TaskId, TaskReport] | None = None
     unknown_fields: tuple[str, ...] = ()
+    invalid_numbers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +93,45 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class DrainRequest:
-    """A member should hand over everything, within ``deadline_ms`` from now if given."""
+    """A member should hand over everything, within ``deadline_ms`` from now if given.
+
+    ``until_undone``: this holds for each run of its instance, for ``for_ms`` if given.
+    """
 
     member_id: MemberId
     deadline_ms: int | None = None
+    until_undone: bool = False
+    for_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DrainReversal:
-    """A draining member should stay after all."""
+    """A draining member should stay after all, and its instance, if it is kept out, may have tasks again.
+
+    ``member_id`` is the id of a present or past run, or an instance id.
+    """
 
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """An operator removes a member. ``dead`` vouches that its process no longer runs."""
+    """An operator removes a member. ``dead`` vouches that its process no longer runs.
+
+    ``until_undone``: no run of its instance gets a task meanwhile, for ``for_ms`` if given.
+    """
 
     member_id: MemberId
     dead: bool = False
+    until_undone: bool = False
+    for_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrustRequest:
+    """An operator trusts a member's host again, on which tasks failed."""
+
+    member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +174,26 @@ class EndOffsets:
 
     ``offsets`` are the ends for readers of the group's isolation level. ``begin_offsets`` has the beginnings of
     partitions whose beginning was read and has changed. ``high_watermarks`` has the ends of the logs, read after the
-    others, of partitions in which they lie beyond those: a transaction is open there.
+    others, of partitions in which they lie beyond those: a transaction is open there. ``topic_ids`` has the ids of
+    topics (KIP-516), where they are known.
     """
 
     offsets: Mapping[tuple[str, int], int]
     read_ms: int
     begin_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     high_watermarks: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A coordinator has loaded the group. It judges no member for the largest session timeout (L3)."""
+    """A coordinator has loaded the group. It judges no member for the largest session timeout (L3).
+
+    ``clock_moved``: instants in the group may lie too early by the clock that counts from now on, so nothing is granted
+    for as long either.
+    """
+
+    clock_moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +256,7 @@ Input = (
     | DrainRequest
     | DrainReversal
     | Eviction
+    | TrustRequest
     | ProbeRequest
     | PauseRequest
     | ResumeRequest

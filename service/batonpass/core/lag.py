@@ -1,8 +1,8 @@
 """How far each copy of a task has come: the one definition of *caught up*.
 
 Readiness is a class before it is a number: running < caught up < behind by n < cold < unknown. A copy of unknown lag
-is never promoted, and is never dropped because its lag is unknown. Until it is reported, an active counts as running
-and any other copy as unknown, so that tasks stay where they are.
+is never promoted, and is not dropped because its lag is unknown, except a warmup that others wait for (``turns``).
+Until it is reported, an active counts as running and any other copy as unknown, so that tasks stay where they are.
 
 Lag is in records, summed over the task's changelogs. These rules avoid the defects D5, D6, D17 and D26 of Kafka's
 assignor (``docs/decisions/0003-kafka-defects.md``).
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from batonpass.core.ids import TaskId
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
+from batonpass.core.numbers import WHOLE_MAX, bounded_sum
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
 from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Positions, TaskReport
@@ -78,7 +79,14 @@ def changelogs_of(group: Group, task_id: TaskId) -> Changelogs:
     return (), 0
 
 
-def end_after(before: EndOffset | None, offset: int, high_watermark: int, read_ms: int) -> EndOffset:
+def topic_of(name: str, topics: tuple[str, ...]) -> str:
+    """Return the changelog that a report means: a position without a name is in the only one of the task."""
+    return topics[0] if name == "" and len(topics) == 1 else name
+
+
+def end_after(
+    before: EndOffset | None, offset: int, high_watermark: int, read_ms: int, topic_id: str = ""
+) -> EndOffset:
     """Return the end of a changelog partition after another read; ``before`` is the end of the read before.
 
     A transaction is the same as long as it begins at the same offset: nothing else can be there.
@@ -90,7 +98,8 @@ def end_after(before: EndOffset | None, offset: int, high_watermark: int, read_m
         if before is not None and before.offset == offset and before.open_since_ms is not None:
             open_since_ms = before.open_since_ms
     shrunk = before is not None and log_end < before.log_end
-    return EndOffset(offset, read_ms, shrunk, log_end - offset, open_since_ms)
+    topic_id = topic_id or (before.topic_id if before is not None else "")
+    return EndOffset(offset, read_ms, shrunk, log_end - offset, open_since_ms, topic_id)
 
 
 def measure_lag(
@@ -107,7 +116,7 @@ def measure_lag(
     member reports: logs only grow, so the smaller one is older, or does not show what lies behind an open transaction.
     A position beyond a log's end that was read after the report arrived cannot belong to this changelog. A position
     beyond an older end is just newer, so its lag is 0. If the copy's last report was of another incarnation
-    (``doubted``), it stays so until its position lies within the log's end.
+    (``doubted``), it stays so until its position lies within the log's end. What lasts longer is in ``doubts``.
     """
     if report.lost:
         return None, False
@@ -117,31 +126,42 @@ def measure_lag(
         return None, False
     topics, partition = changelogs
     own_ends = dict(report.end_offsets)
-    total = 0
+    behind: list[int] = []
     for name, position in report.positions:
-        topic = topics[0] if name == "" and len(topics) == 1 else name
+        topic = topic_of(name, topics)
         end = ends.get((topic, partition)) if topic in topics else None
         own_end = own_ends.get(name)
         if end is not None:
             if end.shrunk or (position > end.log_end and (doubted or end.read_ms > at_ms)):
                 return None, True
-            total += max(0, end.level_at - position, (own_end or 0) - position)
+            behind.append(max(0, end.level_at - position, (own_end or 0) - position))
         elif own_end is not None:
-            total += max(0, own_end - position)
+            behind.append(max(0, own_end - position))
         else:
             return None, False
     names = {name for name, _ in report.positions}
-    return (total if "" in names or names.issuperset(topics) else None), False
+    return (bounded_sum(behind) if "" in names or names.issuperset(topics) else None), False
 
 
 def measured_report(
-    report: TaskReport, before: MeasuredReport | None, now_ms: int, measurement: tuple[int | None, bool]
+    report: TaskReport,
+    before: MeasuredReport | None,
+    now_ms: int,
+    measurement: tuple[int | None, bool],
+    *,
+    is_new: bool = False,
 ) -> MeasuredReport:
-    """Return the report to keep, with its lag, how fast the copy comes closer, and when it last made progress."""
+    """Return the report to keep, with its lag, how fast the copy comes closer, and when it last did and read on.
+
+    ``is_new``: without a report before, the member had nothing of the task.
+    """
     lag, other = measurement
     if before is None:
-        return MeasuredReport(report, now_ms, lag, other, now_ms, None)
+        return MeasuredReport(report, now_ms, lag, other, now_ms, None, lag, now_ms, now_ms if is_new else 0)
     progress_ms, rate = before.progress_ms, before.rate
+    least_lag, closer_ms = before.least_lag, before.closer_ms
+    if report.role != before.report.role or (lag is not None and (least_lag is None or lag < least_lag)):
+        least_lag, closer_ms = lag, now_ms
     if lag is not None and before.lag is not None and now_ms > before.at_ms:
         speed = (before.lag - lag) * 1000 / (now_ms - before.at_ms)
         rate = speed if rate is None else (rate + speed) / 2
@@ -149,14 +169,22 @@ def measured_report(
             rate = 0.0
     if _made_progress(report, lag, before):
         progress_ms = now_ms
-    return MeasuredReport(report, now_ms, lag, other, progress_ms, rate)
+    began_ms = now_ms if report.lost or _fell(before.report.positions, report.positions) else before.began_ms
+    return MeasuredReport(report, now_ms, lag, other, progress_ms, rate, least_lag, closer_ms, began_ms)
+
+
+def _fell(before: Positions, now: Positions) -> bool:
+    """Say whether the position in some changelog fell: a copy only reads on, unless it begins anew."""
+    known = dict(before) if now != before else {}
+    return any(offset < known.get(name, 0) for name, offset in now)
 
 
 def _made_progress(report: TaskReport, lag: int | None, before: MeasuredReport) -> bool:
     """Say whether a copy reads on: its lag fell, or its position grew.
 
     A copy that reads no faster than its changelog is written makes progress too, although it may never be level. It is
-    kept: another member would have to start from the beginning, and is seldom faster.
+    kept as long as nobody waits for what it holds (``turns``): another member would have to start from the beginning,
+    and is seldom faster.
     """
     if lag == 0 or before.lag == 0 or report.role != before.report.role:
         # A copy that was level until now has only just fallen behind, however old its last report is.
@@ -190,7 +218,7 @@ def level_in_ms(copy: Copy) -> int | None:
         return 0
     if copy.lag is None or copy.rate is None or copy.rate <= 0:
         return 0 if copy.lag == 0 else None
-    return int(copy.lag * 1000 / copy.rate)
+    return min(int(copy.lag * 1000 / copy.rate), WHOLE_MAX)
 
 
 def caught_up_in_ms(copy: Copy, config: GroupConfig) -> int | None:
@@ -206,7 +234,7 @@ def caught_up_in_ms(copy: Copy, config: GroupConfig) -> int | None:
     soon_ms = within * 1_000 / copy.rate
     if config.acceptable_catchup_ms is not None:
         soon_ms = min(soon_ms, copy.lag * 1_000 / copy.rate - config.acceptable_catchup_ms)
-    return max(0, int(soon_ms))
+    return min(max(0, int(soon_ms)), WHOLE_MAX)
 
 
 def _copy_by_lag(measured: MeasuredReport, config: GroupConfig, *, on_disk: bool) -> Copy:

@@ -6,14 +6,22 @@ from batonpass.core.model import Group, Member
 from batonpass.core.soft import Soft
 
 
+def heard_since_ms(soft: Soft, member: Member) -> int:
+    """Return when a member was heard last, as far as this coordinator was there to hear it.
+
+    What came before its start, or before it stood still, is no silence of the member's.
+    """
+    member_soft = soft.members.get(member.id)
+    return max(member.joined_ms if member_soft is None else member_soft.heard_ms, soft.listens_since_ms)
+
+
 def fenced_by_ms(group: Group, soft: Soft, now_ms: int, member: Member, since_ms: int) -> tuple[int, bool]:
     """Return the instant until which a member that must give something up since ``since_ms`` can delay others.
 
     The second value is true if the member is silent, and its lease ends before it would be fenced for not confirming.
     """
     fenced_ms = since_ms + group.config.rebalance_timeout_ms
-    member_soft = soft.members.get(member.id)
-    is_silent = member_soft is not None and now_ms - member_soft.heard_ms > group.config.overdue_ms
+    is_silent = member.id in soft.members and now_ms - heard_since_ms(soft, member) > group.config.overdue_ms
     expires = expires_ms(group, soft, now_ms, member)
     return (expires, True) if is_silent and expires < fenced_ms else (fenced_ms, False)
 

@@ -8,32 +8,49 @@ from __future__ import annotations
 from dataclasses import replace
 from operator import itemgetter
 
+from batonpass.core import storm
+from batonpass.core.availability import Availability, availability_of
 from batonpass.core.decision_draft import DecisionDraft
+from batonpass.core.failures import distrusted_until_ms, host_of
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import PollBroken, PollOpened, Started
+from batonpass.core.kept_out import let_in_when_over
 from batonpass.core.lag import Readiness
-from batonpass.core.model import Cause, Drain, Member, OnLeaseLost, Role
+from batonpass.core.model import Cause, Drain, Group, Member, OnLeaseLost, Role
 from batonpass.core.reasons import Happened, Held
 from batonpass.core.records import (
+    HEARD_AGAIN,
     DrainStarted,
     GoneForgotten,
+    GrantsHeld,
     MemberGone,
     MemberSuspected,
     Record,
     Resumed,
-    StormBegan,
     SuspicionCleared,
     TaskReleased,
     WarmupStalled,
 )
 from batonpass.core.replies import Done, Reply
-from batonpass.core.reports import park
+from batonpass.core.reports import explain_distrust, park
+from batonpass.core.soft import Soft
+from batonpass.core.turns import closer_ms
 
 
-def started(draft: DecisionDraft, _item: Started) -> Reply:
-    """Judge no member for the largest session timeout: the coordinator was not there to hear them (L3, L5)."""
+def started(draft: DecisionDraft, item: Started) -> Reply:
+    """Judge no member for the largest session timeout: the coordinator was not there to hear them (L3, L5).
+
+    After the clock has moved, a lease whose end is stored may still run although that instant is over. By then it ends.
+    """
     judge_from_ms = draft.now_ms + draft.group.longest_session_ms
-    draft.soft = draft.soft._replace(started_ms=draft.now_ms, judge_from_ms=judge_from_ms)
+    draft.soft = draft.soft._replace(
+        started_ms=draft.now_ms, judge_from_ms=judge_from_ms, listens_since_ms=draft.now_ms
+    )
+    if item.clock_moved:
+        _set_clock_back(draft)
+    if item.clock_moved and judge_from_ms > draft.group.grants_from_ms and draft.group.version:
+        draft.record(GrantsHeld(judge_from_ms, "the clock of the database has moved"))
+        draft.wake(judge_from_ms)
     draft.needs_step = True
     return Done()
 
@@ -43,8 +60,24 @@ def notice_own_silence(draft: DecisionDraft) -> None:
     due_ms = draft.soft.wake_ms
     if due_ms is not None and draft.now_ms - due_ms > draft.policy.coordinator_lease_ms:
         judge_from_ms = draft.now_ms + draft.group.longest_session_ms
-        draft.soft = draft.soft._replace(judge_from_ms=judge_from_ms)
+        draft.soft = draft.soft._replace(judge_from_ms=judge_from_ms, listens_since_ms=draft.now_ms)
         draft.wake(judge_from_ms)
+
+
+def notice_return(draft: DecisionDraft, before: Soft, member: Member) -> None:
+    """Look again at what waits for an overdue member once it is heard. ``before``: the soft state before that.
+
+    If the present target gives it nothing new because it was not there, the group is placed anew.
+    """
+    if not availability_of(draft.group, draft.soft, draft.now_ms, member).is_heard:
+        return
+    if availability_of(draft.group, before, draft.now_ms, member) is Availability.OVERDUE:
+        draft.needs_step = True
+    missing = draft.soft.placed_without
+    if member.id in missing:
+        draft.soft = draft.soft._replace(placed_without=missing - {member.id})
+        if draft.group.placement_due_ms is None:
+            draft.schedule(HEARD_AGAIN)
 
 
 def poll_broken(draft: DecisionDraft, item: PollBroken) -> Reply:
@@ -79,13 +112,16 @@ def pass_time(draft: DecisionDraft) -> None:
     """
     _drop_departed(draft)
     end_pause_if_over(draft)
+    let_in_when_over(draft)
     _set_clock_back(draft)
     _expire(draft)
+    storm.end_if_over(draft)
     _suspect(draft)
     _end_absences(draft)
     _fence_unconfirmed(draft)
     _release_at_lease_end(draft)
     find_stalls(draft)
+    _end_distrust(draft)
     forget_gone(draft)
     draft.needs_step = True
 
@@ -121,6 +157,8 @@ def _set_clock_back(draft: DecisionDraft) -> None:
         draft.soft = draft.soft._replace(judge_from_ms=latest_ms)
     if draft.soft.started_ms > draft.now_ms:
         draft.soft = draft.soft._replace(started_ms=draft.now_ms)
+    if draft.soft.listens_since_ms > draft.now_ms:
+        draft.soft = draft.soft._replace(listens_since_ms=draft.now_ms)
 
 
 def _expire(draft: DecisionDraft) -> None:
@@ -139,21 +177,28 @@ def _expire(draft: DecisionDraft) -> None:
     for member_id in expired:
         assignment = draft.group.members[member_id].assignment
         ran.extend(task for task, grant in assignment.items() if grant.role is Role.ACTIVE)
+        ran.extend(draft.group.members[member_id].revoking)
         draft.explain(Happened.EXPIRED, to=member_id)
+    distrusted = draft.view().distrusted
     draft.record(*(MemberGone(member_id, Cause.EXPIRED, at_ms=now_ms, lease_end_ms=now_ms) for member_id in expired))
-    _guard_against_storm(draft)
+    storm.guard(draft)
     park(draft, sorted(ran))
+    explain_distrust(draft, distrusted)
     draft.schedule("expiry")
 
 
-def _guard_against_storm(draft: DecisionDraft) -> None:
-    """Declare a storm if too large a share of the group vanished within a session timeout."""
+def _end_distrust(draft: DecisionDraft) -> None:
+    """Have the group placed anew if a member may be given tasks again since the last placement."""
     group = draft.group
-    recent = len(group.losses)
-    size = len(group.members) + recent
-    if group.storm_since_ms is None and recent > group.config.max_lost_share * size:
-        draft.record(StormBegan(draft.now_ms))
-        draft.explain(Held.STORM, detail=f"{recent} of {size} members vanished within a session timeout")
+    over = [at_ms for at_ms in _distrust_ends(group) if group.placed_ms < at_ms <= draft.now_ms]
+    if over and group.placement_due_ms is None:
+        draft.schedule("member-trusted")
+
+
+def _distrust_ends(group: Group) -> list[int]:
+    """Return until when each member that has faults is, or was, distrusted. 0: it never was."""
+    hosts = {host_of(member) for member in group.members.values()} if group.hosts else frozenset()
+    return [distrusted_until_ms(group.config, group.hosts[host]) for host in group.hosts if host in hosts]
 
 
 def _suspect(draft: DecisionDraft) -> None:
@@ -168,6 +213,14 @@ def _suspect(draft: DecisionDraft) -> None:
         if now_ms - member_soft.poll_broken_ms >= group.config.suspect_timeout_ms:
             draft.record(MemberSuspected(member_id))
             draft.explain(Happened.SUSPECTED, to=member_id)
+            if _runs_without_state(draft, member):
+                draft.schedule("suspected")
+
+
+def _runs_without_state(draft: DecisionDraft, member: Member) -> bool:
+    """Say whether a member runs a task without state. No copy takes it over, so it needs another target."""
+    actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+    return any(not draft.view().is_stateful(task_id) for task_id in actives)
 
 
 def _end_absences(draft: DecisionDraft) -> None:
@@ -280,21 +333,26 @@ def find_wake(draft: DecisionDraft) -> None:
     group, soft = draft.group, draft.soft
     at: list[int] = []
     pause_over = group.pause.expires_ms if group.pause is not None else None
-    at.extend(
-        instant
-        for instant in (group.placement_due_ms, group.next_probe_ms, pause_over, draft.overdue_retry_ms)
-        if instant is not None
-    )
+    due = (group.placement_due_ms, group.next_probe_ms, pause_over, storm.next_look_ms(draft))
+    at.extend(instant for instant in due if instant is not None)
     if group.grants_from_ms > draft.now_ms:
         at.append(group.grants_from_ms)
+    at.extend(entry.until_ms for entry in group.kept_out.values() if entry.until_ms is not None)
+    at.extend(_distrust_ends(group))
     for member_id, member in group.members.items():
         at.extend(_member_instants(draft, member_id, member))
+    if group.unsettled:
+        at.extend(draft.view().newcomers.values())
     stall_ms = group.config.warmup_stall_timeout_ms
     for task_id in group.moving_tasks():
         task = group.tasks[task_id]
         at.extend(entry.free_at_ms for entry in task.unreleased if entry.free_at_ms is not None)
         at.extend(stall.until_ms for stall in task.stalls)
         at.extend(_progress_ms(draft, task_id, group.members[member_id]) + stall_ms for member_id in task.warmups)
+        at.extend(closer_ms(draft.view(), task_id, member_id) + stall_ms for member_id in task.warmups)
+    if soft.target_is_provisional and not group.unsettled:
+        # The target leaves out moves that gave way lately. Once they may be tried again, it may be another one.
+        at.extend(stall.until_ms for task in group.tasks.values() for stall in task.stalls)
     draft.wake_ms = min((instant for instant in at if instant > draft.now_ms), default=None)
     if soft.judge_from_ms > draft.now_ms and group.members:
         draft.wake(soft.judge_from_ms)

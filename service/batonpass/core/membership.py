@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from batonpass.core import storm
 from batonpass.core.answers import Late, Taken, refusal
 from batonpass.core.decision_draft import DecisionDraft
+from batonpass.core.doubts import inherit_doubts, is_doubted
 from batonpass.core.errors import Gone, InstanceIdInUse, InvalidRequest, LimitExceeded, ProtocolError
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Join, Leave
+from batonpass.core.kept_out import drain_of_newcomer, instance_named, keep_out, let_in, run_named
 from batonpass.core.lag import changelogs_of, measure_lag, measured_report
 from batonpass.core.model import Cause, Member
 from batonpass.core.pmap import PMap
@@ -25,10 +28,9 @@ from batonpass.core.records import (
     MemberGone,
     MemberJoined,
     PlaceInherited,
-    StormEnded,
     TaskReleased,
 )
-from batonpass.core.replies import Done, Reply
+from batonpass.core.replies import Done, DrainProgress, Reply
 from batonpass.core.report_bounds import bounded
 from batonpass.core.soft import MemberSoft
 
@@ -68,11 +70,13 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
     same_place = [_inherit(draft, item, old) for old in predecessors]
     if item.replaces is not None or item.takeover:
         _release_vouched(draft, lambda member_id: _vouches_for(draft, item, member_id))
+    inherit_doubts(draft, item)
     _take_state_on_disk(draft, item)
-    if same_place != [True]:
+    was_missed = any(old.id in draft.soft.placed_without for old in predecessors)
+    if same_place != [True] or was_missed or _waits_for_a_missing_member(draft):
         draft.schedule("join", group.config.initial_rebalance_delay_ms if is_first else None)
     draft.needs_step = True
-    _end_storm_if_back(draft)
+    storm.end_if_back(draft)
     draft.wake(draft.now_ms + group.config.session_timeout_ms)
     return Taken(ignored)
 
@@ -97,6 +101,7 @@ def _new_member(draft: DecisionDraft, item: Join) -> Member:
         on_lease_lost=item.on_lease_lost,
         endpoint=item.endpoint,
         epoch=FIRST_EPOCH,
+        drain=drain_of_newcomer(draft, item.instance_id),
         max_disk_bytes=item.max_disk_bytes,
     )
 
@@ -128,22 +133,26 @@ def _lease_left_ms(draft: DecisionDraft, member: Member) -> int:
 
 
 def _inherit(draft: DecisionDraft, item: Join, old: Member) -> bool:
-    """Put the newcomer in the place of ``old``. Return whether the target can stay as it is."""
+    """Put the newcomer in the place of ``old``. Return whether the target can stay as it is.
+
+    A run of an instance that is kept out takes nothing over, so the place of ``old`` is free.
+    """
     cause = Cause.REPLACED
     if old.away_until_ms is not None:
         cause = Cause.RESTARTED
     elif old.id != item.replaces:
         cause = Cause.TAKEN_OVER
-    draft.record(
-        PlaceInherited(old.id, item.member_id), MemberGone(old.id, cause, at_ms=draft.now_ms, lease_end_ms=draft.now_ms)
-    )
     new = draft.group.members[item.member_id]
+    if new.drain is None:
+        draft.record(PlaceInherited(old.id, new.id))
+    draft.record(MemberGone(old.id, cause, at_ms=draft.now_ms, lease_end_ms=draft.now_ms))
     same = (
         new.capacity == old.capacity
         and (new.max_tasks, new.max_disk_bytes) == (old.max_tasks, old.max_disk_bytes)
         and new.client_tags == old.client_tags
         and new.topology_epoch == old.topology_epoch
         and old.drain is None
+        and new.drain is None
     )
     came_without_state = cause is Cause.RESTARTED and not item.tasks
     return same and not came_without_state
@@ -171,13 +180,15 @@ def _release_vouched(draft: DecisionDraft, is_stopped: Callable[[MemberId], bool
 
 def _take_state_on_disk(draft: DecisionDraft, item: Join) -> None:
     """Keep what the newcomer reports of its disk. Its lease begins now."""
-    group = draft.group
+    group, member = draft.group, draft.group.members[item.member_id]
     reports = {
         task_id: measured_report(
             report,
             None,
             draft.now_ms,
-            measure_lag(report, draft.now_ms, draft.soft.end_offsets, changelogs_of(group, task_id)),
+            (None, True)
+            if is_doubted(member, task_id, report)
+            else measure_lag(report, draft.now_ms, draft.soft.end_offsets, changelogs_of(group, task_id)),
         )
         for task_id, report in item.tasks.items()
     }
@@ -187,23 +198,11 @@ def _take_state_on_disk(draft: DecisionDraft, item: Join) -> None:
     )
 
 
-def _end_storm_if_back(draft: DecisionDraft) -> None:
-    group = draft.group
-    since = group.storm_since_ms
-    if since is None:
-        return
-    back = sum(member.joined_ms >= since for member in group.members.values())
-    lost = len(group.losses)
-    size = len(group.members) - back + lost
-    if lost - back <= group.config.max_lost_share * size:
-        draft.record(StormEnded())
-        draft.schedule("storm-ended")
-
-
 def leave(draft: DecisionDraft, item: Leave) -> Reply:
     """Remove a member that has stopped its actives. With ``restart``, keep its place for ``rejoin_grace_ms``.
 
-    Its tasks are free at once. Ready standbys take them over; tasks without one wait for the instance to return.
+    Its tasks are free at once. Ready standbys take them over; other tasks with state wait for the instance to return.
+    What has no state, and what members that drain were to hand over to it, goes to members that are there.
     """
     group = draft.group
     member = group.members.get(item.member_id)
@@ -219,10 +218,19 @@ def leave(draft: DecisionDraft, item: Leave) -> Reply:
         draft.record(MemberAway(member.id, draft.now_ms + grace_ms, draft.now_ms))
         draft.wake(draft.now_ms + grace_ms)
         draft.needs_step = True
+        if _waits_for_a_missing_member(draft):
+            draft.schedule("restart")
         return Done()
     draft.record(MemberGone(member.id, Cause.LEFT, at_ms=draft.now_ms, lease_end_ms=draft.now_ms))
     draft.schedule("leave")
     return Done()
+
+
+def _waits_for_a_missing_member(draft: DecisionDraft) -> bool:
+    """Say whether the target gives a task to a member that is not there, although another one may have it."""
+    view = draft.view()
+    tasks = view.tasks.pick(draft.group.unsettled)
+    return any(view.is_missing(task.target) and view.kept_at(task) is None for task in tasks)
 
 
 def _note_left_before_joining(draft: DecisionDraft, member_id: MemberId) -> None:
@@ -239,21 +247,28 @@ def _note_left_before_joining(draft: DecisionDraft, member_id: MemberId) -> None
 def evict(draft: DecisionDraft, item: Eviction) -> Reply:
     """Remove a member. Its tasks are free when its lease is over, or at once if the caller vouches that it is dead.
 
-    The caller can still vouch for a member that was fenced earlier, as long as that member holds tasks back.
+    The caller can still vouch for a member that was fenced earlier, as long as that member holds tasks back. An
+    instance without a member can still be kept out. Who vouches for a run vouches for no other run of its instance.
     """
     group = draft.group
-    member = group.members.get(item.member_id)
-    if not group.declared or member is None:
-        if (
-            item.dead
-            and item.member_id in group.gone
-            and _release_vouched(draft, lambda member_id: member_id == item.member_id)
-        ):
+    member = run_named(group, item)
+    if not group.declared:
+        return refusal(group, item.member_id)
+    if member is None and (not item.until_undone or instance_named(group, item.member_id) is None):
+        if item.dead and _release_vouched(draft, lambda member_id: member_id == item.member_id):
             draft.needs_step = True
             return Done()
         return refusal(group, item.member_id)
+    refused = keep_out(draft, item)
+    if refused is not None:
+        return refused
+    is_dead = item.dead and member is not None and member.id == item.member_id
+    if item.dead and not is_dead and _release_vouched(draft, lambda member_id: member_id == item.member_id):
+        draft.needs_step = True
+    if member is None:
+        return Done()
     now_ms = draft.now_ms
-    end_ms = now_ms if item.dead or member.away_until_ms is not None else max(now_ms, draft.lease_end_ms(member))
+    end_ms = now_ms if is_dead or member.away_until_ms is not None else max(now_ms, draft.lease_end_ms(member))
     draft.record(MemberGone(member.id, Cause.EVICTED, at_ms=now_ms, lease_end_ms=end_ms))
     draft.wake(end_ms)
     draft.schedule("evict")
@@ -261,12 +276,24 @@ def evict(draft: DecisionDraft, item: Eviction) -> Reply:
 
 
 def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
-    """Let a member hand over everything while it goes on processing. A second request may set another deadline."""
+    """Let a member hand over everything while it goes on processing. A second request may set another deadline.
+
+    An instance that is away, or has no member, can still be kept out. Its place is then free.
+    """
     group = draft.group
-    member = group.members.get(item.member_id)
-    if not group.declared or member is None or member.away_until_ms is not None:
+    member = run_named(group, item)
+    is_there = group.declared and member is not None and member.away_until_ms is None
+    if not is_there and (not group.declared or not item.until_undone or instance_named(group, item.member_id) is None):
         return refusal(group, item.member_id)
+    refused = keep_out(draft, item)
+    if refused is not None:
+        return refused
     now_ms = draft.now_ms
+    if member is None or not is_there:
+        if member is not None:
+            draft.record(MemberGone(member.id, Cause.EVICTED, at_ms=now_ms, lease_end_ms=now_ms))
+            draft.schedule("drain")
+        return DrainProgress((), ())
     if member.drain is None or item.deadline_ms is not None:
         since = now_ms if member.drain is None else member.drain.since_ms
         deadline_ms = None if item.deadline_ms is None else now_ms + item.deadline_ms
@@ -282,9 +309,13 @@ def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
 
 
 def undrain(draft: DecisionDraft, item: DrainReversal) -> Reply:
-    """Let a draining member stay. Handovers whose revocation was sent are completed."""
+    """Let a draining member stay, and an instance in. Handovers whose revocation was sent are completed."""
     group = draft.group
     member = group.members.get(item.member_id)
+    instance_id = instance_named(group, item.member_id)
+    if instance_id is not None and instance_id in group.kept_out:
+        let_in(draft, instance_id, "undrain")
+        return Done()
     if not group.declared or member is None or member.away_until_ms is not None:
         return refusal(group, item.member_id)
     if member.drain is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
-from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.ids import GroupId, HostId, InstanceId, MemberId, TaskId
 from batonpass.core.placement_types import TaskTable
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import GroupConfig
@@ -131,18 +131,62 @@ class Unreleased(NamedTuple):
     free_at_ms: int | None
 
 
+class Outcome(StrEnum):
+    """How a task ended where it did not run well.
+
+    ``FAILED``: its owner said so. ``DIED``: its owner's lease expired while it ran the task. ``LOST``: a copy that was
+    caught up was gone once it had the task. ``STUCK``: its owner did not come to run it, and a ready copy took over.
+    """
+
+    FAILED = "failed"
+    DIED = "died"
+    LOST = "lost"
+    STUCK = "stuck"
+
+
 class Failure(NamedTuple):
-    """A task failed on this member, or was running on it when its lease expired."""
+    """A task was tried on a host, and did not run well there. There is one for each host: the last (``failures``).
+
+    A *host* is an instance id, or a member that has none. ``member_id`` is the run of it that had the task, since
+    ``joined_ms``, under ``token``. ``times`` counts such tries in a row.
+    """
 
     member_id: MemberId
     at_ms: int
+    instance_id: InstanceId | None = None
+    outcome: Outcome = Outcome.FAILED
+    times: int = 1
+    token: int = 0
+    joined_ms: int = 0
+
+
+class Fault(NamedTuple):
+    """What a host is charged with: a task that ran elsewhere after it failed there, or (no ``task``) its own death."""
+
+    task: TaskId | None
+    at_ms: int
+
+
+class HostFaults(NamedTuple):
+    """The faults of a host, and since when it is given nothing new because of them (0: it never was).
+
+    How long that lasts follows from ``times``, which counts how often it came to that in a row (``failures``).
+    """
+
+    faults: tuple[Fault, ...] = ()
+    distrusted_ms: int = 0
+    times: int = 0
 
 
 class Stall(NamedTuple):
-    """A warmup on this member made no progress. The member is not tried again before ``until_ms``."""
+    """A warmup on this member made no progress. The member is not tried again before ``until_ms``.
+
+    ``gave_way``: it came no closer, and left what it held to others that waited (``turns``).
+    """
 
     member_id: MemberId
     until_ms: int
+    gave_way: bool = False
 
 
 REVOKED: Final = "revoked"
@@ -185,6 +229,8 @@ class Task(NamedTuple):
         target: the member where the task belongs. If None the task waits, and ``waiting_reason`` says why.
         away_owner: the away member that ran the task.
         stop: how the last run ended, kept until the task runs again. Handovers and failovers are measured by it.
+        ran_since_ms: when the task last began to run.
+        well_ms: until when the task is last known to have run well. Earlier failures were not its own fault.
     """
 
     id: TaskId
@@ -208,6 +254,8 @@ class Task(NamedTuple):
     stalls: tuple[Stall, ...] = ()
     away_owner: MemberId | None = None
     stop: Stop | None = None
+    ran_since_ms: int = 0
+    well_ms: int = 0
 
 
 _COPIES: Final = Task._fields.index("standbys")
@@ -302,13 +350,22 @@ class Drain:
     """A member hands over everything, in order to leave.
 
     ``deadline_ms`` and ``gives_up_ms`` are instants. ``blocked`` names the one that passed (``drain-deadline`` or
-    ``drain-timeout``) while the member still had active tasks. Until then it is "".
+    ``drain-timeout``) while the member still had active tasks. Until then it is "". ``kept_out``: the member is a run
+    of an instance that was kept out when it joined. It gets nothing, not even as the last choice.
     """
 
     since_ms: int
     deadline_ms: int | None
     gives_up_ms: int
     blocked: str = ""
+    kept_out: bool = False
+
+
+class KeptOut(NamedTuple):
+    """An operator's word on an instance: no run of it gets a task until ``until_ms``. None: until that is undone."""
+
+    since_ms: int
+    until_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +373,8 @@ class Member:
     """One run of a worker, or (``away_until_ms``) the place kept for an instance that restarts.
 
     ``epoch`` counts the changes of ``assignment``. ``revoking`` has what the member must give up and may still hold.
+    ``place_since_ms`` is when the first of the runs joined whose place the member has; None if it took none.
+    ``doubts`` has the tasks of which its state is of a changelog that was made anew since, and its positions then.
     """
 
     id: MemberId
@@ -334,15 +393,28 @@ class Member:
     away_until_ms: int | None = None
     suspected: bool = False
     max_disk_bytes: int | None = None
+    place_since_ms: int | None = None
+    doubts: PMap[TaskId, tuple[tuple[str, int], ...]] = field(default_factory=PMap)
+
+    @property
+    def gets_nothing(self) -> bool:
+        """Whether this is a run of an instance that was kept out when it joined."""
+        return self.drain is not None and self.drain.kept_out
 
 
 class GoneMember(NamedTuple):
-    """A member id that must not be used again: why and when it left, and when its lease ends at the latest."""
+    """A member id that must not be used again: why and when it left, and when its lease ends at the latest.
+
+    ``since_ms`` is when its stay began (``newcomers``). ``doubts`` are those that it had; they hold for the state on
+    its disk.
+    """
 
     at_ms: int
     cause: Cause
     lease_end_ms: int
     instance_id: InstanceId | None
+    since_ms: int | None = None
+    doubts: Mapping[TaskId, tuple[tuple[str, int], ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +456,9 @@ class Group:
         grants_from_ms: nothing is granted before this instant (L3, or a forced delete).
         recovering_until_ms: the store lost commits; until this instant the group adopts what members run (L3).
         longest_session_ms: the largest session timeout that any member may have received in an answer.
+        kept_out: the instances of which no run gets a task, whether they have a member or not.
+        placed_ms: when the group was last placed.
+        hosts: the faults of each host that has any, by its instance id, or member id if it has none.
     """
 
     id: GroupId
@@ -413,6 +488,9 @@ class Group:
     longest_session_ms: int = 0
     tokens_from: int = 0
     placement_failed: str = ""
+    kept_out: PMap[InstanceId, KeptOut] = field(default_factory=PMap)
+    placed_ms: int = 0
+    hosts: PMap[HostId, HostFaults] = field(default_factory=PMap)
 
     def moving_tasks(self) -> list[TaskId]:
         """Return the tasks that every step looks at. No other task has warmups, or members that have to release it."""

@@ -106,7 +106,8 @@ class PlacementMember:
         max_stateful: the most copies of stateful tasks among them, including those it has, or None for no limit.
         tags: its client tags.
         topology_epoch: the newest topology that its program knows.
-        may_be_target: False while it drains or is suspected. Nothing is then placed on it.
+        may_be_target: whether anything may be placed on it. False while it drains or is missing.
+        keeps_copies: its standbys stay on it although it may be no target, because it is only missing.
     """
 
     id: MemberId
@@ -116,6 +117,7 @@ class PlacementMember:
     topology_epoch: int = 0
     may_be_target: bool = True
     max_stateful: int | None = None
+    keeps_copies: bool = False
 
 
 Copies = Mapping[int, Mapping[int, Warmth]]

@@ -14,8 +14,9 @@ from fractions import Fraction
 from typing import Final
 
 from batonpass.core.errors import InvalidConfig
+from batonpass.core.numbers import WHOLE_MAX
 
-LAG_UNBOUNDED: Final = 2**63 - 1
+LAG_UNBOUNDED: Final = WHOLE_MAX
 """An ``acceptable_recovery_lag`` of this size counts every readable copy as caught up (KIP-441)."""
 
 _DAY_MS: Final = 86_400_000
@@ -39,7 +40,8 @@ class GroupConfig:
     Configs are stored with their settings in this order, so a setting that is new comes last.
 
     ``max_warmup_replicas`` and ``max_drain_warmups`` are a number of copies or a share of the stateful tasks, as in
-    ``"10%"``, rounded up. ``acceptable_catchup_ms`` of None is off; ``suspect_timeout_ms`` of 0 is off.
+    ``"10%"``, rounded up. ``acceptable_catchup_ms`` of None is off; ``suspect_timeout_ms``, ``newcomer_wait_ms`` and
+    ``distrust_after`` of 0 are off.
     """
 
     acceptable_recovery_lag: int = 10_000
@@ -63,6 +65,10 @@ class GroupConfig:
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     kafka_heartbeats: bool = False
     kafka_streams: bool = False
+    newcomer_wait_ms: int = 600_000
+    poison_members: int = 3
+    poison_window_ms: int = 600_000
+    distrust_after: int = 2
 
     @property
     def overdue_ms(self) -> int:
@@ -106,6 +112,10 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "drain_timeout_ms": (1_000, 7 * _DAY_MS),
     "max_lost_share": (0.0, 1.0),
     "suspect_timeout_ms": (0, 3_600_000),
+    "newcomer_wait_ms": (0, 3_600_000),
+    "poison_members": (1, 1_000),
+    "poison_window_ms": (1_000, 7 * _DAY_MS),
+    "distrust_after": (0, 1_000),
 }
 """The lowest and the highest accepted value of every numeric field. Shares lie within 0% and 100%."""
 
@@ -222,6 +232,4 @@ class Policy:
     max_unnamed_changelogs: int = 16
     coordinator_lease_ms: int = 5_000
     gone_retention_ms: int = 2 * _DAY_MS
-    poison_members: int = 3
-    poison_window_ms: int = 600_000
     check_laws: bool = True

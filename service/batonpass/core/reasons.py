@@ -38,6 +38,7 @@ class Why(StrEnum):
     """The topology no longer has this task. The code is stored in old records, so it keeps its name."""
     STATELESS = "stateless"
     LOST_STATE = "lost-state"
+    STUCK = "stuck"
 
 
 class Held(StrEnum):
@@ -56,6 +57,7 @@ class Held(StrEnum):
     TAKE_OVER_FIRST = "owner-must-take-over-first"
     PARKED = "parked"
     FAILED = "failed"
+    FAILED_THERE = "failed-there"
     MEMBER_OVERDUE = "member-overdue"
     PAUSED = "paused"
     STORM = "storm"
@@ -65,6 +67,7 @@ class Held(StrEnum):
     INITIAL_DELAY = "initial-delay"
     PLACEMENT_FAILED = "placement-failed"
     OPEN_TRANSACTION = "open-transaction"
+    NEW_MEMBER = "member-is-new"
 
 
 MEANINGS: Final[Mapping[str, str]] = {
@@ -80,16 +83,18 @@ MEANINGS: Final[Mapping[str, str]] = {
     Held.REVOKE_FIRST: "its next owner has to confirm first that it gave up other tasks; until then its owner keeps it",
     Held.TAKE_OVER_FIRST: "its owner is about to be granted another task, and keeps this one until then",
     Held.PARKED: "it failed on too many members; release it to have it tried again",
-    Held.MEMBER_OVERDUE: "a member is silent and may be about to expire; balance waits until it is known",
-    Held.FAILED: "it failed where it is and where it was before; look at the workers' logs",
+    Held.MEMBER_OVERDUE: "a member is silent and may be about to expire; the move waits until that is known",
+    Held.FAILED: "it failed where it is, and no other member may try it now; look at the workers' logs",
+    Held.FAILED_THERE: "it did not run there lately; it stays where it is, and is tried there again after a while",
     Held.PAUSED: "moves are held by a pause",
-    Held.STORM: "too many members vanished at once; resume, or wait for them to come back",
-    Held.REJOIN_GRACE: "the instance that ran it is restarting, and its place is kept",
+    Held.STORM: "too many members vanished at once; it waits for them for a while, or for an operator who resumes",
+    Held.REJOIN_GRACE: "the instance that it belongs to is restarting, and its place is kept",
     Held.GRANTS_HELD: "nothing is granted for a while",
-    Held.STALLED: "a warmup made no progress there; it is not tried again for a while",
+    Held.STALLED: "a warmup came no closer there; it is tried again later, after others",
     Held.INITIAL_DELAY: "the group waits for members that are just joining",
     Held.PLACEMENT_FAILED: "placement found no answer; it is tried again at the next change or probe",
     Held.OPEN_TRANSACTION: "a transaction stays open in its changelog; until it ends, no copy can be read to the end",
+    Held.NEW_MEMBER: "members keep joining and leaving again soon; balance waits until this one stays (newcomer_wait_ms)",
 }
 """What each reason for holding a task back means, and what ends it."""
 
@@ -112,12 +117,13 @@ class NoChange(StrEnum):
 
 
 class Happened(StrEnum):
-    """What happened to a member only because time passed."""
+    """What happened to a member without its doing: time passed, or tasks that failed there run elsewhere."""
 
     EXPIRED = "expired"
     SUSPECTED = "suspected"
     FENCED = "fenced"
     DRAIN_BLOCKED = "drain-blocked"
+    DISTRUSTED = "distrusted"
 
 
 class Reason(NamedTuple):

@@ -27,6 +27,7 @@ from batonpass.core.copy_capacity import RoomLeft
 from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Grant, Member, OnLeaseLost, Role, Task
+from batonpass.core.reasons import Why
 from batonpass.core.records import AssignmentChanged, NextOwnerChosen, Record, ReleaseWaived
 from batonpass.core.soft import Positions
 from batonpass.core.state_size import lag_at_start
@@ -36,7 +37,7 @@ from batonpass.core.view import View
 class _MemberChanges:
     """What changes for one member: tasks to give up, tasks to take up, and roles to change."""
 
-    __slots__ = ("demoted", "new_entries", "ready", "revoked", "role_changes")
+    __slots__ = ("demoted", "new_entries", "ready", "revoked", "role_changes", "stuck")
 
     def __init__(self) -> None:
         self.revoked: list[TaskId] = []
@@ -44,6 +45,7 @@ class _MemberChanges:
         self.role_changes: dict[TaskId, Role] = {}
         self.new_entries: dict[TaskId, Role] = {}
         self.ready: list[TaskId] = []
+        self.stuck: list[TaskId] = []
 
 
 def reconcile(view: View, task_plans: Iterable[TaskPlan]) -> list[Record]:
@@ -63,6 +65,8 @@ def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberC
     task, active = plan.task, plan.choice.active
     if task.owner is not None and task.owner != active:
         _give_up_active(task, plan.copies.get(task.owner), members[task.owner])
+        if plan.choice.why is Why.STUCK:
+            members[task.owner].stuck.append(task.id)
     holders = view.holders(task)
     for member_id, role in holders.items():
         if member_id == active:
@@ -116,7 +120,9 @@ def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> Ass
         entries.update({task: Grant(role, epoch, now_ms) for task, role in changes.demoted.items()})
         revoked, demoted = tuple(changes.revoked), tuple(changes.demoted)
         lags = _lags(view, member.id, entries)
-        return AssignmentChanged(member.id, epoch, now_ms, _in_order(view, entries), revoked, demoted, lags=lags)
+        return AssignmentChanged(
+            member.id, epoch, now_ms, _in_order(view, entries), revoked, demoted, lags=lags, stuck=tuple(changes.stuck)
+        )
     if changes.new_entries and not member.revoking and now_ms >= view.group.grants_from_ms:
         entries.update(_new_grants(view, member, changes, epoch))
     if not entries:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.model import ActiveState, Cause, Grant, Member, Pause, Topology
 from batonpass.core.policy import GroupConfig
 from batonpass.core.soft import Positions
+
+HEARD_AGAIN: Final = "heard-again"
+"""The trigger of a placement because a member is there again without which the one before was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,22 @@ class DrainCancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class InstanceKeptOut:
+    """An operator keeps an instance out: no run of it gets a task until ``until_ms``. None: until that is undone."""
+
+    instance_id: InstanceId
+    since_ms: int
+    until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLetIn:
+    """An instance that was kept out may have tasks again."""
+
+    instance_id: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
 class MemberSuspected:
     """A member with fenced outputs broke its long-poll and stayed silent. Ready copies may take over."""
 
@@ -114,6 +134,13 @@ class MemberSuspected:
 @dataclass(frozen=True, slots=True)
 class SuspicionCleared:
     """A suspected member was heard again."""
+
+    member_id: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTrusted:
+    """An operator trusts a member's host again: what was held against it is forgotten."""
 
     member_id: MemberId
 
@@ -149,7 +176,8 @@ class AssignmentChanged:
 
     ``granted`` are new entries, or entries in a new role. ``revoked`` are removed entries. ``demoted`` are those of
     ``granted`` that were active and must stop processing. ``ready`` are the active ones whose copy was caught up.
-    ``lags`` has, for the warmups among them, how many records were left to restore, if known.
+    ``lags`` has, for the warmups among them, how many records were left to restore, if known. ``stuck`` are the actives
+    that the member gives up because it did not come to run them.
     """
 
     member_id: MemberId
@@ -160,6 +188,7 @@ class AssignmentChanged:
     demoted: tuple[TaskId, ...] = ()
     ready: tuple[TaskId, ...] = ()
     lags: Mapping[TaskId, int] = field(default_factory=dict)
+    stuck: tuple[TaskId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +233,31 @@ class ActiveReported:
 
 @dataclass(frozen=True, slots=True)
 class WarmupStalled:
-    """A warmup made no progress for the stall timeout. Its member is not tried again before ``until_ms``."""
+    """A warmup made no progress for the stall timeout. Its member is not tried again before ``until_ms``.
+
+    ``gave_way``: its lag did not fall for that time, and others waited for what it held. It may have read on.
+    """
 
     task: TaskId
     member_id: MemberId
     until_ms: int
+    gave_way: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateDoubted:
+    """A member's state of tasks is of changelogs that were made anew since. ``tasks`` has its positions in them."""
+
+    member_id: MemberId
+    tasks: Mapping[TaskId, Positions]
+
+
+@dataclass(frozen=True, slots=True)
+class StateTrusted:
+    """A member began anew with tasks of which its state was doubted, or holds nothing of them any more."""
+
+    member_id: MemberId
+    tasks: tuple[TaskId, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,8 +362,11 @@ Record = (
     | PlaceInherited
     | DrainStarted
     | DrainCancelled
+    | InstanceKeptOut
+    | InstanceLetIn
     | MemberSuspected
     | SuspicionCleared
+    | MemberTrusted
     | RebalanceScheduled
     | TargetPlaced
     | AssignmentChanged
@@ -323,6 +375,8 @@ Record = (
     | NextOwnerChosen
     | ActiveReported
     | WarmupStalled
+    | StateDoubted
+    | StateTrusted
     | TaskParked
     | TaskUnparked
     | TaskPinned

@@ -49,9 +49,9 @@ def believe(draft: DecisionDraft, member: Member, item: Heartbeat) -> InvalidReq
 
     The member's epoch becomes the one that it reports. Its assignment in the log is outdated and must not be sent to
     it. Its next assignment, at the next epoch, is made from its own full report (``adopt``). Returns the refusal of an
-    epoch or a token that cannot be believed.
+    epoch that cannot be believed. Tokens that cannot are left out before (``without_implausible_tokens``).
     """
-    refused = _refuse_implausible(draft.group, member, item)
+    refused = _refuse_implausible(member, item)
     if refused is not None:
         return refused
     begun = draft.group.recovering_until_ms > draft.now_ms
@@ -69,22 +69,29 @@ def believe(draft: DecisionDraft, member: Member, item: Heartbeat) -> InvalidReq
     return None
 
 
-def _refuse_implausible(group: Group, member: Member, item: Heartbeat) -> InvalidRequest | None:
-    """Return the refusal of an epoch or a token too far above the log's: no store can have lost so many commits.
+def _refuse_implausible(member: Member, item: Heartbeat) -> InvalidRequest | None:
+    """Return the refusal of an epoch too far above the log's: no store can have lost so many commits.
 
     Believing it would leave no room above it, because the numbers are stored with 64 bits.
     """
     if item.member_epoch > member.epoch + PLAUSIBLE_LEAP_MAX:
         reason = f"{item.member_epoch} is more than {PLAUSIBLE_LEAP_MAX} above the epoch that is known, {member.epoch}"
         return InvalidRequest(f"member_epoch: {reason}", errors=[("member_epoch", reason)])
-    for task_id, report in (item.tasks or {}).items():
+    return None
+
+
+def without_implausible_tokens(group: Group, item: Heartbeat) -> tuple[Heartbeat, tuple[tuple[str, str], ...]]:
+    """Return the heartbeat without tokens too far above the log's, and the path and reason of each that is left out."""
+    tasks = dict(item.tasks or {})
+    faults: list[tuple[str, str]] = []
+    for task_id, report in tasks.items():
         task = group.tasks.get(task_id)
         known = max(task.token if task is not None else 0, group.tokens_from)
         if report.token is not None and report.token > known + PLAUSIBLE_LEAP_MAX:
             reason = f"{report.token} is more than {PLAUSIBLE_LEAP_MAX} above the highest token that is known, {known}"
-            path = f"tasks.{task_id}.fencing_token"
-            return InvalidRequest(f"{path}: {reason}", errors=[(path, reason)])
-    return None
+            faults.append((f"tasks.{task_id}.fencing_token", reason))
+            tasks[task_id] = report._replace(token=None)
+    return (replace(item, tasks=tasks) if faults else item), tuple(faults)
 
 
 def notice_lost_join(draft: DecisionDraft, item: Heartbeat) -> None:

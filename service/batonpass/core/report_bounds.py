@@ -1,8 +1,9 @@
 """What a member's report may hold: tasks of the group, and offsets of each task's changelogs.
 
-Anything else is ignored, and named in the member's status. During a rolling change of the topology members know tasks
-and changelogs that the group does not have yet, or no longer has. Refusing their heartbeats would cost them their
-leases. So the topology bounds what is kept of a report, whichever member sends it.
+Anything else is ignored, and named in the member's status, and so is a number that cannot be right. During a rolling
+change of the topology members know tasks and changelogs that the group does not have yet, or no longer has. Refusing
+their heartbeats would cost them their leases. So the topology bounds what is kept of a report, whichever member sends
+it.
 """
 
 from __future__ import annotations
@@ -48,6 +49,11 @@ def bounded(
                 final_position=_without(report.final_position, strange),
             )
     return kept, (*_named("unknown-task", unknown_tasks), *_named("unknown-field", unknown_topics))
+
+
+def invalid_numbers(faults: Collection[tuple[str, str]]) -> Status:
+    """Return the status of numbers in a report that count as absent: their paths, and what is wrong with them."""
+    return tuple(_named("invalid-number", [f"{path}: {reason}; it was ignored" for path, reason in faults]))
 
 
 def _why_ignored(task_id: TaskId, topics: Collection[str], *, is_any_named: bool, policy: Policy) -> list[str]:

@@ -5,22 +5,37 @@ A heartbeat without news costs the same in a group of any size: it touches the m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from batonpass.core.answers import Late, Taken, refusal
 from batonpass.core.decision_draft import DecisionDraft
+from batonpass.core.doubts import end_doubts, is_doubted, is_to_be_doubted
 from batonpass.core.errors import ProtocolError, StaleMemberEpoch, TooLarge
+from batonpass.core.failures import blamed, faults_in_words, host_of
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, Heartbeat, Join
 from batonpass.core.lag import changelogs_of, end_after, is_acceptable_lag, measure_lag, measured_report
 from batonpass.core.model import ActiveState, Group, Member, Role
-from batonpass.core.reasons import Held, NoChange
-from batonpass.core.records import ActiveReported, Record, SuspicionCleared, TaskParked, TaskReleased
-from batonpass.core.recovery import adopt, believe, knows_more_than_the_log, notice_lost_join
+from batonpass.core.reasons import Happened, Held, NoChange
+from batonpass.core.records import (
+    ActiveReported,
+    Record,
+    StateDoubted,
+    SuspicionCleared,
+    TaskParked,
+    TaskReleased,
+)
+from batonpass.core.recovery import (
+    adopt,
+    believe,
+    knows_more_than_the_log,
+    notice_lost_join,
+    without_implausible_tokens,
+)
 from batonpass.core.replies import Done, Reply
-from batonpass.core.report_bounds import bounded
-from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.core.report_bounds import bounded, invalid_numbers
+from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Positions, Soft, TaskReport
 
 
 def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
@@ -46,6 +61,11 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         )
     kept, news = _what_is_new(draft, member, known, item)
     if knows_more_than_the_log(group, member, item.member_epoch, news):
+        plausible, faults = without_implausible_tokens(group, item)
+        if faults:
+            outcome = heartbeat(draft, plausible)
+            ignored = outcome.ignored if isinstance(outcome, Taken) else ()
+            return outcome if isinstance(outcome, ProtocolError) else Taken((*ignored, *invalid_numbers(faults)))
         # Once the log has caught up with the member, the heartbeat is taken like any other.
         return believe(draft, member, item) or heartbeat(draft, item)
     heard = _with_heartbeat(known, item, draft.now_ms)
@@ -150,17 +170,21 @@ def _take_report(
     is_recovering = draft.group.recovering_until_ms > draft.now_ms
     is_undecided = is_recovering and not adopt(draft, member, item.member_epoch, tasks)
     member = draft.group.members[item.member_id]
-    measured, is_news = _measure_all(draft, heard.reports, tasks, member.id)
+    measured, is_news = _measure_all(draft, heard, tasks, member)
     reports = kept | measured
     draft.set_member_soft(member.id, replace(heard, reports=reports, full=not is_undecided))
     if is_undecided:
         return
+    if member.doubts:
+        end_doubts(draft, member.id, reports)
     is_news = is_news or not heard.full or not heard.reports.keys() <= reports.keys()
     records: list[Record] = list(_confirmed_releases(member, item, tasks, draft.now_ms))
     records.extend(_state_changes(draft, item, tasks))
     if records:
+        distrusted = draft.view().distrusted
         draft.record(*records)
         _park_poisoned(draft, tasks)
+        explain_distrust(draft, distrusted)
         if any(isinstance(record, ActiveReported) and _is_target_to_change(draft, record) for record in records):
             draft.schedule("task-failed")
         is_news = True
@@ -170,9 +194,9 @@ def _take_report(
 
 def _measure_all(
     draft: DecisionDraft,
-    before: Mapping[TaskId, MeasuredReport],
+    heard: MemberSoft,
     tasks: Mapping[TaskId, TaskReport],
-    member_id: MemberId,
+    member: Member,
 ) -> tuple[dict[TaskId, MeasuredReport], bool]:
     """Return the reports with their lag and rate, and whether they may let a task move."""
     group, now_ms = draft.group, draft.now_ms
@@ -180,16 +204,18 @@ def _measure_all(
     reports: dict[TaskId, MeasuredReport] = {}
     news = False
     for task_id, report in tasks.items():
-        old = before.get(task_id)
-        if report.positions and report.lag is None:
+        old = heard.reports.get(task_id)
+        if is_doubted(member, task_id, report):
+            measurement: tuple[int | None, bool] = (None, True)
+        elif report.positions and report.lag is None:
             doubted = old is not None and old.other_incarnation
             measurement = measure_lag(report, now_ms, ends, changelogs_of(group, task_id), doubted=doubted)
         else:
             measurement = (None if report.lost else report.lag, False)
-        measured = measured_report(report, old, now_ms, measurement)
+        measured = measured_report(report, old, now_ms, measurement, is_new=heard.full)
         reports[task_id] = measured
         if report.role == "warmup" and _comes_closer(measured) and (old is None or not _comes_closer(old)):
-            draft.estimated[member_id] = None
+            draft.estimated[member.id] = None
         if news:
             continue
         if report.role != "active" or (old is not None and old.report.role != "active"):
@@ -253,14 +279,14 @@ def _state_changes(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId,
 def _is_target_to_change(draft: DecisionDraft, record: ActiveReported) -> bool:
     """Say whether an owner's new state calls for another target.
 
-    It does when the task fails: a stateless task may start elsewhere at once, and no copy has to be kept ready where
-    the task failed. It also does when the task runs on a copy that took it over from a target where it failed: it
-    should then stay there.
+    It does when the task fails: it is to go to a member where it has not. It also does when the task runs on a copy
+    that took it over, and not where it was to go when it failed: it should then stay there.
     """
     task = draft.group.tasks[record.task]
     if record.state is not ActiveState.RUNNING or task.target in (None, record.member_id):
         return record.state is ActiveState.FAILED
-    return draft.view().has_failed(task, task.target)
+    avoided = draft.view().avoided_for(task)
+    return task.target in avoided or bool(avoided and record.member_id not in avoided)
 
 
 def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> None:
@@ -268,30 +294,39 @@ def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> 
 
 
 def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
-    """Park each of the tasks that failed on too many members within ``poison_window_ms``."""
-    oldest = draft.now_ms - draft.policy.poison_window_ms
+    """Park each of the tasks that failed on ``poison_members`` hosts lately, and ran well on none since."""
+    config = draft.group.config
     for task_id in suspects:
         task = draft.group.tasks.get(task_id)
         if task is None or task.parked:
             continue
-        members: dict[MemberId, None] = {}
-        for failure in task.failures:
-            if failure.at_ms > oldest:
-                members[failure.member_id] = None
-        if len(members) >= draft.policy.poison_members:
-            draft.record(TaskParked(task_id, tuple(members)))
+        members = tuple(failure.member_id for failure in blamed(task, draft.group, draft.now_ms))
+        if len(members) >= config.poison_members:
+            draft.record(TaskParked(task_id, members))
             draft.explain(Held.PARKED, task_id, detail=f"failed on {', '.join(members)}")
+
+
+def explain_distrust(draft: DecisionDraft, before: Collection[MemberId]) -> None:
+    """Have the group placed anew if it distrusts other members than before, and say of each new one why."""
+    view = draft.view()
+    if view.distrusted == before:
+        return
+    for member_id in sorted(view.distrusted.difference(before)):
+        known = draft.group.hosts[host_of(draft.group.members[member_id])]
+        draft.explain(Happened.DISTRUSTED, to=member_id, detail=faults_in_words(known))
+    draft.schedule("member-distrusted")
 
 
 def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:
     """Take the ends and beginnings of changelogs that the coordinator read, and measure the affected copies anew."""
     known = draft.soft.end_offsets
-    changes: dict[tuple[str, int], EndOffset | None] = {}
+    changes: dict[tuple[str, int], EndOffset] = {}
     for key, offset in item.offsets.items():
         before = known.get(key)
         if before is not None and item.read_ms < before.read_ms:
             continue  # A later read has arrived before this one, so its offset is older, not lower.
-        after = end_after(before, offset, item.high_watermarks.get(key, offset), item.read_ms)
+        log_end, topic_id = item.high_watermarks.get(key, offset), item.topic_ids.get(key[0], "")
+        after = end_after(before, offset, log_end, item.read_ms, topic_id)
         if before is not None and before.is_held_up and not after.is_held_up:
             draft.needs_step = True  # Moves were held for it, whatever the lags of the copies are.
         changes[key] = after
@@ -299,18 +334,36 @@ def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:
     begins = draft.soft.begin_offsets.updated(item.begin_offsets)
     draft.soft = draft.soft._replace(end_offsets=ends, begin_offsets=begins)
     for member_id in sorted(draft.soft.members):
-        member_soft = draft.soft.members[member_id]
-        reports = dict(member_soft.reports)
-        for task_id, measured in member_soft.reports.items():
-            if not measured.report.positions or measured.report.lag is not None:
-                continue
-            topics, partition = logs = changelogs_of(draft.group, task_id)
-            if any((topic, partition) in changes for topic in topics):
-                lag, other = measure_lag(
-                    measured.report, measured.at_ms, ends, logs, doubted=measured.other_incarnation
-                )
-                reports[task_id] = measured._replace(lag=lag, other_incarnation=other)
-        if reports != member_soft.reports:
-            draft.set_member_soft(member_id, replace(member_soft, reports=reports))
-            draft.needs_step = True
+        _measure_anew(draft, member_id, known, changes)
     return Done()
+
+
+def _measure_anew(
+    draft: DecisionDraft,
+    member_id: MemberId,
+    before: Mapping[tuple[str, int], EndOffset],
+    read: Mapping[tuple[str, int], EndOffset],
+) -> None:
+    """Measure the copies of a member whose changelogs were read, and doubt those that are of other changelogs."""
+    member_soft, member = draft.soft.members[member_id], draft.group.members.get(member_id)
+    reports = dict(member_soft.reports)
+    doubted: dict[TaskId, Positions] = {}
+    for task_id, measured in member_soft.reports.items():
+        report, logs = measured.report, changelogs_of(draft.group, task_id)
+        topics, partition = logs
+        if not report.positions or report.lag is not None or not any((topic, partition) in read for topic in topics):
+            continue
+        lag, other = measure_lag(
+            report, measured.at_ms, draft.soft.end_offsets, logs, doubted=measured.other_incarnation
+        )
+        if member is not None and not report.lost:
+            if is_to_be_doubted(measured, logs, before, read) and task_id not in member.doubts:
+                doubted[task_id] = report.positions
+            if task_id in doubted or is_doubted(member, task_id, report):
+                lag, other = None, True
+        reports[task_id] = measured._replace(lag=lag, other_incarnation=other)
+    if doubted:
+        draft.record(StateDoubted(member_id, dict(sorted(doubted.items()))))
+    if reports != member_soft.reports:
+        draft.set_member_soft(member_id, replace(member_soft, reports=reports))
+        draft.needs_step = True

@@ -12,7 +12,7 @@ from batonpass.core.placement import PlacementError, Solver, place
 from batonpass.core.placement_types import Placed, PlacementRequest
 from batonpass.core.reach import find_unreachable, full_member_of, targets_kept
 from batonpass.core.reasons import Held, NoChange, Reason, Why
-from batonpass.core.records import TargetPlaced
+from batonpass.core.records import HEARD_AGAIN, TargetPlaced
 from batonpass.core.targets import Target, build_request, target_changes
 from batonpass.core.topology import is_ready
 from batonpass.core.view import View
@@ -63,7 +63,8 @@ def place_now(draft: DecisionDraft) -> None:
     Without changes the generation stays the same. If also no placement was due, and the present group epoch was placed
     already, nothing is recorded. A target is provisional if it had to respect something temporary: a handover under
     way, a place kept for an away member, a copy without a known lag, a member that is still full. The group is placed
-    anew before it rests on such a target.
+    anew before it rests on such a target. What it respects of members that are missing is kept until they are heard
+    again or gone (``Soft.placed_without``).
     """
     group = draft.group
     is_provisional = False
@@ -74,14 +75,19 @@ def place_now(draft: DecisionDraft) -> None:
     else:
         try:
             target_plan = plan_target(draft.view(), draft.solver)
-        except PlacementError as problem:
-            _keep(draft, str(problem))
+        except Exception as problem:  # noqa: BLE001 - leases, takeovers and commands are in the same decision
+            is_expected = isinstance(problem, PlacementError)
+            _keep(draft, str(problem) if is_expected else f"{type(problem).__name__}: {problem}")
             return
         request, placed, changes = target_plan.request, target_plan.placed, target_plan.changes
         is_provisional = target_plan.may_free_up or any(
-            group.tasks[group.table.ids[task_index]].pin != request.members[index].id
+            request.members[index].may_be_target
+            and group.tasks[group.table.ids[task_index]].pin != request.members[index].id
             for task_index, index in request.bound.items()
+            # What a distrusted member keeps is placed anew once that is over (`liveness`).
+            if request.members[index].may_be_target or request.home[task_index] != index
         )
+        _note_missing(draft, request, changes)
         moves = placed.moves - _moves_not_made(draft, placed, target_plan.unreachable)
         lower_bound = min(placed.lower_bound, moves) if target_plan.unreachable else placed.lower_bound
         _explain(draft, target_plan)
@@ -94,6 +100,19 @@ def place_now(draft: DecisionDraft) -> None:
     generation = group.generation + (1 if changes else 0)
     draft.record(TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, moves, lower_bound))
     draft.needs_step = True
+
+
+def _note_missing(draft: DecisionDraft, request: PlacementRequest, changes: Mapping[TaskId, Target]) -> None:
+    """Note the members that this placement gave nothing new because they were not there.
+
+    A placement that changes nothing, and follows no change but that somebody is heard again, had nothing to give. If it
+    counted, a group in which some member is always overdue would be placed without end.
+    """
+    missing = frozenset([member.id for member in request.members if member.keeps_copies])
+    had_to_give = bool(changes) or any(trigger != HEARD_AGAIN for trigger in draft.group.triggers)
+    noted = missing if had_to_give else missing & draft.soft.placed_without
+    if noted != draft.soft.placed_without:
+        draft.soft = draft.soft._replace(placed_without=noted)
 
 
 def _keep(draft: DecisionDraft, problem: str) -> None:
@@ -130,6 +149,7 @@ def _why_bound(group: Group, task: TaskId, target: MemberId | None) -> Why:
 def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
     """Add why targets change, and why some pins and moves of placement are not followed."""
     group, changes, unreachable = draft.group, target_plan.changes, target_plan.unreachable
+    takers = [member.id for member in target_plan.request.members if member.may_be_target]
     ids = group.table.ids
     draft.reasons += [
         Reason(_why_bound(group, task, changes[task][0]) if why is Why.PINNED else why, task, changes[task][0])
@@ -137,8 +157,8 @@ def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
         if (task := ids[task_index]) in changes and task not in unreachable
     ]
     for task, pin in sorted(group.pins.items()):
-        # While its member drains, a pin is suspended and needs no room.
-        is_in_force = pin in group.members and group.members[pin].drain is None
+        # While its member drains or is missing, a pin is suspended and needs no room.
+        is_in_force = pin in takers
         if is_in_force and task in group.table.index_of and group.table.index_of[task] not in target_plan.request.bound:
             draft.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")
     for task, full in unreachable.items():

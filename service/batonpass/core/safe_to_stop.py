@@ -18,7 +18,7 @@ def reasons_to_stay(
 ) -> tuple[tuple[TaskId, str], ...]:
     """Return, by task, what stopping ``member`` now would interrupt and why; nothing if it is safe to stop."""
     view = View(group, soft, now_ms, policy)
-    others = [other for other in group.members.values() if other.id != member.id and other.away_until_ms is None]
+    others = [other for other in group.members if other != member.id and view.is_heard(other)]
     running = {task for task, grant in member.assignment.items() if grant.role is Role.ACTIVE}
     running.update(task for task, revocation in member.revoking.items() if revocation.active)
     reasons: list[tuple[TaskId, str]] = []
@@ -31,7 +31,7 @@ def reasons_to_stay(
             if not others:
                 reasons.append((task_id, "there is no other member to take it"))
         elif not any(
-            holder != member.id and view.copy(group.tasks[task_id], holder).is_caught_up
+            holder != member.id and view.is_heard(holder) and view.copy(group.tasks[task_id], holder).is_caught_up
             for holder in view.holders(group.tasks[task_id])
         ):
             reasons.append((task_id, "no other member has a caught-up copy of it"))

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState
+from batonpass.core.numbers import bounded_sum
 from batonpass.core.pmap import PMap
 
 Positions = tuple[tuple[str, int], ...]
@@ -45,9 +46,13 @@ class MeasuredReport(NamedTuple):
     Attributes:
         at_ms: when the report was last examined. One that repeats the last is not always examined (``reports``).
         lag: in records; None if unknown.
-        other_incarnation: the positions cannot belong to the present changelog.
-        progress_ms: when the copy last came closer.
+        other_incarnation: the positions cannot belong to the present changelog, or are doubted (``doubts``).
+        progress_ms: when the copy last read on.
         rate: by how many records a second the lag shrinks. None until there are two reports to compare.
+        least_lag: the least lag since the copy has its role; None if no lag was known.
+        closer_ms: when the lag was last smaller than ever before in this role; without a lag, when the role began.
+        began_ms: when the copy began anew: its position fell, its state was lost, or it was not there before. 0 if that
+            was before the coordinator started, or the member joined.
     """
 
     report: TaskReport
@@ -56,6 +61,9 @@ class MeasuredReport(NamedTuple):
     other_incarnation: bool = False
     progress_ms: int = 0
     rate: float | None = None
+    least_lag: int | None = None
+    closer_ms: int = 0
+    began_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,7 @@ class MemberSoft:
         reported = [
             measured.report.disk_bytes for measured in self.reports.values() if measured.report.disk_bytes is not None
         ]
-        return sum(reported) if reported else None
+        return bounded_sum(reported) if reported else None
 
 
 OPEN_TRANSACTION_MS: Final = 5_000
@@ -101,6 +109,7 @@ class EndOffset(NamedTuple):
         shrunk: the log's end fell since the read before.
         unstable: how far the log's end (the high watermark) is beyond ``offset``.
         open_since_ms: since when the transaction that begins at ``offset`` is known to be open; None without one.
+        topic_id: the id of the topic (KIP-516), which another one of the same name does not have; "" if not known.
     """
 
     offset: int
@@ -108,6 +117,7 @@ class EndOffset(NamedTuple):
     shrunk: bool = False
     unstable: int = 0
     open_since_ms: int | None = None
+    topic_id: str = ""
 
     @property
     def log_end(self) -> int:
@@ -139,6 +149,10 @@ class Soft(NamedTuple):
         left_before_joining: ids whose leave overtook their join, and when. The joins may still arrive.
         other_assignor: the assignor that decided instead of this group (in shadow) at the last rebalance of a Kafka
             Streams application. Empty if this group decides.
+        listens_since_ms: since when this coordinator hears members without having stood still: its start, or the end of
+            its own last silence.
+        placed_without: the members that stay and that the present target gives nothing new, because they were not there
+            (``availability``). Once one of them is, the group is placed anew.
     """
 
     started_ms: int = 0
@@ -150,3 +164,5 @@ class Soft(NamedTuple):
     target_is_provisional: bool = True
     left_before_joining: PMap[MemberId, int] = PMap()
     other_assignor: str = ""
+    listens_since_ms: int = 0
+    placed_without: frozenset[MemberId] = frozenset()

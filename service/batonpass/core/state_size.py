@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from batonpass.core.ids import MemberId, task_id
 from batonpass.core.lag import Readiness, changelogs_of
 from batonpass.core.model import Group, Task
+from batonpass.core.numbers import bounded_sum
 from batonpass.core.soft import EndOffset, MeasuredReport, Soft
 from batonpass.core.view import View
 
@@ -62,7 +63,7 @@ def _reported(group: Group, soft: Soft) -> dict[int, int]:
 
 
 def _implied(measured: MeasuredReport) -> int:
-    return (measured.lag or 0) + sum(position for _, position in measured.report.positions)
+    return bounded_sum([measured.lag or 0, *(position for _, position in measured.report.positions)])
 
 
 def _read(group: Group, soft: Soft) -> dict[int, int]:
@@ -86,5 +87,5 @@ def _length(logs: Iterable[_Log], ends: Mapping[_Log, EndOffset], begins: Mappin
         end = ends.get(log)
         if end is None:
             return None
-        size = (size or 0) + max(0, end.level_at - begins.get(log, 0))
+        size = bounded_sum([size or 0, max(0, end.level_at - begins.get(log, 0))])
     return size

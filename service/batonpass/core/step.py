@@ -11,18 +11,21 @@ from batonpass.core.copies import TaskPlan, plan_queued_task, plan_task
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import TaskId
 from batonpass.core.model import Pending, Role, Task
-from batonpass.core.reasons import Held, Reason, Why
+from batonpass.core.reasons import Reason, Why
 from batonpass.core.reconcile import reconcile
 from batonpass.core.records import AssignmentChanged, NextOwnerChosen, Record, ReleaseWaived
 from batonpass.core.view import View
 
 
-def plan_step(view: View) -> tuple[list[TaskPlan], list[HeldBack]]:
-    """Return where every task that may move goes in this step, and which are held back. Changes nothing."""
+def plan_step(view: View) -> tuple[list[TaskPlan], list[HeldBack], Slots]:
+    """Return where every task that may move goes in this step, which are held back, and the slots that are left.
+
+    Changes nothing.
+    """
     task_ids = [*view.group.unsettled, *_left_at_deadline(view)]
     task_plans = [plan_task(view, task) for task in view.tasks.pick(view.group.table.in_order(task_ids))]
     slots = give_slots(view, task_plans)
-    return task_plans, held_back(view, slots, task_plans)
+    return task_plans, held_back(view, slots, task_plans), slots
 
 
 class _StepResult(NamedTuple):
@@ -62,10 +65,6 @@ def _take_one_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -
     slots = give_slots(view, task_plans, _queue(view))
     task_plans.sort(key=lambda plan: group.table.index_of.get(plan.task.id, len(group.table.index_of)))
     records = reconcile(view, task_plans)
-    if any(plan.choice.held is Held.MEMBER_OVERDUE for plan in task_plans):
-        # A repeated heartbeat starts no step, so look again in a while, until the member has been heard.
-        draft.overdue_retry_ms = draft.now_ms + group.config.look_again_ms
-        draft.wake(draft.overdue_retry_ms)
     if records:
         draft.record(*records)
     return _StepResult(view, task_plans, slots, records)

@@ -31,6 +31,7 @@ from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import InvalidRequest, ProtocolError, TooLarge
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, Join, OtherAssignment, StreamsProcess, StreamsRebalance
+from batonpass.core.kept_out import let_in_when_over
 from batonpass.core.lag import level_in_ms
 from batonpass.core.liveness import end_pause_if_over, find_stalls, forget_gone
 from batonpass.core.model import ActiveState, Cause, Member, Role, Task
@@ -54,6 +55,7 @@ from batonpass.core.retarget import place_now
 from batonpass.core.soft import TaskReport
 from batonpass.core.step import plan_step, take_step
 from batonpass.core.topology import next_topology
+from batonpass.core.turns import give_way
 from batonpass.core.view import View
 
 NUDGE_MS = 150
@@ -75,6 +77,7 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     refused = _too_large(draft, item) or _declare(draft, item)
     if refused is not None:
         return refused
+    let_in_when_over(draft)
     _take_members(draft, item)
     _take_reports(draft, item)
     _adopt(draft, item)
@@ -89,6 +92,9 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
         _explain_other(draft, item.other)
     else:
         _take_steps(draft)
+        if give_way(draft):
+            place_now(draft)
+            _take_steps(draft)
     return _answer(draft, item)
 
 
@@ -269,7 +275,7 @@ def _carried_out(draft: DecisionDraft) -> list[Record]:
 
 def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
     view = draft.view()
-    task_plans, held = plan_step(view)
+    task_plans, held, _ = plan_step(view)
     delay_ms, is_for_everybody = _follow_up(view)
     at_ms = None if delay_ms is None else draft.now_ms + delay_ms
     if at_ms != draft.group.next_probe_ms:
@@ -335,7 +341,12 @@ def _active(view: View, task: Task, plan: TaskPlan | None) -> MemberId:
         return chosen
     return min(
         view.members,
-        key=lambda member_id: (view.copy(task, member_id).readiness, view.copy(task, member_id).lag or 0, member_id),
+        key=lambda member_id: (
+            view.members[member_id].gets_nothing,
+            view.copy(task, member_id).readiness,
+            view.copy(task, member_id).lag or 0,
+            member_id,
+        ),
     )
 
 

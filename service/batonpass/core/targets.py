@@ -5,15 +5,18 @@ The request holds more than the present owners and copies. Some tasks are *bound
 
 | the task | placement |
 |---|---|
-| has no owner, and a next owner that is present and has room | binds it to the next owner |
+| has no owner, and a next owner that is there and has room | binds it to the next owner |
 | failed, and a ready copy takes over | binds it to that copy's member, so that it does not return |
-| has an away member as its target | binds it to that member |
+| has its place on a member that is missing (``View.kept_at``), or is on its way from one | binds it to that place |
 | lost its state | counts it as without an owner |
 | has a target where its warmup stalled, or where it failed | prefers the least loaded other member to that target |
-| does not run, and all its copies have unknown lag | binds it to its target, else its owner, unless that drains |
-| is pinned to a member that does not drain and has room | binds it to that member |
+| gave way to others on a member (`turns`), and its owner stays | binds it to its owner, so that balance moves another |
+| does not run; all copies have unknown lag | binds it to its target, else its owner: not if that drains, or failed it |
+| is pinned to a member that may be given something new and has room | binds it to that member |
 | failed lately, but not where it is | binds it to where it is |
-| failed lately where it is, and has no state | binds it to the least loaded member where it did not fail |
+| failed lately where it is, and does not run, or has no state | binds it to a member where it did not fail |
+| failed lately, and has no owner | the same |
+| runs on a distrusted member | binds it there: such a member keeps what it runs, and is given nothing new |
 | is on its way, while moves for balance are held | binds it to its target |
 """
 
@@ -30,8 +33,9 @@ from batonpass.core.copy_capacity import RoomLeft
 from batonpass.core.handover import choose_active
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, copy_as_reported
-from batonpass.core.model import ActiveState, Member, Pending, Task
+from batonpass.core.model import ActiveState, Member, Pending, Role, Task
 from batonpass.core.placement_types import (
+    NO_STATE,
     UNASSIGNED,
     Copies,
     Placed,
@@ -69,10 +73,13 @@ def build_request(view: View) -> PlacementRequest:
         # A task without an owner that awaits a target has no copies, and no move under way.
         if task_index is not None and (pending is not Pending.AWAITING_NEWS or task.owner is not None):
             constraints.fill(task_index, task, home, standbys)
+    constraints.leave_those_that_gave_way()
     constraints.bind_pinned()
-    placed = [_placement_member(member) for member in members]
+    constraints.keep_missing(home)
+    placed = [_placement_member(view, member) for member in members]
     constraints.redirect(placed, home)
     constraints.avoid_failed(placed, home)
+    constraints.keep_on_distrusted(home)
     pause_held = view.why_moves_are_held(for_balance=True) is not None
     if pause_held:
         # No new moves for balance. Moves under way keep their destination, so that warm copies stay warm.
@@ -95,15 +102,15 @@ def build_request(view: View) -> PlacementRequest:
     )
 
 
-def _placement_member(member: Member) -> PlacementMember:
+def _placement_member(view: View, member: Member) -> PlacementMember:
     return PlacementMember(
         id=member.id,
         capacity=member.capacity,
         max_tasks=member.max_tasks,
         tags=member.client_tags,
         topology_epoch=member.topology_epoch,
-        # A suspected member may be dead, so it is no target until it is heard again.
-        may_be_target=member.drain is None and not member.suspected,
+        may_be_target=member.id in view.takers and member.id not in view.distrusted,
+        keeps_copies=view.is_missing(member.id),
     )
 
 
@@ -173,9 +180,9 @@ class _Constraints:
         """Note the home, the move under way, and the binding of one unsettled task."""
         view, number = self._view, self._number
         target = task.target if task.target in number else None
-        is_away = target is not None and view.present_member(target) is None
-        owner, next_owner = task.owner, task.next_owner if view.present_member(task.next_owner) is not None else None
-        if owner is None and next_owner is not None and not view.has_full_disk_for(next_owner, task.id):
+        owner, next_owner = task.owner, task.next_owner if task.next_owner in number else None
+        is_kept = next_owner is not None and (view.is_heard(next_owner) or next_owner in view.takers)
+        if owner is None and next_owner is not None and is_kept and not view.has_full_disk_for(next_owner, task.id):
             owner = next_owner
             self.bound[task_index] = number[next_owner]
         elif task.state is ActiveState.FAILED and view.is_stateful(task.id):
@@ -184,10 +191,10 @@ class _Constraints:
             if taker is not None and taker != owner:
                 owner = taker
                 self.bound[task_index] = number[taker]
-        elif is_away and target is not None:
-            # The place of an instance that restarts is kept, so that no other task moves because of it.
-            self.bound[task_index] = number[target]
-            owner = owner or target
+        elif task.pin not in view.takers and (place := view.kept_at(task)) is not None:
+            # So that nothing else moves because a member is silent or restarts.
+            self.bound[task_index] = number[place]
+            owner = owner or place
         if task.state is ActiveState.LOST and task_index not in self.bound and view.is_stateful(task.id):
             # A holder without state does not count as owner, so that the task goes where it is warm.
             owner = None
@@ -219,11 +226,27 @@ class _Constraints:
         held = [*view.holders(task), *([task.owner] if task.owner is not None else [])]
         if held and all(view.copy(task, member_id).readiness is Readiness.UNKNOWN for member_id in held):
             keep = target if target is not None else task.owner
-            if keep is not None and view.group.members[keep].drain is None:
+            if keep is not None and keep in view.takers and not view.has_failed(task, keep):
                 self.bound[task_index] = self._number[keep]
 
     def _failed_away(self, task: Task, member_id: MemberId) -> bool:
         return member_id != task.owner and self._view.has_failed(task, member_id)
+
+    def leave_those_that_gave_way(self) -> None:
+        """Bind running tasks whose copy gave way lately to their owner, so that balance moves others meanwhile.
+
+        They do not stay on a member that drains, nor away from the member to which an operator pinned them.
+        """
+        for task in self._marked:
+            gave_way = any(stall.gave_way and stall.until_ms > self._view.now_ms for stall in task.stalls)
+            if not gave_way or task.owner is None or task.state is not ActiveState.RUNNING or task.pin is not None:
+                continue
+            task_index = self._view.group.table.index_of.get(task.id)
+            if task_index is None or task_index in self.bound or self._members[task.owner].drain is not None:
+                continue
+            self.bound[task_index] = self._number[task.owner]
+            for moves in (self.previous, self.warming, self.avoided):
+                moves.pop(task_index, None)
 
     def redirect(self, members: list[PlacementMember], home: list[int]) -> None:
         """Point every task that avoids its target to the least loaded other member, if that is better than staying."""
@@ -246,44 +269,72 @@ class _Constraints:
                 load[ranked[0][1]] = ranked[0][0]
 
     def avoid_failed(self, members: list[PlacementMember], home: list[int]) -> None:
-        """Bind tasks that failed lately to the member that runs them now, and stateless ones to another member.
+        """Bind tasks that failed lately to the member that runs them now, and those that cannot run to another one.
 
         Each failure moves a task once, to a member where it has not failed, until it is parked. Balance moves another
-        task instead of moving it back. A move under way to a third member goes on unless it stalled there.
+        task instead of moving it back. A move away from where it failed goes on although the task runs there again.
         """
         table = self._view.group.table
         for task in self._marked:
             task_index = table.index_of.get(task.id)
-            if (
-                task_index is None
-                or task_index in self.bound
-                or task.parked
-                or (table.stateful[task_index] and task_index in self.previous and task_index not in self.avoided)
-            ):
+            if task_index is None or task_index in self.bound or task.parked or task.state is ActiveState.LOST:
                 continue
-            at, weight = home[task_index], table.weight[task_index]
-            avoided = {
-                self._number[failure.member_id]
-                for failure in task.failures
-                if self._is_avoided(task, failure.member_id)
-            }
+            avoided = {self._number[member_id] for member_id in self._view.avoided_for(task)}
+            at = home[task_index]
             if avoided and at != UNASSIGNED and members[at].may_be_target and at not in avoided:
                 self.bound[task_index] = at
-            elif avoided and not table.stateful[task_index]:
-                load = self._loads(home)
-                free = [
-                    ((load[index] + weight) / member.capacity, index)
-                    for index, member in enumerate(members)
-                    if member.may_be_target
-                    and index not in avoided
-                    and member.topology_epoch >= table.topology_epoch[task_index]
-                    if member.max_tasks is None or len(self._members[member.id].assignment) < member.max_tasks
-                ]
+            elif avoided and self._is_to_go(task, task_index, at, avoided):
+                free = [index for index, member in enumerate(members) if self._may_have(task, member)]
+                free = [index for index in free if index not in avoided]
                 if free:
-                    self.bound[task_index] = min(free)[1]
+                    self.bound[task_index] = self._best_of(free, task, home)
 
-    def _is_avoided(self, task: Task, member_id: MemberId) -> bool:
-        return member_id in self._number and self._view.has_failed(task, member_id)
+    def _is_to_go(self, task: Task, task_index: int, at: int, avoided: Collection[int]) -> bool:
+        """Say whether a task that failed lately is to go elsewhere: nobody has it, or it fails where it is."""
+        if at == UNASSIGNED or not self._view.group.table.stateful[task_index]:
+            return True
+        is_under_way = task_index in self.previous and task_index not in self.avoided
+        return at in avoided and (is_under_way or task.state is not ActiveState.RUNNING)
+
+    def _may_have(self, task: Task, member: PlacementMember) -> bool:
+        """Say whether a member may be the target of a task that it does not have as active."""
+        table, held = self._view.group.table, self._members[member.id].assignment
+        return (
+            member.may_be_target
+            and member.topology_epoch >= table.topology_epoch[table.index_of[task.id]]
+            and (member.max_tasks is None or len(held) < member.max_tasks or task.id in held)
+            and not self._view.has_full_disk_for(member.id, task.id)
+        )
+
+    def _best_of(self, free: list[int], task: Task, home: list[int]) -> int:
+        """Return the member to which a task is to go already, else the warmest, else the least loaded."""
+        table, load = self._view.group.table, self._loads(home)
+        task_index = table.index_of[task.id]
+        under_way, weight = self.previous.get(task_index), table.weight[task_index]
+        warmth = self._warmth_of(task, set(free)) if table.stateful[task_index] else {}
+        return min(
+            free,
+            key=lambda index: (
+                index != under_way,
+                warmth.get(index, NO_STATE),
+                (load[index] + weight) / self._ordered[index].capacity,
+                index,
+            ),
+        )
+
+    def keep_on_distrusted(self, home: list[int]) -> None:
+        """Bind to each distrusted member what it runs, and what is not on its way to another member."""
+        view, index_of = self._view, self._view.group.table.index_of
+        for member_id in sorted(view.distrusted):
+            member = self._members[member_id]
+            if member.drain is not None:
+                continue
+            for task in view.tasks.pick(member.assignment):
+                is_here = task.owner == member_id and home[index_of[task.id]] == self._number[member_id]
+                is_to_stay = task.state not in (ActiveState.FAILED, ActiveState.LOST)
+                is_leaving = task.target != member_id and view.present_member(task.target) is not None
+                if is_here and is_to_stay and not is_leaving:
+                    self.bound.setdefault(index_of[task.id], self._number[member_id])
 
     def _loads(self, home: list[int]) -> list[float]:
         """Return the load of actives per member index, stateless ones too, with bound tasks where they are bound."""
@@ -297,10 +348,24 @@ class _Constraints:
             if home[task_index] != UNASSIGNED and members[index].may_be_target:
                 self.bound.setdefault(task_index, index)
 
+    def keep_missing(self, home: list[int]) -> None:
+        """Bind what missing members have to where it is, or is on its way to; count what may go as without an owner."""
+        index_of = self._view.group.table.index_of
+        for member in self._ordered:
+            if not self._view.is_missing(member.id):
+                continue
+            actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+            for task in self._view.tasks.pick([task_id for task_id in actives if task_id in index_of]):
+                task_index, place = index_of[task.id], self._view.kept_at(task)
+                if place is not None:
+                    self.bound.setdefault(task_index, self._number[place])
+                else:
+                    home[task_index] = UNASSIGNED
+
     def bind_pinned(self) -> None:
         """Bind pinned tasks, on each member as many as its limit allows, starting with those that it has.
 
-        While a member drains its pins are suspended, and placement ignores them.
+        While a member drains or is missing its pins are suspended, and placement ignores them.
         """
         table, number = self._view.group.table, self._number
         room = RoomLeft(
@@ -309,8 +374,8 @@ class _Constraints:
         )
         for task_index, index in self.bound.items():
             room.take(self._ordered[index].id, table.ids[task_index])
-        staying = {member.id for member in self._members.values() if member.drain is None}
-        pinned = [task for task in self._marked if task.pin in staying and task.id in table.index_of]
+        takers = self._view.takers
+        pinned = [task for task in self._marked if task.pin in takers and task.id in table.index_of]
         for task in sorted(pinned, key=lambda task: (task.owner != task.pin, table.index_of[task.id])):
             task_index, pin = table.index_of[task.id], task.pin
             if pin is None or task_index in self.bound or not room.allows(pin, task.id):
@@ -344,7 +409,7 @@ class _Constraints:
         }
         if not task.failures and not task.stalls:
             return warmth
-        avoided = [failure.member_id for failure in task.failures if self._is_avoided(task, failure.member_id)]
+        avoided = [*view.avoided_for(task)]
         avoided += [
             stall.member_id for stall in task.stalls if stall.until_ms > view.now_ms and stall.member_id in number
         ]

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
+from batonpass.core.availability import Availability, availability_of, takers_of
+from batonpass.core.failures import avoided_until_ms, distrusted_until_ms, host_of, may_be_the_host
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Copy, copy_as_reported
-from batonpass.core.model import Group, Member, PauseScope, Role, Task
+from batonpass.core.leases import heard_since_ms
+from batonpass.core.model import ActiveState, Group, Member, Outcome, PauseScope, Role, Task
+from batonpass.core.newcomers import newcomer_age_ms, stay_began_ms
 from batonpass.core.open_transactions import open_transactions_of
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held
 from batonpass.core.room import DiskRoom, has_limit, room_on_disks
 from batonpass.core.soft import MemberSoft, Soft
+
+_NOBODY: Final[frozenset[MemberId]] = frozenset()
 
 
 class View:
@@ -23,11 +30,14 @@ class View:
     __slots__ = (
         "_disk",
         "_disk_room",
+        "_distrusted",
         "_is_any_member_overdue",
         "_limited",
         "_load",
         "_moves_are_held",
         "_must_not_stop_now",
+        "_newcomers",
+        "_takers",
         "as_if_released",
         "config",
         "group",
@@ -55,6 +65,9 @@ class View:
         self._disk_room: Mapping[MemberId, DiskRoom] | None = None
         self._must_not_stop_now: frozenset[MemberId] | None = None
         self._is_any_member_overdue: bool | None = None
+        self._takers: frozenset[MemberId] | None = None
+        self._newcomers: Mapping[MemberId, int] | None = None
+        self._distrusted: frozenset[MemberId] | None = None
         self._moves_are_held = self.why_moves_are_held(for_balance=False) is not None
 
     def present_member(self, member_id: MemberId | None) -> Member | None:
@@ -63,6 +76,46 @@ class View:
             return None
         member = self.members.get(member_id)
         return None if member is None or member.away_until_ms is not None else member
+
+    def availability(self, member_id: MemberId) -> Availability:
+        """Return how well a member of the group may take something new."""
+        return availability_of(self.group, self.soft, self.now_ms, self.members[member_id])
+
+    def is_heard(self, member_id: MemberId) -> bool:
+        """Say whether a member is in the group and would begin at once what it is given."""
+        return member_id in self.members and self.availability(member_id).is_heard
+
+    @property
+    def takers(self) -> frozenset[MemberId]:
+        """The members that may be given something new: of those that stay, the ones that are best available."""
+        if self._takers is None:
+            self._takers = takers_of(self.group, self.soft, self.now_ms)
+        return self._takers
+
+    def is_missing(self, member_id: MemberId | None) -> bool:
+        """Say whether a member stays and is no taker: it keeps the place of what it has, and gets nothing new."""
+        member = self.members.get(member_id) if member_id is not None else None
+        return member is not None and member.drain is None and member.id not in self.takers
+
+    def kept_at(self, task: Task) -> MemberId | None:
+        """Return where a task of the topology belongs although its owner or its target is missing; None if nowhere.
+
+        A missing member keeps the place of what it has, of what it had when it went away to restart, and of what it was
+        to get from an owner that stays, which goes on meanwhile. A task without state has nothing to wait for: it goes
+        to a member that is there as soon as its owner may be replaced.
+        """
+        owner, target, stateful = task.owner, task.target, self.is_stateful(task.id)
+        if owner is not None and self.is_missing(owner):
+            if not stateful:
+                may_go = self.members[owner].suspected or task.state is ActiveState.FAILED
+                return None if may_go else owner
+            is_on_its_way = target is not None and self.members[target].drain is None
+            return target if is_on_its_way else owner
+        if not stateful or not self.is_missing(target):
+            return None
+        if owner is None:
+            return target if task.away_owner == target else None
+        return target if self.members[owner].drain is None else None
 
     def is_past_deadline(self, member: Member) -> bool:
         """Say whether the member drains and the deadline of its drain is over."""
@@ -138,6 +191,26 @@ class View:
             self._must_not_stop_now = frozenset([member_id for member_id in waiting if member_id not in self.limited])
         return self._must_not_stop_now
 
+    @property
+    def newcomers(self) -> Mapping[MemberId, int]:
+        """The members to which balance copies nothing yet (``newcomers``), and until when."""
+        if self._newcomers is None:
+            most_ms = 0 if self.as_if_released else self.config.newcomer_wait_ms
+            stays = {member.id: stay_began_ms(member) for member in self.members.values()}
+            young = {member_id: since_ms for member_id, since_ms in stays.items() if since_ms > self.now_ms - most_ms}
+            age_ms = newcomer_age_ms(self.group, self.now_ms) if young else 0
+            # If the clock has gone back behind a join, the member's stay begins now.
+            until = {member_id: min(since_ms, self.now_ms) + age_ms for member_id, since_ms in young.items()}
+            self._newcomers = {member_id: until_ms for member_id, until_ms in until.items() if until_ms > self.now_ms}
+        return self._newcomers
+
+    def is_new_for(self, task: Task, member_id: MemberId) -> bool:
+        """Say whether a move of the task to the member waits because the member is new: it is for balance alone."""
+        owner = self.members.get(task.owner) if task.owner is not None else None
+        if owner is None or task.state is not ActiveState.RUNNING or owner.drain is not None or owner.suspected:
+            return False
+        return task.pin != member_id and member_id in self.newcomers
+
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
         """Say whether these members take any copy that needs no slot: moves go on, and none of them has a limit."""
         return not self._moves_are_held and self.limited.isdisjoint(member_ids)
@@ -167,10 +240,42 @@ class View:
         """Say whether a transaction stays open in a changelog of the task, so that no copy can be read to its end."""
         return bool(open_transactions_of(self.group, self.soft, task.id))
 
+    def avoided_for(self, task: Task) -> frozenset[MemberId]:
+        """Return the members on which the task is not tried for now, for what came of it there (``failures``)."""
+        if not task.failures:
+            return _NOBODY
+        now_ms, config, instances = self.now_ms, self.config, self.group.instances
+        counted = [failure for failure in task.failures if avoided_until_ms(config, failure) > now_ms]
+        runs = [instances.get(one.instance_id) if one.instance_id else one.member_id for one in counted]
+        named: Iterable[MemberId] = [
+            member_id for member_id in runs if member_id is not None and member_id in self.members
+        ]
+        if any(failure.outcome is Outcome.DIED and failure.instance_id is None for failure in counted):
+            named = self.members
+        members = [self.members[member_id] for member_id in named]
+        return frozenset(
+            [one.id for one in members if any(may_be_the_host(failure, one, config) for failure in counted)]
+        )
+
     def has_failed(self, task: Task, member_id: MemberId) -> bool:
-        """Say whether the task failed on the member within ``poison_window_ms``, so that others are tried first."""
-        oldest_ms = self.now_ms - self.policy.poison_window_ms
-        return any(failure.member_id == member_id and failure.at_ms > oldest_ms for failure in task.failures)
+        """Say whether the task is not tried on the member for now, so that others are tried first."""
+        return bool(task.failures) and member_id in self.avoided_for(task)
+
+    @property
+    def distrusted(self) -> frozenset[MemberId]:
+        """The members that are given nothing new for now, because tasks that failed there run elsewhere.
+
+        If no other member may be given anything either, none is distrusted.
+        """
+        if self._distrusted is None:
+            until = {host: distrusted_until_ms(self.config, known) for host, known in self.group.hosts.items()}
+            over = frozenset(
+                [member.id for member in self.members.values() if until.get(host_of(member), 0) > self.now_ms]
+                if until
+                else ()
+            )
+            self._distrusted = over if self.takers - over else _NOBODY
+        return self._distrusted
 
     def is_any_member_overdue(self) -> bool:
         """Say whether a member has been silent for so long that it may be about to expire.
@@ -192,15 +297,11 @@ class View:
         away or suspected do not count.
         """
         silences = [
-            (self._heard_since_ms(member), member.id)
+            (heard_since_ms(self.soft, member), member.id)
             for member in self.members.values()
             if member.away_until_ms is None and not member.suspected
         ]
         return min(silences, default=None)
-
-    def _heard_since_ms(self, member: Member) -> int:
-        member_soft = self.member_softs.get(member.id)
-        return member_soft.heard_ms if member_soft is not None else max(member.joined_ms, self.soft.started_ms)
 
     def why_moves_are_held(self, *, for_balance: bool) -> Held | None:
         """Return why moves are held in the whole group, or None.

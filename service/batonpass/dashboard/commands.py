@@ -67,12 +67,12 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "POST",
         "/drain",
         subject="member",
-        extra=("deadline",),
+        extra=("deadline", "until-undone"),
         done="The member drains.",
     ),
     "undrain": Command(
         "Undrain",
-        "The member stays: it keeps what it has, and may be given tasks again.",
+        "The member stays: it keeps what it has, and may be given tasks again. If its instance is kept out, that ends too.",
         "DELETE",
         "/drain",
         subject="member",
@@ -86,8 +86,16 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "/evict",
         subject="member",
         is_grave=True,
-        extra=("dead",),
+        extra=("dead", "until-undone"),
         done="The member is evicted.",
+    ),
+    "trust": Command(
+        "Trust again",
+        "Forgets that tasks failed on the member: it is given tasks again, also those that failed there.",
+        "POST",
+        "/trust",
+        subject="member",
+        done="The member is trusted again.",
     ),
     "pin": Command(
         "Pin",
@@ -135,6 +143,7 @@ async def ask(
         command_name=name,
         subject=subject,
         members=[one["member_id"] for one in members],
+        instance_id=next((one["instance_id"] for one in members if one["member_id"] == subject), None),
         said=said,
         given=given or {},
         back=_back(context, command, subject),
@@ -181,15 +190,27 @@ def request_of(name: str, given: Mapping[str, str]) -> tuple[dict[str, Any], dic
             return {}, body | ({"expires_at": _in_minutes(minutes)} if minutes else {})
         case "drain":
             minutes = _minutes(given.get("deadline", ""), "The deadline")
-            return ({"deadline_ms": round(minutes * 60_000)} if minutes else {}), None
+            return ({"deadline_ms": round(minutes * 60_000)} if minutes else {}) | _holding(given), None
         case "evict":
-            return ({"dead": "true"} if given.get("dead") == "yes" else {}), None
+            return ({"dead": "true"} if given.get("dead") == "yes" else {}) | _holding(given), None
         case "pin":
             if not given.get("member"):
                 raise ValueError("Choose the member that is to have the task.")
             return {}, {"member": given["member"]}
         case _:
             return {}, None
+
+
+def _holding(given: Mapping[str, str]) -> dict[str, Any]:
+    """Return whether a command holds for the instance, and for how long.
+
+    Raises:
+        ValueError: when the time cannot be understood.
+    """
+    if given.get("until-undone") != "yes":
+        return {}
+    minutes = _minutes(given.get("kept-out-for", ""), "The time to keep it out")
+    return {"until_undone": "true"} | ({"for_ms": round(minutes * 60_000)} if minutes else {})
 
 
 def _minutes(text: str, whose: str) -> float:

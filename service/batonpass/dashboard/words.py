@@ -34,6 +34,7 @@ WHY: Final[Mapping[str, str]] = {
     "drain-deadline": "the drain's deadline",
     "copy-dropped": "a copy is not needed any more",
     "stateless": "it has no state",
+    "stuck": "its owner did not come to run it",
     "lost-state": "its state was lost",
     "other-assignor": "in shadow:",
 }

@@ -32,14 +32,13 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from batonpass.codec.answers import answer_body, problem_body, to_json
 from batonpass.codec.bodies import DurationMs, LeaveQuery, ReasonBody
 from batonpass.codec.requests import checked_name, leave_of, read_heartbeat, read_join
-from batonpass.codec.shape import Shape, refusal
+from batonpass.codec.shape import Shape, decode_json, refusal
 from batonpass.core.answers import answer_to_poll
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId, MemberId
@@ -153,7 +152,7 @@ _LEAVE, _DRAIN, _UNDRAIN = Shape(LeaveQuery), Shape(_Drain), Shape(ReasonBody)
 def read_addressee(key: bytes | None, value: bytes | None) -> tuple[GroupId, MemberId, str, dict[str, Any]] | None:
     """Return group, member, kind and the rest of a record; None if it names no member that could be answered."""
     try:
-        said = msgspec.json.decode(value or b"")
+        said = decode_json(value or b"")
         group = (key or b"").decode()
         if not isinstance(said, dict):
             return None
@@ -161,7 +160,7 @@ def read_addressee(key: bytes | None, value: bytes | None) -> tuple[GroupId, Mem
         if not isinstance(member, str):
             return None
         return GroupId(checked_name("group", group)), MemberId(checked_name("member", member)), str(kind), said
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ProtocolError):
+    except (ValueError, RecursionError, ProtocolError):
         return None
 
 

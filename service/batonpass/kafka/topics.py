@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_c
 
 from batonpass.core.policy import IsolationLevel
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
-from batonpass.worker.kafka.metadata import adopt, partition_counts
+from batonpass.worker.kafka.metadata import adopt, partition_counts, topic_ids
 
 Partition = tuple[str, int]
 REQUEST_TIMEOUT_MS = 10_000
@@ -72,6 +72,18 @@ class TopicReader:
         """
         wanted = _listed(partitions)
         return _by_partition(await (await self._consumer(isolation)).beginning_offsets(wanted)) if wanted else {}
+
+    async def ids(self, partitions: Iterable[Partition], isolation: IsolationLevel) -> dict[str, str]:
+        """Return the id of each topic (KIP-516), which another topic of the same name does not have.
+
+        Topics whose leader is not known are left out, and all of them where the brokers are older than Kafka 2.8. The
+        isolation level only names the connection.
+
+        Raises:
+            KafkaError: when the cluster cannot be asked.
+        """
+        client = (await self._consumer(isolation))._client  # noqa: SLF001 - one connection less
+        return await topic_ids(client, _listed(partitions))
 
     async def _consumer(self, isolation: IsolationLevel) -> AIOKafkaConsumer:
         consumer = self._consumers.get(isolation)

@@ -131,25 +131,32 @@ class ClusterWatch:
         log_ends = ends
         if group.config.isolation_level is not IsolationLevel.READ_UNCOMMITTED:
             log_ends = await self._reader.ends(wanted, IsolationLevel.READ_UNCOMMITTED)
+        ids = await self._reader.ids(wanted, group.config.isolation_level)
         begins: Mapping[tuple[str, int], int] = {}
         is_all = begun_ms - self._all_told_ms.get(group.id, 0) >= ALL_AFTER_MS
         if is_all:
             begins = await self._reader.begins(wanted, group.config.isolation_level)
             self._all_told_ms[group.id] = begun_ms
         known = soft.end_offsets
-        news = {key: end for key, end in ends.items() if is_all or _is_news(known.get(key), end, log_ends[key])}
+        news = {
+            key: end
+            for key, end in ends.items()
+            if is_all or _is_news(known.get(key), end, log_ends[key], ids.get(key[0], ""))
+        }
         if news:
             moved = {key: begin for key, begin in begins.items() if begin != soft.begin_offsets.get(key)}
             beyond = {key: log_ends[key] for key, end in news.items() if log_ends[key] > end}
-            await self._coordinator.ask(group.id, EndOffsets(news, begun_ms, moved, beyond))
+            await self._coordinator.ask(group.id, EndOffsets(news, begun_ms, moved, beyond, ids))
 
 
-def _is_news(known: EndOffset | None, end: int, log_end: int) -> bool:
-    """Whether an end differs from the known one.
+def _is_news(known: EndOffset | None, end: int, log_end: int, topic_id: str) -> bool:
+    """Whether an end differs from the known one, or its topic from the known topic.
 
     One that had shrunk is always sent again, and so is one that stands still before an open transaction, until it is
     known that the transaction stays open.
     """
     if known is None or known.shrunk or (known.offset, known.log_end) != (end, log_end):
+        return True
+    if topic_id not in {"", known.topic_id}:
         return True
     return log_end > end and not known.is_held_up

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from batonpass.core.explain.status import GroupState, describe_group
 from batonpass.core.model import ActiveState, Role
 from batonpass.core.open_transactions import open_transactions
+from batonpass.core.view import View
 
 if TYPE_CHECKING:
     from batonpass.core.ids import InstanceId, TaskId
@@ -55,8 +56,9 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "input_lag_records_max": ("The largest of them.", ("group",)),
     "input_lag_unknown_tasks": ("Actives that report no lag of their input.", ("group",)),
     "claimed_twice": ("Tasks that more than one member says it runs.", ("group",)),
-    "warmups_stalled": ("Copies that made no progress and are not tried again yet.", ("group",)),
+    "warmups_stalled": ("Copies that came no closer and are not tried again yet.", ("group",)),
     "flapping_instances": ("Instances that came and went three times in a quarter of an hour.", ("group",)),
+    "distrusted_members": ("Members that are given nothing new, for what failed there runs elsewhere.", ("group",)),
     "session_timeout_seconds": ("After what silence a member counts as gone.", ("group",)),
     "placement_failed": (
         "1 while the last placement found no answer: the target stays what it was, and is placed anew at the next probe.",
@@ -156,6 +158,7 @@ class GroupGauges(Collector):
         yield "warmups_stalled", (), sum(until_ms > now_ms for until_ms in cached.stalls)
         ends = Counter(instance for instance, at_ms in cached.ends if at_ms > now_ms - FLAPS_WITHIN_MS)
         yield "flapping_instances", (), sum(count >= FLAPS for count in ends.values())
+        yield "distrusted_members", (), len(View(group, soft, now_ms, self._policy).distrusted)
         yield "session_timeout_seconds", (), group.config.session_timeout_ms / 1_000
         yield "storm", (), float(group.storm_since_ms is not None)
         yield "placement_failed", (), float(bool(group.placement_failed))

@@ -2,8 +2,8 @@
 
 Each commit has a guard of its own. The statement moves the heads that are as their commits expect them, and adds the
 rows of these commits alone. So it is one transaction and one round trip, and a guard that fails affects no other group.
-Two writers of one group meet at the row of its head: the second one waits for the first, then sees its change. Instants
-in the rows are milliseconds.
+Two writers of one group meet at the row of its head: the second one leaves its commit out while the first has the row,
+and tries again. Instants in the rows are milliseconds.
 """
 
 from __future__ import annotations
@@ -339,8 +339,8 @@ _GUARDED: Final = """
     asked as (
         select * from unnest({guards}) with ordinality as a(group_id, expected, added, epoch, tells, heals, place)
     ), locked as (
-        -- In one order, so that two coordinators that write to the same groups never wait for each other in a circle.
-        select h.group_id from group_heads h join asked a on a.group_id = h.group_id order by h.group_id for update of h
+        -- A head that another session has locked is left out: the other groups must not wait for it.
+        select h.group_id from group_heads h join asked a on a.group_id = h.group_id for update of h skip locked
     ), moved as (
         update group_heads h
            set version = a.expected + a.added, coordinator_epoch = a.epoch,

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from enum import Enum
+from typing import Any, Final
 from urllib.parse import urlencode
 
-from asyncpg import InterfaceError, PostgresError  # type: ignore[import-untyped]
+from asyncpg import InterfaceError, InternalClientError, PostgresError  # type: ignore[import-untyped]
 from sqlalchemy import TextClause, event, text
-from sqlalchemy.engine import Engine
+from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
+from sqlalchemy.engine import Engine, ExceptionContext
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -36,8 +39,69 @@ DEFAULT_PORT = 5_432
 ASKING_FOR_NOTHING = ("channel_binding", "client_encoding", "gssencmode", "load_balance_hosts")
 """Options of a URL of which ``DatabaseUrl`` only takes what the driver does anyhow."""
 
-# Classes of SQLSTATE for a faulty statement or a constraint that it would break, not for an unavailable database.
-OWN_FAULTS = ("22", "23")
+DRIVER_ERRORS: Final = (PostgresError, InterfaceError, InternalClientError, AsyncAdapt_asyncpg_dbapi.Error)
+"""What the driver raises where it is called directly, and what SQLAlchemy makes of it while it connects."""
+
+
+class Remedy(Enum):
+    """What helps after an error of the database.
+
+    ``FAULT``: nothing; the statement is at fault, and would fail again. ``AGAIN``: the same on this connection, later.
+    ``CONNECT``: a new connection. ``CONNECT_ALL``: new ones in place of all that were open, because the server is no
+    longer the one that it was. ``GIVE_UP``: nothing that this program can do, until somebody changes the server or the
+    URL; a start ends with it, and a coordinator that runs tries to connect again.
+    """
+
+    FAULT = "fault"
+    AGAIN = "again"
+    CONNECT = "connect"
+    CONNECT_ALL = "connect-all"
+    GIVE_UP = "give-up"
+
+
+REMEDIES: Final = {
+    "08": Remedy.CONNECT,  # the connection broke
+    "22": Remedy.FAULT,  # a value that is none
+    "23": Remedy.FAULT,  # a constraint
+    "25": Remedy.CONNECT,  # a transaction that is not ours, left open by a pooler
+    "25006": Remedy.CONNECT_ALL,  # read-only: a standby, or a primary that was demoted
+    "26": Remedy.CONNECT,  # a prepared statement that a pooler keeps in another session
+    "28": Remedy.GIVE_UP,  # a role or password that is refused
+    "3D": Remedy.GIVE_UP,  # a database that does not exist
+    "53300": Remedy.CONNECT,  # no connection is free
+    "57P": Remedy.CONNECT,  # the session was ended
+    "57P01": Remedy.CONNECT_ALL,  # the server shuts down
+    "57P02": Remedy.CONNECT_ALL,  # the server crashed
+    "57P03": Remedy.CONNECT_ALL,  # the server starts, or stops
+    "XX": Remedy.CONNECT,  # a defect of the server
+}
+"""What helps by SQLSTATE (Postgres, appendix A): the longest beginning counts. Whatever is not here is ``AGAIN``."""
+
+
+def remedy_of(error: BaseException) -> Remedy:
+    """Return what helps after an error, whether SQLAlchemy or the driver raised it. Without a SQLSTATE: ``CONNECT``."""
+    code = sqlstate(error)
+    if code is None:
+        return Remedy.CONNECT
+    return next((REMEDIES[code[:length]] for length in (5, 3, 2) if code[:length] in REMEDIES), Remedy.AGAIN)
+
+
+class Server:
+    """What the pools of one coordinator know together: connections older than ``changed_at`` are of no use."""
+
+    def __init__(self) -> None:
+        self._changed_at = float("-inf")
+
+    def failed(self, error: BaseException) -> bool:
+        """Take note of an error on a connection; return whether the connection has to be ended."""
+        remedy = remedy_of(error)
+        if remedy is Remedy.CONNECT_ALL:
+            self._changed_at = time.monotonic()
+        return remedy not in {Remedy.FAULT, Remedy.AGAIN}
+
+    def is_current(self, made_at: float) -> bool:
+        """Whether a connection that was made at an instant leads to the server as it is now."""
+        return made_at > self._changed_at
 
 
 def driver_arguments(url: str) -> dict[str, Any]:
@@ -66,11 +130,14 @@ def driver_arguments(url: str) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None} | {"timeout": timeout_s}
 
 
-def connect(url: str, *, connections_max: int = 10, keeps_plans: bool = False) -> AsyncEngine:
+def connect(
+    url: str, *, connections_max: int = 10, keeps_plans: bool = False, server: Server | None = None
+) -> AsyncEngine:
     """Return an engine on the database; it connects on first use. Its owner disposes of it.
 
-    With ``keeps_plans`` each connection plans a statement once, for any parameters: for few statements that are
-    carried out very often and touch rows by their keys alone.
+    Engines that share a ``server`` renew their connections together. With ``keeps_plans`` each connection plans a
+    statement once, for any parameters: for few statements that are carried out very often and touch rows by their keys
+    alone.
     """
     engine = create_async_engine(
         DRIVER,
@@ -82,10 +149,31 @@ def connect(url: str, *, connections_max: int = 10, keeps_plans: bool = False) -
         pool_use_lifo=True,
         connect_args=driver_arguments(url) | {"command_timeout": STATEMENT_TIMEOUT_S},
     )
-    event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    _end_the_useless(engine, server or Server())
     if keeps_plans:
         event.listen(engine.sync_engine, "connect", _keep_plans)
     return engine
+
+
+def _end_the_useless(engine: AsyncEngine, server: Server) -> None:
+    """Have connections ended that an error made useless, so that no caller gets one."""
+
+    def made(_connection: Any, record: Any) -> None:
+        record.info["made_at"] = time.monotonic()
+
+    def lent(connection: Any, record: Any, _proxy: Any) -> None:
+        if connection.driver_connection.is_closed() or not server.is_current(record.info["made_at"]):
+            raise DisconnectionError
+
+    def failed(context: ExceptionContext) -> None:
+        if server.failed(context.original_exception):
+            context.is_disconnect = True
+            # Others of the pool may be good; those that are not are found by ``lent``.
+            context.invalidate_pool_on_disconnect = False
+
+    event.listen(engine.sync_engine, "connect", made)
+    event.listen(engine.sync_engine, "checkout", lent)
+    event.listen(engine.sync_engine, "handle_error", failed)
 
 
 def _keep_plans(connection: Any, _record: Any) -> None:
@@ -94,12 +182,6 @@ def _keep_plans(connection: Any, _record: Any) -> None:
     Behind a pooler this may reach another session than intended; then statements only take longer.
     """
     connection.run_async(lambda driver: driver.execute("set plan_cache_mode = force_generic_plan"))
-
-
-def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
-    """Have the pool replace a connection that the server has closed, so that no caller gets it."""
-    if connection.driver_connection.is_closed():
-        raise DisconnectionError
 
 
 @contextmanager
@@ -112,9 +194,8 @@ def unavailable_when_away() -> Iterator[None]:
     """
     try:
         yield
-    # The last two come from the driver itself, where it is called directly.
-    except (DBAPIError, PostgresError, InterfaceError) as error:
-        if (sqlstate(error) or "")[:2] in OWN_FAULTS:
+    except (DBAPIError, *DRIVER_ERRORS) as error:
+        if remedy_of(error) is Remedy.FAULT:
             raise
         raise StoreUnavailable(f"Postgres: {_first_line(error)}") from error
     except PoolTimeoutError as error:
@@ -153,22 +234,40 @@ class DedicatedConnection:
     Taking one from the pool and giving it back takes longer than a small statement.
     """
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        """Connect when it is first used."""
+    def __init__(self, engine: AsyncEngine, server: Server | None = None) -> None:
+        """Connect when it is first used. ``server`` is that of the engine."""
         self._engine = engine
+        self._server = server or Server()
         self._driver: Any = None
+        self._made_at = float("-inf")
         event.listen(engine.sync_engine, "engine_disposed", self._end)
 
-    async def driver(self) -> Any:
-        """Return the driver's own connection: a new one if there is none, or the last one was lost."""
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[Any]:
+        """Lend the driver's own connection: a new one if there is none, or the last one was of no use.
+
+        Raises:
+            StoreUnavailable, DBAPIError: as ``unavailable_when_away`` does.
+        """
+        with unavailable_when_away():
+            try:
+                yield await self._connected()
+            except Exception as error:
+                if self._server.failed(error):
+                    self._end()
+                raise
+
+    async def _connected(self) -> Any:
+        if self._driver is not None and not self._server.is_current(self._made_at):
+            self._end()
         if self._driver is None or self._driver.is_closed():
             connection = await self._engine.raw_connection()
-            self._driver = connection.driver_connection
+            self._driver, self._made_at = connection.driver_connection, time.monotonic()
             # The pool forgets it, and may have another one in its place.
             connection.detach()
         return self._driver
 
-    def _end(self, _engine: Engine) -> None:
+    def _end(self, _engine: Engine | None = None) -> None:
         if self._driver is not None:
             self._driver.terminate()
 
@@ -208,7 +307,7 @@ async def keep_at(turn: Callable[[], Awaitable[float]], *, again_s: float, faili
         await asyncio.sleep(wait_s)
 
 
-def sqlstate(error: Exception) -> str | None:
+def sqlstate(error: BaseException) -> str | None:
     """Return the SQLSTATE of an error from SQLAlchemy or the driver; None if it did not come from Postgres."""
     code: str | None = getattr(_of_driver(error), "sqlstate", None)
     return code
@@ -220,6 +319,6 @@ def _first_line(error: Exception) -> str:
     return str(translated.__cause__ or translated).partition("\n")[0] or type(translated).__name__
 
 
-def _of_driver(error: Exception) -> BaseException:
+def _of_driver(error: BaseException) -> BaseException:
     """Return what SQLAlchemy has wrapped; every other error as it is."""
     return (error.orig or error) if isinstance(error, DBAPIError) else error

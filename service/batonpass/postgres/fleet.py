@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,6 +22,7 @@ from batonpass.core.ids import GroupId
 from batonpass.postgres.coordinator_names import fresh_name, is_dead
 from batonpass.postgres.leases import Leases, LiveCoordinator
 from batonpass.postgres.snapshots import KIND
+from batonpass.runtime.clocks import UNCERTAIN_MAX_MS, DatabaseClock, boot_ms
 from batonpass.runtime.ports import StoreUnavailable
 
 LEASE_MS: Final = 5_000
@@ -34,11 +34,6 @@ MARGIN: Final = 0.1
 """The part of a lease that its holder leaves unused: by so much its clock may run slower than the database's."""
 
 WINNERS_MAX: Final = 100_000
-
-
-def boot_ms() -> float:
-    """Return the time of a clock that is never set, and that also counts while the machine is suspended."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) * 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +50,17 @@ class Registration:
 class Fleet:
     """This coordinator among the others: its lease, and the groups that it owns."""
 
-    def __init__(self, leases: Leases, registration: Registration, *, clock_ms: Callable[[], float] = boot_ms) -> None:
+    def __init__(
+        self,
+        leases: Leases,
+        registration: Registration,
+        *,
+        clock: DatabaseClock | None = None,
+        boot: Callable[[], float] = boot_ms,
+    ) -> None:
         """Hold nothing before ``start``. ``changed`` is called when groups went to others or have no owner.
+
+        ``clock`` is read with every renewal. ``boot`` is what this machine counts by.
 
         ``noted`` is called with an event of a lease or a group, and its fields, for the log.
         """
@@ -64,7 +68,8 @@ class Fleet:
         self.noted: Callable[[str, Mapping[str, object]], None] = _nobody_notes
         self._leases = leases
         self._registration = registration
-        self._clock_ms = clock_ms
+        self._clock = clock or DatabaseClock(boot=boot)
+        self._boot_ms = boot
         self._id = fresh_name()
         self._valid_until = float("-inf")
         self._steady_since = float("inf")
@@ -76,11 +81,17 @@ class Fleet:
         self._to_release: set[GroupId] = set()
         self._woken = asyncio.Event()
         self._news = asyncio.Event()
+        self._trouble = ""
 
     @property
     def id(self) -> str:
         """The name under which groups are owned now; a new one after the lease was lost."""
         return self._id
+
+    @property
+    def trouble(self) -> str:
+        """Why the lease could not be renewed last; "" if it was."""
+        return self._trouble
 
     @property
     def living(self) -> Sequence[LiveCoordinator]:
@@ -89,14 +100,14 @@ class Fleet:
 
     def holds(self, group_id: GroupId) -> bool:
         """Whether the lease is valid now, this coordinator owns the group, and memory has no stale state of it."""
-        if self._clock_ms() >= self._valid_until or group_id in self._lost or group_id in self._to_release:
+        if self._boot_ms() >= self._valid_until or group_id in self._lost or group_id in self._to_release:
             return False
         winner = self._winner(group_id)
         return winner is not None and winner.id == self._id
 
     def lease_left_s(self) -> float:
         """Return for how many more seconds the lease is valid; 0 when it is over."""
-        return max(self._valid_until - self._clock_ms(), 0.0) / 1_000
+        return max(self._valid_until - self._boot_ms(), 0.0) / 1_000
 
     def owner_url(self, group_id: GroupId) -> str | None:
         """Return the base URL of the live coordinator that owns the group; None if it is this one, or unknown."""
@@ -147,7 +158,8 @@ class Fleet:
             while True:
                 try:
                     pause_ms = await self.renew_and_look()
-                except (StoreUnavailable, DBAPIError):
+                except (StoreUnavailable, DBAPIError) as error:
+                    self._in_trouble(error.detail if isinstance(error, StoreUnavailable) else str(error))
                     self._steady_since = float("inf")
                     await asyncio.sleep(RETRY_MS / 1_000)
                     continue
@@ -168,9 +180,10 @@ class Fleet:
         Raises:
             StoreUnavailable: when the database cannot be reached.
         """
-        sent = self._clock_ms()
-        if await self._leases.renew(self._id):
-            self._hold_from(sent)
+        sent = self._boot_ms()
+        database_ms = await self._leases.renew(self._id)
+        if database_ms is not None:
+            self._hold_from(sent, database_ms)
         else:
             # Another coordinator found the lease over and removed the row. All held groups may have other owners now.
             self.noted("lease-lost", {"coordinator": self._id, "groups": len(self._held)})
@@ -183,7 +196,7 @@ class Fleet:
             for group_id in releasing:
                 self.noted("group-released", {"group": group_id, "coordinator": self._id})
         # After an outage of the database, all leases are over. Each coordinator gets the time to renew its own.
-        steady = self._clock_ms() - self._steady_since >= 2 * self._registration.renewal_ms
+        steady = self._boot_ms() - self._steady_since >= 2 * self._registration.renewal_ms
         living = await self._leases.coordinators()
         if steady and any(one.left_ms < 0 for one in living) and await self._leases.remove_expired(self._id):
             living = await self._leases.coordinators()
@@ -206,7 +219,6 @@ class Fleet:
     async def _begin(self, *, alone: bool = False) -> None:
         self._valid_until = float("-inf")
         self._id = fresh_name()
-        sent = self._clock_ms()
         registration = self._registration
         await self._leases.register(self._id, url=registration.url, code=registration.code, reads=registration.reads)
         self._to_release.clear()
@@ -214,16 +226,34 @@ class Fleet:
             if other.id != self._id and (alone or self._was_here(other)):
                 await self._leases.remove(other.id)
                 self.noted("lease-taken-away", {"of": other.id, "url": other.url, "coordinator": self._id})
-        self._hold_from(sent)
+        # Renewed at once, because the time to connect would make the reading of the clock uncertain.
+        sent = self._boot_ms()
+        database_ms = await self._leases.renew(self._id)
+        if database_ms is not None:
+            self._hold_from(sent, database_ms)
 
     def _was_here(self, other: LiveCoordinator) -> bool:
         """Return whether this coordinator replaces the other one at its URL, whose process is certain to be dead."""
         return bool(other.url) and other.url == self._registration.url and is_dead(other.id)
 
-    def _hold_from(self, sent_ms: float) -> None:
+    def _hold_from(self, sent_ms: float, database_ms: int) -> None:
+        moved_ms = self._clock.moved_ms()
+        self._clock.read(database_ms, sent_ms=sent_ms)
+        if self._clock.moved_ms() != moved_ms:
+            self.noted("database-clock-moved", {"ahead_of_this_machine_ms": round(self._clock.ahead_ms())})
+        if not self._clock.is_known():
+            off = f"{self._clock.uncertain_ms():.0f} ms, which is more than {UNCERTAIN_MAX_MS:.0f}"
+            self._in_trouble(f"its answers take so long that its clock is known to within {off}")
+            return
+        self._trouble = ""
         # From before the request was sent: the database began to count later.
         self._valid_until = sent_ms + self._registration.lease_ms * (1 - MARGIN)
         self._steady_since = min(self._steady_since, sent_ms)
+
+    def _in_trouble(self, why: str) -> None:
+        if why != self._trouble:
+            self.noted("lease-not-renewed", {"coordinator": self._id, "reason": why})
+        self._trouble = why
 
     def _look(self, living: Sequence[LiveCoordinator]) -> None:
         if [one.id for one in living] != [one.id for one in self._living]:

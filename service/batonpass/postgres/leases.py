@@ -22,6 +22,7 @@ _REGISTER: Final = text(
 )
 _RENEW: Final = text(
     "update coordinators set expires_at = clock_timestamp() + :lease_ms * interval '1 millisecond' where id = :id"
+    " returning cast(extract(epoch from clock_timestamp()) * 1000 as bigint)"
 )
 # A row that is being renewed just now is left alone, and one that was renewed meanwhile is looked at again.
 _REMOVE_EXPIRED: Final = text(
@@ -68,14 +69,15 @@ class Leases:
         async with reaching(self._engine) as connection:
             await connection.execute(_REGISTER, parameters)
 
-    async def renew(self, identity: str) -> bool:
-        """Renew the lease. Return False once its row is gone.
+    async def renew(self, identity: str) -> int | None:
+        """Renew the lease. Return the database's time, in milliseconds since 1970; None once its row is gone.
 
         An expired lease can be renewed until another coordinator removes its row.
         """
         async with reaching(self._engine) as connection:
             done = await connection.execute(_RENEW, {"id": identity, "lease_ms": self._lease_ms})
-            return bool(done.rowcount)
+            database_ms: int | None = done.scalar_one_or_none()
+            return database_ms
 
     async def remove_expired(self, identity: str) -> int:
         """Remove the rows of all other coordinators whose leases are over; return how many there were."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
@@ -17,13 +18,16 @@ from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.postgres import snapshots
 from batonpass.postgres.append import PLANNED, Prepared, parameters, prepare, statement
-from batonpass.postgres.connect import DedicatedConnection, reaching, unavailable_when_away
+from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, DedicatedConnection, Server, reaching
 from batonpass.postgres.writer import Outcome, Writer
-from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, VersionConflict
+from batonpass.runtime.ports import Commit, Loaded, NotOwner, StoreUnavailable, Superseded, VersionConflict
 
 CANCEL_TIMEOUT_S: Final = 1.0
 LARGE_BYTES: Final = 256 * 1024
 """A commit from this size on goes out over a connection for large ones, so that the others do not wait for it."""
+
+LOCKED_RETRY_S: Final = 0.05
+"""How soon a commit is tried again whose group another session has locked."""
 
 CHANGES_PREPARED_AT_ONCE: Final = 2_000
 """A commit with more changes than this is encoded in a thread: that takes longer than heartbeats should wait."""
@@ -73,11 +77,24 @@ class Tenure(Protocol):
 class PostgresRecordLog:
     """The records of all groups in one database."""
 
-    def __init__(self, engine: AsyncEngine, *, tenure: Tenure, writing: AsyncEngine | None = None) -> None:
-        """Append to groups owned under ``tenure``, over ``writing``, which should keep plans, or else ``engine``."""
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        *,
+        tenure: Tenure,
+        writing: AsyncEngine | None = None,
+        server: Server | None = None,
+    ) -> None:
+        """Append to groups owned under ``tenure``, over ``writing``, which should keep plans, or else ``engine``.
+
+        ``server`` is that of both.
+        """
         self._engine = engine
         self._tenure = tenure
-        self._connections = (DedicatedConnection(writing or engine), DedicatedConnection(writing or engine))
+        self._connections = (
+            DedicatedConnection(writing or engine, server),
+            DedicatedConnection(writing or engine, server),
+        )
         self._small, self._large = (Writer(partial(self._write, line)) for line in self._connections)
 
     async def take_over(self, group_id: GroupId) -> int:
@@ -107,7 +124,15 @@ class PostgresRecordLog:
         """
         work = partial(prepare, commit, self._tenure.writes_up_to())
         prepared = await asyncio.to_thread(work) if len(commit.history.changes) > CHANGES_PREPARED_AT_ONCE else work()
-        await (self._large if prepared.weight >= LARGE_BYTES else self._small).append(prepared)
+        writer = self._large if prepared.weight >= LARGE_BYTES else self._small
+        ends_at = time.monotonic() + STATEMENT_TIMEOUT_S
+        while True:
+            try:
+                return await writer.append(prepared)
+            except _HeadLocked as error:
+                if time.monotonic() > ends_at:
+                    raise StoreUnavailable(f"Postgres: {error}, for {STATEMENT_TIMEOUT_S:.0f} s by now") from None
+            await asyncio.sleep(LOCKED_RETRY_S)
 
     async def get_ready(self) -> None:
         """Have the append statements planned before they are needed: planning takes longer than carrying them out.
@@ -115,16 +140,15 @@ class PostgresRecordLog:
         Raises:
             StoreUnavailable: when the database cannot be reached.
         """
-        with unavailable_when_away():
-            for line in self._connections:
+        for line in self._connections:
+            async with line.lent() as driver:
                 for parts in PLANNED:
-                    await _carried_out(await line.driver(), (), parts, self._tenure.id)
+                    await _carried_out(driver, (), parts, self._tenure.id)
 
     async def _write(self, line: DedicatedConnection, batch: Sequence[Prepared]) -> Sequence[Outcome]:
         owner = self._tenure.id
         parts = next(some for some in PLANNED if all(one.rows.keys() <= some for one in batch))
-        with unavailable_when_away():
-            driver = await line.driver()
+        async with line.lent() as driver:
             made = await _carried_out(driver, batch, parts, owner)
             outcomes = await _outcomes(driver, batch, made, owner)
             missing = [one for one, outcome in zip(batch, outcomes, strict=True) if isinstance(outcome, _NoHead)]
@@ -209,6 +233,10 @@ async def _outcomes(driver: Any, batch: Sequence[Prepared], made: set[int], owne
     return [None if place in made else why[one.commit.group_id] for place, one in enumerate(batch, start=1)]
 
 
+class _HeadLocked(VersionConflict):
+    """The head is as the commit expects it, but another session has it locked."""
+
+
 class _NoHead(VersionConflict):
     """The group has no head; a commit that expects version 0 may make one."""
 
@@ -221,4 +249,6 @@ def _refusal(commit: Commit, head: tuple[int, int, str | None] | None, owner: st
     version, epoch, holder = head
     if epoch > commit.coordinator_epoch or holder != owner:
         return Superseded(f"{group_id} was taken over under epoch {epoch}; this is {commit.coordinator_epoch}")
+    if version == expected:
+        return _HeadLocked(f"another session has the head of {group_id} locked")
     return VersionConflict(f"{group_id} is at version {version}, not {expected}")

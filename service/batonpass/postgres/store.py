@@ -10,7 +10,7 @@ from typing import Any
 
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.audits import PostgresAudits
-from batonpass.postgres.connect import connect
+from batonpass.postgres.connect import Server, connect
 from batonpass.postgres.fleet import LEASE_MS, RENEWAL_MS, Fleet, Registration
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.outbox import PostgresOutbox
@@ -19,6 +19,7 @@ from batonpass.postgres.samples import PostgresSamples
 from batonpass.postgres.sorting import keep_sorted
 from batonpass.postgres.tokens import PostgresTokens
 from batonpass.postgres.upkeep import DEFAULT_RETENTION, Retention, Upkeep
+from batonpass.runtime.clocks import DatabaseClock
 from batonpass.runtime.ports import StoreUnavailable
 
 LEASE_CONNECTIONS = 2
@@ -62,13 +63,15 @@ class PostgresStore:
     def __init__(self, options: StoreOptions) -> None:
         """Make everything; nothing is connected before it is used."""
         self._alone = options.alone
-        self._engine = connect(options.database_url, connections_max=options.connections_max)
-        self._writing = connect(options.database_url, connections_max=WRITING_CONNECTIONS, keeps_plans=True)
-        self._lease_engine = connect(options.database_url, connections_max=LEASE_CONNECTIONS)
+        url, server = options.database_url, Server()
+        self._engine = connect(url, connections_max=options.connections_max, server=server)
+        self._writing = connect(url, connections_max=WRITING_CONNECTIONS, keeps_plans=True, server=server)
+        self._lease_engine = connect(url, connections_max=LEASE_CONNECTIONS, server=server)
         leases = Leases(self._lease_engine, lease_ms=options.lease_ms)
         registration = Registration(options.coordinator_url, options.code, options.lease_ms, options.renewal_ms)
-        self.ownership = Fleet(leases, registration)
-        self.log = PostgresRecordLog(self._engine, tenure=self.ownership, writing=self._writing)
+        self.clock = DatabaseClock()
+        self.ownership = Fleet(leases, registration, clock=self.clock)
+        self.log = PostgresRecordLog(self._engine, tenure=self.ownership, writing=self._writing, server=server)
         self.archive = PostgresArchive(self._engine)
         self.samples = PostgresSamples(self._engine)
         self.tokens = PostgresTokens(self._engine)
@@ -104,9 +107,10 @@ class PostgresStore:
 
     def not_ready(self) -> str:
         """Return why requests should go to another coordinator; "" if there is no reason."""
-        return (
-            "" if self.lease_left_s() > 0 else "this coordinator's lease is over, and the database has not renewed it"
-        )
+        if self.lease_left_s() > 0:
+            return ""
+        over = "this coordinator's lease is over, and the database has not renewed it"
+        return f"{over}: {self.ownership.trouble}" if self.ownership.trouble else over
 
     def lease_left_s(self) -> float:
         """Return for how many seconds groups would be held if the database failed now; 0 when they are not."""

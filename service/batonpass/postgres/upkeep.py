@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from batonpass.advisory_locks import UPKEEP_LOCK
 from batonpass.codec.groups import GROUP_VERSION
-from batonpass.postgres.connect import alone, keep_at, reaching, transacting
+from batonpass.postgres.connect import alone, fetch_rows, keep_at, reaching, transacting
 from batonpass.postgres.snapshots import KEPT
 from batonpass.postgres.tables import PARTITIONED, assignment_events, samples, traces
 
@@ -94,6 +94,8 @@ _OLD_AUDITS: Final = text(
     "with old_days as (delete from audit_daily where day < :day), old_exports as (delete from exported_days where day < :day)"
     " delete from audit_runs where day < :day"
 )
+# Rows have the time of the database, so they are old by it, whatever this machine's clock says.
+_NOW: Final = text("select clock_timestamp()")
 _EXPORTED: Final = text("select day from exported_days where day >= :since and day < :until")
 # A declaration that is refused leaves a head of its name, though there is no such group. A coordinator that is about to
 # write the first record of a group finds the head gone, and takes the group over again.
@@ -114,7 +116,8 @@ class Upkeep:
         """Take a turn now and every hour, until cancelled."""
 
         async def turn() -> float:
-            await self.turn(datetime.now(UTC))
+            ((now,),) = await fetch_rows(self._engine, _NOW)
+            await self.turn(now)
             return TURN_S
 
         await keep_at(turn, again_s=RETRY_S, failing="no days are made, and no old rows deleted")

@@ -113,6 +113,7 @@ class Engine:
         self._pending: Attempt | None = None
         self._missed: dict[MemberId, tuple[Heartbeat | Join, int]] = {}
         self._stalls = ports.stalls()
+        self._clock_moved_ms = ports.clock.moved_ms()
         self._historian = Historian(ports.policy, ports.code)
         self._snapshot_at = 0
 
@@ -190,6 +191,7 @@ class Engine:
             self._loaded
             and not self._doubtful
             and self._ports.stalls() == self._stalls
+            and self._ports.clock.moved_ms() == self._clock_moved_ms
             and self._ports.ownership.holds(self.group_id)
         )
 
@@ -221,6 +223,10 @@ class Engine:
             # The coordinator itself was silent (L5), so judging of members starts afresh, as after a start.
             await self._commit((Started(),))
             self._stalls = stalls
+        moved_ms = self._ports.clock.moved_ms()
+        if moved_ms != self._clock_moved_ms:
+            await self._commit((Started(clock_moved=True),))
+            self._clock_moved_ms = moved_ms
 
     async def _read(self) -> None:
         """Bring memory up to date with the log."""
@@ -250,8 +256,13 @@ class Engine:
             self._snapshot_at = found.base.version if found.base else 0
             self._loaded, self._doubtful = True, False
             self._changed(None)
-            await self._commit((Started(),))
+            moved_ms = self._ports.clock.moved_ms()
+            await self._commit((Started(clock_moved=self._was_within_a_session(moved_ms)),))
+            self._clock_moved_ms = moved_ms
         self._missed.clear()
+
+    def _was_within_a_session(self, at_ms: int | None) -> bool:
+        return at_ms is not None and self._ports.clock.now_ms() - at_ms < self.group.longest_session_ms
 
     def _decide(self, inputs: Inputs) -> Attempt:
         group, soft = self.group, self.soft

@@ -15,8 +15,9 @@ from batonpass.codec.answers import rfc3339, time_of
 from batonpass.codec.generations import triggers_of
 from batonpass.core import records as r
 from batonpass.core.answers import why_drain_is_blocked
+from batonpass.core.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.ids import task_sort_key
-from batonpass.core.inputs import Tick
+from batonpass.core.inputs import DrainReversal, Tick
 from batonpass.core.model import REVOKED, UNSEEN_STOPS, ActiveState, Grant, Group, Member, Role, Stop, Task
 from batonpass.core.reasons import Why
 from batonpass.runtime.events import Event, EventType
@@ -134,6 +135,7 @@ class _EventBuilder:
                 case _:
                     self._add_all(_of_member(self._before, record, self._decision))
                     self._add_all(_of_group(self._before, record, self._inputs, self._after))
+        self._distrusted()
         self._blocked()
         self._drained()
 
@@ -240,7 +242,7 @@ class _EventBuilder:
         elif task.state is ActiveState.RUNNING or record.state is not ActiveState.RESTORING:
             body: dict[str, object] = {"detail": record.detail}
             if record.state is ActiveState.FAILED:
-                body["failures"] = len({one.member_id for one in self._after.tasks[task.id].failures})
+                body["failures"] = len(self._after.tasks[task.id].failures)
             self._add(_FELL_BACK[record.state], member=member, task=task.id, **body)
 
     def _runs_again(self, task: Task, member: MemberId, stop: Stop) -> None:
@@ -310,6 +312,18 @@ class _EventBuilder:
                 kind = EventType.TASK_UNPINNED if pin is None else EventType.TASK_PINNED
                 self._add(kind, member=pin, task=task, before=known.pin if known is not None else None)
 
+    def _distrusted(self) -> None:
+        """Add an event for every member whose host this decision began to distrust."""
+        if self._after.hosts is self._before.hosts:
+            return
+        for member_id, member in sorted(self._after.members.items()):
+            before, after = (group.hosts.get(host_of(member)) for group in (self._before, self._after))
+            if after is None or not after.times or (before is not None and before.distrusted_ms == after.distrusted_ms):
+                continue
+            until_at = rfc3339(distrusted_until_ms(self._after.config, after))
+            why = faults_in_words(after)
+            self._add(EventType.MEMBER_DISTRUSTED, member=member_id, why=why, times=after.times, until_at=until_at)
+
     def _blocked(self) -> None:
         """Add an event for every draining member that this decision left blocked.
 
@@ -334,7 +348,7 @@ class _EventBuilder:
                 concerned[record.member_id] = None
         for member_id in concerned:
             after = self._after.members.get(member_id)
-            if after is None or after.drain is None or _has_actives(after):
+            if after is None or after.drain is None or after.drain.kept_out or _has_actives(after):
                 continue
             before = self._before.members.get(member_id)
             if before is None or before.drain is None or _has_actives(before):
@@ -376,6 +390,8 @@ def _of_member(before: Group, record: r.Record, decision: Decision) -> _Event | 
             return EventType.MEMBER_SUSPECTED, member_id, {"running": _running(before.members[member_id])}
         case r.SuspicionCleared(member_id=member_id):
             return EventType.SUSPICION_CLEARED, member_id, {}
+        case r.MemberTrusted(member_id=member_id):
+            return EventType.MEMBER_TRUSTED, member_id, {}
         case r.TasksAdopted(member_id=member_id, tokens=tokens, dropped=dropped):
             cause = "rebalance" if decision.after.config.kafka_streams else "commits-lost"
             return EventType.TASKS_ADOPTED, member_id, {"tasks": len(tokens), "dropped": len(dropped), "cause": cause}
@@ -441,6 +457,14 @@ def _of_group(before: Group, record: r.Record, inputs: Sequence[Input], after: G
             scope, paused_at = before.pause.scope.value, rfc3339(before.pause.since_ms)
             is_expired = any(isinstance(one, Tick) for one in inputs)
             return EventType.RESUMED, None, {"scope": scope, "paused_at": paused_at, "expired": is_expired}
+        case r.InstanceKeptOut(instance_id=instance_id, until_ms=until_ms):
+            body = {"instance_id": instance_id, "until_at": time_of(until_ms)}
+            return EventType.INSTANCE_KEPT_OUT, before.instances.get(instance_id), body
+        case r.InstanceLetIn(instance_id=instance_id) if instance_id in before.kept_out:
+            entry = before.kept_out[instance_id]
+            is_expired = not any(isinstance(one, DrainReversal) for one in inputs)
+            body = {"instance_id": instance_id, "since_at": rfc3339(entry.since_ms), "expired": is_expired}
+            return EventType.INSTANCE_LET_IN, before.instances.get(instance_id), body
         case r.StormBegan():
             return EventType.STORM_BEGAN, None, {"lost": len(after.losses), "members_left": len(after.members)}
         case r.StormEnded():

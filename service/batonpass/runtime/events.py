@@ -46,11 +46,15 @@ class EventType(StrEnum):
     MEMBER_AWAY = "member-away"
     MEMBER_SUSPECTED = "member-suspected"
     SUSPICION_CLEARED = "suspicion-cleared"
+    MEMBER_DISTRUSTED = "member-distrusted"
+    MEMBER_TRUSTED = "member-trusted"
     TASKS_ADOPTED = "tasks-adopted"
     DRAIN_STARTED = "drain-started"
     DRAIN_CANCELLED = "drain-cancelled"
     DRAIN_BLOCKED = "drain-blocked"
     DRAIN_DONE = "drain-done"
+    INSTANCE_KEPT_OUT = "instance-kept-out"
+    INSTANCE_LET_IN = "instance-let-in"
     HANDOVER_BEGUN = "handover-begun"
     HANDOVER_REDIRECTED = "handover-redirected"
     TASK_STOPPED = "task-stopped"
@@ -117,6 +121,11 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     ),
     _E.MEMBER_SUSPECTED: ("A member's long-poll broke, and the member has sent nothing since.", ("running",)),
     _E.SUSPICION_CLEARED: ("A suspected member sent something.", ()),
+    _E.MEMBER_DISTRUSTED: (
+        "Tasks that failed on a member, or died with it, run elsewhere. It is given nothing new until `until_at`.",
+        ("why", "times", "until_at"),
+    ),
+    _E.MEMBER_TRUSTED: ("An operator trusts a member again.", ()),
     _E.TASKS_ADOPTED: (
         "A member keeps the tasks that it reported as running, after lost commits or a rebalance of Kafka Streams.",
         ("tasks", "dropped", "cause"),
@@ -131,6 +140,14 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         ("why", "running"),
     ),
     _E.DRAIN_DONE: ("A draining member has no active task left.", ("took_ms",)),
+    _E.INSTANCE_KEPT_OUT: (
+        "An operator keeps an instance out: no run of it gets a task until that is undone, or until `until_at`. `member` is its present run.",
+        ("instance_id", "until_at"),
+    ),
+    _E.INSTANCE_LET_IN: (
+        "An instance that was kept out may have tasks again: an operator let it in, or (`expired`) its time is over.",
+        ("instance_id", "since_at", "expired"),
+    ),
     _E.HANDOVER_BEGUN: ("The running owner was told to give the task up. `member` is the next owner.", ("from", "why")),
     _E.HANDOVER_REDIRECTED: ("The task that is being handed over goes to another member.", ("before",)),
     _E.TASK_STOPPED: (
@@ -156,7 +173,10 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     _E.TASK_REVOKED: ("The running owner was told to give the task up, and no other member gets it now.", ("why",)),
     _E.WARMUP_STARTED: ("A member began to restore a copy.", ("owner",)),
     _E.WARMUP_CAUGHT_UP: ("A warmup caught up.", ("took_ms",)),
-    _E.WARMUP_STALLED: ("A warmup made no progress. Another member is tried.", ("until_at",)),
+    _E.WARMUP_STALLED: (
+        "A warmup came no closer. Others have their turn, and another member may be tried.",
+        ("until_at",),
+    ),
     _E.WARMUP_DROPPED: ("A warmup is no longer needed.", ("after_ms",)),
     _E.TASK_FAILED: ("The owner reported that the task failed.", ("detail", "failures")),
     _E.TASK_LOST: ("The owner lost the state of the task.", ("detail",)),

@@ -29,6 +29,7 @@ from batonpass.core.inputs import (
     ProbeRequest,
     ReleaseRequest,
     ResumeRequest,
+    TrustRequest,
 )
 from batonpass.runtime.event_derivation import events_of
 from batonpass.runtime.events import Event
@@ -65,6 +66,7 @@ COMMANDS: Final[Mapping[type[Input], str]] = {
     ResumeRequest: "resume",
     PinRequest: "pin",
     ReleaseRequest: "release",
+    TrustRequest: "trust",
 }
 """The name of each mutating call in the audit trail and in the log."""
 

@@ -220,6 +220,7 @@ class MemoryStore:
     """A store in memory, which no other process shares."""
 
     def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         self.log = self.archive = MemoryRecordLog()
         self.samples = DroppedSamples()
         self.outbox = None

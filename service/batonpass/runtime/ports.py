@@ -99,10 +99,17 @@ class Loaded:
 
 
 class Clock(Protocol):
-    """The coordinator's clock."""
+    """The clock that instants in the log are written and judged by (``clocks``)."""
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970 (UTC); never less than before."""
+        """Return milliseconds since 1970 (UTC); never less than before, unless the clock has moved."""
+        ...
+
+    def moved_ms(self) -> int | None:
+        """Return the instant, by this clock, at which it was last found to have moved; None: never.
+
+        Instants that were stored before then may lie too early or too late for it.
+        """
         ...
 
 
@@ -251,6 +258,11 @@ class Outbox(Protocol):
 
 class Store(Protocol):
     """What a process needs of its store."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that every coordinator on this store counts by."""
+        ...
 
     @property
     def log(self) -> RecordLog:

@@ -7,8 +7,9 @@ During such a gap it was the coordinator that was silent, so no member may expir
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
+
+from batonpass.runtime.clocks import boot_ms
 
 BEAT_MS = 200
 STALL_MS = 2_000
@@ -18,16 +19,16 @@ STALL_MS = 2_000
 class Pulse:
     """Counts the stalls of this process."""
 
-    def __init__(self, stalled: Callable[[float], None], *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stalled: Callable[[float], None], *, boot: Callable[[], float] = boot_ms) -> None:
         self._stalled = stalled
-        self._monotonic = monotonic
-        self._last = monotonic()
+        self._boot_ms = boot
+        self._last = boot()
         self._stalls = 0
 
     def stalls(self) -> int:
         """Return how often the process has stood still so far, including a gap that ends just now."""
-        now = self._monotonic()
-        gap_ms = (now - self._last) * 1_000
+        now = self._boot_ms()
+        gap_ms = now - self._last
         self._last = now
         if gap_ms > STALL_MS:
             self._stalls += 1
@@ -36,11 +37,11 @@ class Pulse:
 
     def age_ms(self) -> float:
         """Return how long ago the process was last seen to run."""
-        return (self._monotonic() - self._last) * 1_000
+        return self._boot_ms() - self._last
 
     async def run(self) -> None:
         """Look for stalls every ``BEAT_MS`` until cancelled."""
-        self._last = self._monotonic()
+        self._last = self._boot_ms()
         while True:
             self.stalls()
             await asyncio.sleep(BEAT_MS / 1_000)

@@ -138,6 +138,8 @@ class Checks:
             self._found(check_group(decision.after))
             self._decide_again(coordinator, inputs, decision)
         for record in decision.records:
+            if isinstance(record, r.TargetPlaced) and record.failed:
+                self.fail("L9", f"placement failed: {record.failed}")
             if isinstance(record, r.MemberGone) and record.cause is Cause.EXPIRED:
                 self._check_silence(coordinator, record.member_id)
 

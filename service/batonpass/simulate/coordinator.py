@@ -44,11 +44,17 @@ class AppendResult(StrEnum):
 
 @dataclass(slots=True)
 class Store:
-    """The log, kept as the last groups that it led to and the records between them."""
+    """The log, kept as the last groups that it led to and the records between them; and the clock of its machine.
+
+    ``clock_ahead_ms`` is by how much that clock is ahead of the world's, and ``clock_moved_ms`` the world's time at
+    which it was set.
+    """
 
     group: Group
     coordinator_epoch: int = 0
     is_out: bool = False
+    clock_ahead_ms: int = 0
+    clock_moved_ms: int | None = None
     history: list[tuple[Group, tuple[Record, ...]]] = field(default_factory=list)
 
     def append(self, epoch: int, expected: int, records: tuple[Record, ...], after: Group) -> AppendResult:
@@ -109,7 +115,7 @@ class SimulatedCoordinator:
     """One coordinator process that serves the group, or believes that it does."""
 
     def __init__(
-        self, name: str, clock: Clock, store: Store, observer: CoordinatorObserver, *, clock_offset_ms: int = 0
+        self, name: str, clock: Clock, store: Store, observer: CoordinatorObserver, *, clock_error_ms: int = 0
     ) -> None:
         self.name = name
         self.epoch = 0
@@ -127,7 +133,8 @@ class SimulatedCoordinator:
         self._clock = clock
         self._store = store
         self._observer = observer
-        self._clock_offset_ms = clock_offset_ms
+        self._clock_error_ms = clock_error_ms
+        self._read_ahead_ms = store.clock_ahead_ms
         self._polls: dict[str, _Poll] = {}
         self._opened = 0
         self._broken_polls: set[str] = set()
@@ -136,8 +143,8 @@ class SimulatedCoordinator:
 
     @property
     def clock_ms(self) -> int:
-        """What this coordinator's clock says: the world's time and a constant skew."""
-        return self._clock.now_ms + self._clock_offset_ms
+        """What this coordinator takes for the store's time: what it last read, with a constant error."""
+        return self._clock.now_ms + self._read_ahead_ms + self._clock_error_ms
 
     @property
     def holds_lease(self) -> bool:
@@ -158,6 +165,7 @@ class SimulatedCoordinator:
         self.epoch = self._store.coordinator_epoch
         self.group = self._store.load()
         self.is_up = True
+        self._read_ahead_ms = self._store.clock_ahead_ms
         self.started_at_ms = self._clock.now_ms
         self.lease_until_ms = self._clock.now_ms + LEASE_MS
         self._observer.noted(f"{self.name} starts with epoch {self.epoch} at version {self.group.version}")
@@ -165,7 +173,9 @@ class SimulatedCoordinator:
         self._renew()
         if recovered:
             self.decide(StoreRecovered())
-        self.decide(Started())
+        moved_ms = self._store.clock_moved_ms
+        has_moved = moved_ms is not None and self._clock.now_ms - moved_ms < self.group.longest_session_ms
+        self.decide(Started(clock_moved=has_moved))
 
     def _renew(self) -> None:
         """Renew the lease by the store's time, unless another coordinator has the group by now."""
@@ -174,7 +184,15 @@ class SimulatedCoordinator:
         reachable = not self.is_cut_from_store and not self._store.is_out and self.is_awake
         if reachable and self._store.coordinator_epoch == self.epoch:
             self.lease_until_ms = self._clock.now_ms + LEASE_MS
+            self._read_clock()
         self._clock.after(RENEWAL_MS, self._renew)
+
+    def _read_clock(self) -> None:
+        """Go by the store's clock; if that has moved, say so before anything else is decided."""
+        if self._read_ahead_ms == self._store.clock_ahead_ms:
+            return
+        self._read_ahead_ms, self._wake_ms = self._store.clock_ahead_ms, None
+        self.decide(Started(clock_moved=True))
 
     def stall(self, for_ms: int) -> None:
         """Freeze the process. When it wakes, it sees by its own clock that it was silent, and judges no member yet."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
+from batonpass.core.failures import host_of
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import (
     DrainRequest,
@@ -22,6 +23,7 @@ from batonpass.core.inputs import (
     ProbeRequest,
     ReleaseRequest,
     ResumeRequest,
+    TrustRequest,
 )
 from batonpass.core.model import PauseScope, Subtopology, Topology
 from batonpass.simulate.coordinator import LEASE_MS, SimulatedCoordinator
@@ -115,6 +117,25 @@ def _back_up(world: World, worker: Worker, chance: Random) -> None:
     if worker.is_up and worker.leaving:
         worker.kill()
     worker.boot()
+
+
+@fault(6)
+def long_restart(world: World, chance: Random) -> None:
+    """One worker is away to restart for seconds, and something else happens meanwhile."""
+    if worker := pick(world, chance):
+        worker.leave(restart=True)
+        world.later(chance.randint(4_000, 12_000), _back_up, world, worker, chance)
+        meanwhile = chance.choice((drain_deadline, leave, more_partitions, scale_out))
+        world.later(chance.randint(300, 2_000), meanwhile, world, chance)
+
+
+@fault(4)
+def drain_beside_silence(world: World, chance: Random) -> None:
+    """A machine is frozen for longer than heartbeats can be late; then another worker has to go."""
+    if worker := pick(world, chance):
+        worker.suspend(chance.choice((6_000, 12_000)))
+        silent_ms = world.store.group.config.overdue_ms + 500
+        world.later(silent_ms, chance.choice((drain, drain_deadline, leave)), world, chance)
 
 
 def _crash(world: World, chance: Random, *, least_ms: int, most_ms: int) -> Worker | None:
@@ -216,6 +237,30 @@ def _fail_where_it_runs(world: World, task: Task) -> None:
         worker.fail(task)
 
 
+@fault(3)
+def bad_host(world: World, chance: Random) -> None:
+    """Whatever a worker runs fails there for a while, or is lost once it is handed over."""
+    if worker := pick(world, chance):
+        loses = chance.random() < 0.5
+        for delay_ms in range(0, chance.choice((5_000, 20_000)), 500):
+            world.later(delay_ms, _fail_all, world, worker, loses)
+
+
+def _fail_all(world: World, worker: Worker, loses: bool) -> None:  # noqa: FBT001 - called by the clock
+    for task in sorted(worker.tasks):
+        if worker in world.processors(task):
+            (worker.lose if loses else worker.fail)(task)
+
+
+@fault(2)
+def killed_again_and_again(world: World, chance: Random) -> None:
+    """A worker is killed, noticed at the end of its lease, and killed again once it has work."""
+    if worker := pick(world, chance):
+        for round_ms in range(0, chance.choice((2, 4)) * 20_000, 20_000):
+            world.later(round_ms, worker.kill)
+            world.later(round_ms + 12_000, worker.boot)
+
+
 @fault(4)
 def lose_state(world: World, chance: Random) -> None:
     """A worker loses the state of some tasks."""
@@ -223,6 +268,26 @@ def lose_state(world: World, chance: Random) -> None:
         for task in sorted(worker.tasks):
             if chance.random() < 0.5:
                 worker.lose(task)
+
+
+@fault(3)
+def changelog_made_anew(world: World, chance: Random) -> None:
+    """A changelog is deleted and made again; every worker notices in its own time, and begins anew with its copies."""
+    stateful = [int(part.id) for part in world.store.group.topology.subtopologies if part.stateful]
+    if stateful:
+        subtopology = chance.choice(stateful)
+        world.topics_made[f"store-{subtopology}"] += 1
+        for worker in list(world.workers):
+            world.later(chance.randint(0, 4_000), _begin_anew, world, worker, subtopology)
+
+
+def _begin_anew(world: World, worker: Worker, subtopology: int) -> None:
+    if worker.is_suspended:
+        world.later(500, _begin_anew, world, worker, subtopology)
+        return
+    held = world.shared.copies.held(worker.name) if worker.is_up else tuple(worker.disk)
+    for task in [task for task in held if task[0] == subtopology]:
+        worker.lose(task)
 
 
 @fault(4)
@@ -233,10 +298,25 @@ def never_warm(world: World, chance: Random) -> None:
 
 
 @fault(3)
+def written_as_fast_as_read(world: World, chance: Random) -> None:
+    """Tasks are written as fast as any worker restores for a while, so that no copy of them comes closer."""
+    for _ in range(chance.choice((1, 2, 4))):
+        if name := _pick_task(world, chance):
+            world.write_as_fast_as_any_reads(task_of(name), chance.choice((8_000, 20_000)))
+
+
+@fault(3)
 def mute_progress(world: World, chance: Random) -> None:
     """A worker cannot report how far its copies are."""
     if worker := pick(world, chance):
         worker.faults.mute_until_ms = world.now_ms + 6_000
+
+
+@fault(2)
+def huge_numbers(world: World, chance: Random) -> None:
+    """A worker reports numbers whose sums no computer word can hold."""
+    if worker := pick(world, chance):
+        worker.faults.huge_until_ms = world.now_ms + 6_000
 
 
 @fault(2)
@@ -289,6 +369,17 @@ def leave(world: World, chance: Random) -> None:
         worker.retired = True
 
 
+@fault(3)
+def come_and_go(world: World, chance: Random) -> None:
+    """An autoscaler starts a machine and stops it again, time after time."""
+    if len(world.workers) < 9:
+        number, tasks = len(world.workers), len(world.leader.group.table.ids)
+        worker = world.add_worker(draw_worker(world.plan.seed, number + 100, fenced="stop", tasks=tasks))
+        for at_ms in range(0, chance.choice((3, 4)) * 6_000, 6_000):
+            world.later(at_ms, worker.boot)
+            world.later(at_ms + chance.randint(1_500, 4_000), partial(worker.leave, restart=False))
+
+
 @fault(6)
 def scale_out(world: World, chance: Random) -> None:
     """One or two more machines come up."""
@@ -315,6 +406,20 @@ def evict_dead(world: World, _chance: Random) -> None:
         if worker is not None and not worker.is_up:
             world.operate(Eviction(member_id, dead=True))
             return
+
+
+@fault(3)
+def keep_out(world: World, chance: Random) -> None:
+    """An operator keeps an instance out, by a drain or an eviction, for a while or until that is undone."""
+    instances = sorted(world.store.group.instances)
+    if instances:
+        named, for_ms = MemberId(chance.choice(instances)), chance.choice((None, 9_000))
+        if chance.random() < 0.5:
+            world.operate(DrainRequest(named, until_undone=True, for_ms=for_ms))
+        else:
+            world.operate(Eviction(named, until_undone=True, for_ms=for_ms))
+        if for_ms is None:
+            world.later(chance.randint(5_000, 15_000), world.operate, DrainReversal(named))
 
 
 # --- what operators do ------------------------------------------------------------------------------------------------
@@ -356,7 +461,10 @@ def probe(world: World, _chance: Random) -> None:
 
 
 def release_parked(world: World) -> None:
-    """Release every task that is parked, or that failed and is not at its target."""
+    """Release every task that is parked, or that failed and is not at its target; trust every member again."""
+    for member_id, member in sorted(world.store.group.members.items()):
+        if host_of(member) in world.store.group.hosts:
+            world.operate(TrustRequest(member_id))
     for task_id, task in sorted(world.store.group.tasks.items()):
         if task.parked or (task.failures and task.owner != task.target):
             world.operate(ReleaseRequest(task_id))
@@ -479,6 +587,17 @@ def store_outage(world: World, chance: Random) -> None:
 
 def _store_is_back(world: World) -> None:
     world.store.is_out = False
+
+
+@fault(3)
+def move_clock(world: World, chance: Random) -> None:
+    """The store's clock is set forwards, by far more than a lease: a machine that is ahead has taken over.
+
+    Set backwards, it would have the group wait until it has caught up.
+    """
+    world.store.clock_ahead_ms += chance.choice((1_500, 90_000, 7_200_000))
+    world.store.clock_moved_ms = world.now_ms
+    world.noted(f"the store's clock is {world.store.clock_ahead_ms} ms ahead")
 
 
 @fault(2)

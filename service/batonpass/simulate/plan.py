@@ -103,7 +103,7 @@ class WorldPlan:
     # A day in 2025, so that instants look like real ones.
     start_ms: int = 1_750_000_000_000
     reads_ends: bool = True
-    clock_skews_ms: tuple[int, ...] = (0,)
+    clock_errors_ms: tuple[int, ...] = (0,)
     pace: Pace = Pace()
 
 

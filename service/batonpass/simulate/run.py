@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainReversal, ResumeRequest
 from batonpass.core.invariants import Violation, check_group
 from batonpass.simulate import faults
@@ -111,7 +112,7 @@ def patience_ms(world: World) -> int:
     config, group = world.store.group.config, world.store.group
     longest = max(group.longest_session_ms, config.session_timeout_ms)
     waits = 6 * longest + config.rejoin_grace_ms + 2 * config.rebalance_timeout_ms + 2 * config.warmup_stall_timeout_ms
-    waits += config.drain_timeout_ms + 2 * config.probing_rebalance_interval_ms + 30_000
+    waits += config.newcomer_wait_ms + config.drain_timeout_ms + 2 * config.probing_rebalance_interval_ms + 30_000
     tasks = world.task_ids()
     growth_per_s = world.plan.growth_per_s * len(tasks)
     speed = min((worker.plan.records_per_s for worker in world.workers), default=1) - growth_per_s
@@ -137,6 +138,8 @@ def _tidy(world: World) -> None:
             if worker.last_id == member_id and worker.is_up:
                 worker.undrain()
             world.operate(DrainReversal(member_id))
+    for instance_id in sorted(group.kept_out):
+        world.operate(DrainReversal(MemberId(instance_id)))
     for worker in world.workers:
         if not worker.is_up and not worker.retired:
             worker.boot()

@@ -47,7 +47,7 @@ def draw(seed: int) -> WorldPlan:
         numbered,
         chaos_ms,
         growth_per_s,
-        clock_skews_ms=(0, 0, 0, 700, -700, 30_000, -30_000),
+        clock_errors_ms=(0, 0, 0, 2, -2),
     )
 
 
@@ -92,6 +92,7 @@ def draw_config(seed: int, chance: Random, growth_per_s: int) -> dict[str, objec
         "drain_timeout_ms": chance.choice((8_000, 30_000)),
         "max_lost_share": chance.choice((0.5, 0.5, 1.0)),
         "suspect_timeout_ms": chance.choice((0, 700, 2_000)),
+        "newcomer_wait_ms": seeded(seed, "newcomers").choice((0, 4_000, 15_000)),
         "rack_aware_tags": ["zone", "rack"][: chance.randint(1, 2)] if chance.random() < 0.3 else [],
         "acceptable_catchup_ms": chance.choice((200, 2_000)) if chance.random() < 0.3 else None,
         # There is no Kafka in these worlds.

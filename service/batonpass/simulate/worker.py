@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
+from batonpass.core.numbers import WHOLE_MAX
 from batonpass.simulate.clock import Clock
 from batonpass.simulate.copies import Copies, Role
 from batonpass.simulate.costs import Account
@@ -70,6 +71,7 @@ class MachineFaults:
         hangs_until_ms: a commit ends only then.
         frozen_until_ms: nothing is restored.
         mute_until_ms: the worker cannot report how far a copy is.
+        huge_until_ms: the worker reports that copies are as far behind as a number can say.
     """
 
     cut_until_ms: int = 0
@@ -78,6 +80,7 @@ class MachineFaults:
     hangs_until_ms: int = 0
     frozen_until_ms: int = 0
     mute_until_ms: int = 0
+    huge_until_ms: int = 0
 
 
 class SharedState:
@@ -490,7 +493,7 @@ class Worker:
         followed = [task for task, local in self.tasks.items() if local.activity is Activity.TAILING]
         for task in sorted(self.behind.union(followed) if self._shared.keep_looking else self.behind):
             is_current = copies.is_current(self.name, task)
-            if is_current and not self._is_mute:
+            if is_current and not self._is_mute and not self._is_wrong:
                 self.behind.discard(task)
             local = self.tasks.get(task)
             if local is None or (is_current and local.activity is not Activity.TAILING):
@@ -506,9 +509,16 @@ class Worker:
     def _is_mute(self) -> bool:
         return self._shared.now_ms < self.faults.mute_until_ms
 
+    @property
+    def _is_wrong(self) -> bool:
+        return self._shared.now_ms < self.faults.huge_until_ms
+
     def _progress(self, task: Task, position: int) -> Progress:
         if self._is_mute:
             return Progress()
+        if self._is_wrong:
+            by_lag = self.plan.reports is ReportStyle.LAG
+            return Progress(lag=WHOLE_MAX) if by_lag else Progress(position=position, end_offset=WHOLE_MAX)
         end = self._shared.end_of(task)
         match self.plan.reports:
             case ReportStyle.LAG if self.is_up:

@@ -7,7 +7,7 @@ same way each time. A world without faults has the same code, with no fault swit
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
 from batonpass.core.decide import Decision
@@ -55,12 +55,15 @@ class World(CoordinatorObserver):
         self.config = dict(plan.config)
         self.store = Store(Group(GroupId(plan.group_id)))
         self._stateful: set[int] = set()
+        self.topics_made: Counter[str] = Counter()
+        """How often each changelog was made anew: by that the coordinator tells the topics of one name apart."""
         self._note_stateful(plan.topology)
         copies = Copies(lambda task: task[0] in self._stateful, rates or self, now_ms=plan.start_ms)
         self.shared = SharedState(self.clock, copies, plan.pace, keep_looking=plan.reads_ends)
         self.workers: list[Worker] = []
         self.named: dict[str, Worker] = {}
         self.checks = Checks(self.shared, self.workers, self.store, self.noted)
+        self._bursts: defaultdict[Task, list[tuple[int, int, int]]] = defaultdict(list)
         self._check_laws = check_laws
         self._audience = audience or CoordinatorObserver()
         self._trace = trace
@@ -141,7 +144,13 @@ class World(CoordinatorObserver):
     def end_offset(self, task: Task, at_ms: int) -> int:
         """The end of a task's changelog, if the task had run until `at_ms`."""
         size = 100 + 13 * (sum(map(ord, name_of(task))) % 40)
-        return size + (at_ms - self.plan.start_ms) * self.plan.growth_per_s // 1000
+        bursts = sum(max(0, min(at_ms, until_ms) - from_ms) * rate for from_ms, until_ms, rate in self._bursts[task])
+        return size + ((at_ms - self.plan.start_ms) * self.plan.growth_per_s + bursts) // 1000
+
+    def write_as_fast_as_any_reads(self, task: Task, for_ms: int) -> None:
+        """Let a task's changelog grow, while it runs, as fast as the fastest worker restores."""
+        rate = int(max(worker.plan.records_per_s for worker in self.workers))
+        self._bursts[task].append((self.now_ms, self.now_ms + for_ms, rate))
 
     def restore_rate(self, client: str) -> float:
         """How many records a second a worker restores, all of its copies together."""
@@ -161,17 +170,17 @@ class World(CoordinatorObserver):
                 if stateful
             }
             if ends:
-                leader.decide(EndOffsets(ends, leader.clock_ms))
+                ids = {topic: f"{topic}-{self.topics_made[topic]}" for topic, _ in ends}
+                leader.decide(EndOffsets(ends, leader.clock_ms, topic_ids=ids))
         self.clock.after(1_000, self._read_ends)
 
     # --- coordinators -------------------------------------------------------------------------------------------
 
     def new_coordinator(self) -> SimulatedCoordinator:
-        """Return a coordinator that has not started yet, with a clock of its own."""
+        """Return a coordinator that has not started yet, with an error of its own about the time."""
         number = len(self.coordinators)
-        skews = self.plan.clock_skews_ms
-        skew_ms = seeded(self.plan.seed, "clock", number).choice(skews)
-        coordinator = SimulatedCoordinator(f"c{number}", self.clock, self.store, self, clock_offset_ms=skew_ms)
+        error_ms = seeded(self.plan.seed, "clock", number).choice(self.plan.clock_errors_ms)
+        coordinator = SimulatedCoordinator(f"c{number}", self.clock, self.store, self, clock_error_ms=error_ms)
         self.coordinators.append(coordinator)
         return coordinator
 

@@ -15,6 +15,7 @@ The notation, a line each; whatever does not begin with ``#`` or ``>`` is writte
     > 45 s later; m1, m3 go on      and these do as told, once a heartbeat interval
     > m1 leaves | m1 leaves to restart | m1 is to drain | m1 is to drain within 30 s | m1 is to stay
     > the long-poll of m1 breaks | m1 is evicted | m1 is evicted as dead | the coordinator restarts | moves go on
+    > m1 is evicted as dead until undone
     > a rebalance of 4 tasks; a has 0_0 active running, 0_1 on disk 5 behind; b has nothing     of Kafka Streams
     > where is everything?
 """
@@ -298,6 +299,7 @@ _LINES: Final[list[tuple[str, Callable[..., list[str] | None]]]] = [
     (rf"the long-poll of {_NAME} breaks", _put(i.PollBroken)),
     (rf"{_NAME} is evicted", _put(i.Eviction)),
     (rf"{_NAME} is evicted as dead", _put(lambda name: i.Eviction(name, dead=True))),
+    (rf"{_NAME} is evicted as dead until undone", _put(lambda name: i.Eviction(name, dead=True, until_undone=True))),
     (rf"(?P<task>\w+_\d+) is pinned to {_NAME}", _pin),
     (r"a rebalance of (?P<count>\d+) tasks; (?P<processes>.*)", _rebalance),
     (r"the coordinator restarts", _restart),

@@ -216,6 +216,17 @@ def _of_a_member(record: r.Record, now_ms: int) -> tuple[str, str] | None:
             words = "suspected to be dead"
         case r.SuspicionCleared():
             words = "no longer suspected"
+        case r.StateDoubted():
+            words = f"its state of {tasks_of(record.tasks)} is of another changelog"
+        case r.StateTrusted():
+            words = f"its state of {tasks_of(record.tasks)} is restored anew, or gone"
+        case r.InstanceKeptOut():
+            words = "kept out" + ("" if record.until_ms is None else f" for {exact_time(record.until_ms - now_ms)}")
+            return record.instance_id, words
+        case r.InstanceLetIn():
+            return record.instance_id, "may have tasks again"
+        case r.MemberTrusted():
+            words = "trusted again, whatever failed on it"
         case r.TasksAdopted():
             words = f"runs {tasks_of(record.tokens) or 'nothing'} by its own word, and so it is"
         case _:

@@ -159,6 +159,7 @@ _DETAIL: Mapping[str, str] = {
     Why.TAKEOVER: "{active} takes over from a suspected owner",
     Why.COLD_START: "no copy anywhere: {active} restores it",
     Why.DEADLINE: "the drain's deadline is over: {active} takes it as it is",
+    Why.STUCK: "{owner} does not come to run it: {active} takes over",
     Why.LOST_STATE: "{owner} lost its state: {active} restores it",
     Why.STATELESS: "no state to restore: {active} takes it at once",
 }

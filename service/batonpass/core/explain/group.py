@@ -16,6 +16,7 @@ from batonpass.core.copies import TaskPlan, is_for_drain
 from batonpass.core.durations import duration
 from batonpass.core.explain.status import GroupState, GroupStatus, idle_tasks, status_of
 from batonpass.core.explain.task import SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
+from batonpass.core.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.handover import choose_active
 from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.leases import expires_ms, fenced_by_ms
@@ -24,6 +25,7 @@ from batonpass.core.policy import Policy
 from batonpass.core.reasons import meaning_of
 from batonpass.core.soft import Soft
 from batonpass.core.step import plan_step
+from batonpass.core.storm import ends_ms
 from batonpass.core.view import View
 
 
@@ -37,8 +39,8 @@ class Budget(NamedTuple):
 class Obstacle(NamedTuple):
     """A member that keeps a task from moving, or that is leaving.
 
-    ``what`` is ``unrevoked`` (it has not confirmed a revocation), ``away``, ``suspected``, ``draining`` or
-    ``drain-blocked``. ``until_ms`` is when that ends by itself.
+    ``what`` is ``unrevoked`` (it has not confirmed a revocation), ``away``, ``suspected``, ``distrusted``, ``draining``
+    or ``drain-blocked``. ``until_ms`` is when that ends by itself.
     """
 
     member_id: MemberId
@@ -89,7 +91,7 @@ class GroupExplanation:
 def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limit: int) -> GroupExplanation:
     """Return why the group is where it is, with at most ``limit`` of its waiting tasks."""
     view = View(group, soft, now_ms, policy)
-    task_plans, held = plan_step(view)
+    task_plans, held, _ = plan_step(view)
     held_of = {entry.task: entry for entry in held}
     unsettled = [plan for plan in task_plans if plan.task.id in group.table.index_of]
     waiting = [_waiting(view, plan, held_of.get(plan.task.id)) for plan in unsettled[:limit]]
@@ -189,6 +191,8 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
             )
         elif member.revoking:
             yield _unrevoked(view, member)
+        if member_id in view.distrusted:
+            yield _distrusted(view, member)
         if member.drain is not None:
             yield _draining(view, member)
 
@@ -202,6 +206,13 @@ def _unrevoked(view: View, member: Member) -> Obstacle:
     until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
     detail += SILENT_SUFFIX if is_silent else "; after that it is fenced"
     return Obstacle(member.id, "unrevoked", len(member.revoking), since_ms, until_ms, detail)
+
+
+def _distrusted(view: View, member: Member) -> Obstacle:
+    known = view.group.hosts[host_of(member)]
+    until_ms = distrusted_until_ms(view.config, known)
+    detail = f"it is given nothing new: {faults_in_words(known)}"
+    return Obstacle(member.id, "distrusted", len(member.assignment), known.distrusted_ms, until_ms, detail)
 
 
 def _draining(view: View, member: Member) -> Obstacle:
@@ -227,11 +238,19 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
         yield f"The store lost commits: what members run is adopted, and nothing is granted for another {left}."
     elif group.grants_from_ms > now_ms:
         yield f"Nothing is granted for another {duration(group.grants_from_ms - now_ms)}."
-    if group.storm_since_ms is not None:
+    storm_ends_ms = ends_ms(group)
+    if group.storm_since_ms is not None and storm_ends_ms is not None:
+        left_ms = storm_ends_ms - now_ms
+        when = (
+            f"for another {duration(left_ms)}, if nobody else is lost" if left_ms > 0 else "until all members are heard"
+        )
         yield (
             f"Too many members vanished at once, {duration(now_ms - group.storm_since_ms)} ago: balance moves and cold "
-            "takeovers wait until they return, or until an operator resumes the group."
+            f"takeovers wait {when}; or until they return, or an operator resumes the group."
         )
+    for instance_id, entry in sorted(group.kept_out.items()):
+        until = "until that is undone" if entry.until_ms is None else f"for another {duration(entry.until_ms - now_ms)}"
+        yield f"Instance {instance_id} is kept out: none of its runs gets a task, {until}."
     if group.placement_due_ms is not None and group.members:
         why = ", ".join(group.triggers)
         if group.config.kafka_streams:

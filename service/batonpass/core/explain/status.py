@@ -62,7 +62,7 @@ class GroupStatus:
 def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> GroupStatus:
     """Return where the group stands at ``now_ms``."""
     view = View(group, soft, now_ms, policy)
-    _, held = plan_step(view)
+    _, held, _ = plan_step(view)
     return status_of(view, held)
 
 
@@ -146,7 +146,7 @@ class Assignments:
 def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Assignments:
     """Return the three assignments of a group."""
     view = View(group, soft, now_ms, policy)
-    task_plans, _ = plan_step(view)
+    task_plans, _, _ = plan_step(view)
     step = {plan.task.id: plan for plan in task_plans}
     names = sorted(group.members)
     target: dict[MemberId, dict[str, list[TaskId]]] = {name: {"active": [], "standby": []} for name in names}

@@ -14,17 +14,19 @@ from batonpass.core.budget import HeldBack, give_slots, held_back
 from batonpass.core.copies import TaskPlan, plan_task
 from batonpass.core.durations import duration
 from batonpass.core.explain.status import is_idle
+from batonpass.core.failures import avoided_until_ms, is_avoided
 from batonpass.core.handover import Choice, choose_active
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Copy, caught_up_in_ms
-from batonpass.core.leases import expires_ms, fenced_by_ms
-from batonpass.core.model import ActiveState, Group, Member, Role, Task
+from batonpass.core.leases import expires_ms, fenced_by_ms, heard_since_ms
+from batonpass.core.model import ActiveState, Group, Member, Outcome, Role, Task
 from batonpass.core.open_transactions import open_transactions_of, place_in_words
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held, Why, meaning_of
 from batonpass.core.room import has_limit
 from batonpass.core.soft import Soft
 from batonpass.core.step import plan_step
+from batonpass.core.storm import ends_ms
 from batonpass.core.view import View
 
 
@@ -117,14 +119,16 @@ WAITS_FOR: Final[Mapping[str, WaitsFor]] = {
     Held.PARKED: WaitsFor.OPERATOR,
     Held.MEMBER_OVERDUE: WaitsFor.TIME,
     Held.FAILED: WaitsFor.OPERATOR,
+    Held.FAILED_THERE: WaitsFor.TIME,
     Held.PAUSED: WaitsFor.OPERATOR,
-    Held.STORM: WaitsFor.OPERATOR,
+    Held.STORM: WaitsFor.TIME,
     Held.REJOIN_GRACE: WaitsFor.MEMBER,
     Held.GRANTS_HELD: WaitsFor.TIME,
     Held.STALLED: WaitsFor.WARMUP,
     Held.INITIAL_DELAY: WaitsFor.PLACEMENT,
     Held.PLACEMENT_FAILED: WaitsFor.PLACEMENT,
     Held.OPEN_TRANSACTION: WaitsFor.TRANSACTION,
+    Held.NEW_MEMBER: WaitsFor.TIME,
 }
 """What a task waits for, by the reason that holds it back."""
 
@@ -165,7 +169,7 @@ def _plan_of(view: View, task: Task) -> tuple[TaskPlan | None, HeldBack | None]:
     alone = plan_task(view, task)
     if alone.requests or view.limited:
         # Plan the whole step, because slots and room are shared. Alone, the task would get what others take.
-        task_plans, held = plan_step(view)
+        task_plans, held, _ = plan_step(view)
     else:
         task_plans = [alone]
         held = held_back(view, give_slots(view, task_plans), task_plans)
@@ -254,7 +258,7 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
         if member is None or not view.is_stateful(task.id):
             continue
         if member.suspected:
-            waits.append(_suspected_wait(view, member))
+            waits.append(_silent_wait(view, member))
         elif member.id in holders:
             copy = view.copy(task, member.id)
             is_next = task.owner is not None and member.id in (task.target, *task.warmups)
@@ -285,7 +289,7 @@ def _transaction_waits(view: View, task: Task) -> list[Wait]:
     ]
 
 
-def _suspected_wait(view: View, member: Member) -> Wait:
+def _silent_wait(view: View, member: Member) -> Wait:
     """Return the wait for a member that may be dead: it is heard again, or its lease ends and others get its copies."""
     until_ms = expires_ms(view.group, view.soft, view.now_ms, member)
     detail = "it fell silent and may be dead; unless it is heard before, its tasks and copies go to others"
@@ -321,8 +325,14 @@ def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
             until_ms = group.pause.expires_ms
         case Held.INITIAL_DELAY:
             until_ms = group.placement_due_ms
+        case Held.STORM:
+            until_ms = ends_ms(group)
+        case Held.FAILED_THERE if held.to is not None:
+            until_ms, detail = _failed_there(view, task, group.members[held.to], detail)
         case Held.STALLED:
             until_ms = max((stall.until_ms for stall in task.stalls if stall.member_id == held.to), default=None)
+        case Held.NEW_MEMBER if held.to is not None:
+            until_ms = view.newcomers.get(held.to)
         case Held.REJOIN_GRACE:
             places = [
                 group.members.get(member_id) for member_id in (task.target, task.away_owner) if member_id is not None
@@ -337,6 +347,21 @@ def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
         case _:
             pass
     return Wait(what, held.to, until_ms, None if until_ms is None else max(0, until_ms - view.now_ms), detail)
+
+
+def _failed_there(view: View, task: Task, member: Member, detail: str) -> tuple[int, str]:
+    """Return until when a task is not tried on a member, and what came of it there."""
+    known = [one for one in task.failures if is_avoided(one, member, view.config, view.now_ms)]
+    said = ", ".join(dict.fromkeys(_OUTCOMES[one.outcome] for one in known))
+    return max(avoided_until_ms(view.config, one) for one in known), f"{detail}: {said}"
+
+
+_OUTCOMES: Final[Mapping[Outcome, str]] = {
+    Outcome.FAILED: "it failed",
+    Outcome.DIED: "its owner died",
+    Outcome.LOST: "its state was lost",
+    Outcome.STUCK: "it did not come to run",
+}
 
 
 def _grant_waits(view: View, task: Task, taker: MemberId | None) -> list[Wait]:
@@ -364,6 +389,8 @@ def _others_first(view: View, member: Member) -> Wait:
 def _owner_waits(view: View, task: Task) -> list[Wait]:
     if task.owner is not None and is_idle(view, task):
         return [Wait(WaitsFor.REPORT, task.owner, None, None, "it ran the task, and reports now that it does not")]
+    if task.owner is not None and not view.is_heard(task.owner):
+        return [_silent_wait(view, view.members[task.owner])]
     if task.owner is None or task.state is ActiveState.RUNNING:
         return []
     if task.state is ActiveState.GRANTED:
@@ -396,6 +423,11 @@ def _sentences(
         meaning = meaning_of(held.reason)
         sentences.append(f"Its move is held back: {meaning}.")
     sentences.extend(sentence_of(wait) for wait in waits if wait.detail != meaning)
+    sentences.extend(
+        f"Its copy on {stall.member_id} came no closer and gave way, because others waited; it is tried again later."
+        for stall in task.stalls
+        if stall.gave_way and stall.until_ms > view.now_ms and stall.member_id in view.members
+    )
     if state is TaskState.RUNNING and not waits and task.target == task.owner and task.pin in (None, task.owner):
         sentences.append("It is where it belongs, and waits for nothing.")
     return sentences
@@ -427,6 +459,9 @@ def _where(view: View, task: Task, state: TaskState) -> str:
         case TaskState.FAILED | TaskState.LOST:
             what = "failed on" if state is TaskState.FAILED else "lost its state on"
             return f"{task.id} {what} {task.owner}, which has had it for {since}."
+        case _ if task.owner is not None and not view.is_heard(task.owner):
+            silence = duration(view.now_ms - heard_since_ms(view.soft, view.members[task.owner]))
+            return f"{task.owner} ran {task.id} when it was last heard, {silence} ago."
         case _:
             return f"{task.owner} runs {task.id} and has had it for {since}."
 

@@ -141,6 +141,8 @@ def is_caught_up_copy(group: Group, soft: Soft, member_id: MemberId, task_id: Ta
     measured = _report(soft, member_id, task_id)
     if member is None or member.suspected or measured is None or measured.report.lost or measured.other_incarnation:
         return False
+    if task_id in member.doubts:
+        return False
     if not on_disk and (grant is None or grant.role is Role.ACTIVE):
         return False
     lags = recomputed_lags(group, soft, measured, task_id)

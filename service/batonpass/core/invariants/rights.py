@@ -117,7 +117,24 @@ def _check_grant(
     if transition.now_ms < transition.before.grants_from_ms:
         detail = f"granted at {transition.now_ms}, before {transition.before.grants_from_ms}"
         violations.append(Violation("L3", detail, task_id, member_id))
+    if _is_kept_out(transition, member_id):
+        violations.append(Violation("L8", "granted to a run of an instance that is kept out", task_id, member_id))
     return violations
+
+
+def _is_kept_out(transition: Transition, member_id: MemberId) -> bool:
+    """Say whether an operator kept the member's instance out, before and after, since before the member joined."""
+    member = transition.before.members.get(member_id)
+    entries = (
+        [group.kept_out.get(member.instance_id) for group in (transition.before, transition.after)]
+        if (member is not None and member.instance_id is not None)
+        else []
+    )
+    return (
+        member is not None
+        and bool(entries)
+        and all(entry is not None and entry.since_ms < member.joined_ms for entry in entries)
+    )
 
 
 def _check_release(transition: Transition, ledger: Ledger, record: r.TaskReleased) -> list[Violation]:
@@ -373,13 +390,15 @@ def _is_held(transition: Transition) -> bool:
 def check_start(transition: Transition) -> list[Violation]:
     """Return what is judged or granted too early after a start or a recovery (L3)."""
     violations = []
-    is_start = any(isinstance(item, Started) for item in transition.inputs or ())
+    starts = [item for item in transition.inputs or () if isinstance(item, Started)]
+    is_start, has_clock_moved = bool(starts), any(item.clock_moved for item in starts)
     is_recovery = any(isinstance(item, StoreRecovered) for item in transition.inputs or ())
     if is_start or is_recovery:
         calm = transition.now_ms + transition.before.longest_session_ms
         if is_start and transition.soft_after.judge_from_ms < calm:
             violations.append(Violation("L3", f"judges from {transition.soft_after.judge_from_ms}, before {calm}"))
-        if is_recovery and transition.before.declared and transition.after.grants_from_ms < calm:
+        is_held = (is_recovery and transition.before.declared) or (has_clock_moved and transition.before.version > 0)
+        if is_held and transition.after.grants_from_ms < calm:
             violations.append(Violation("L3", f"grants from {transition.after.grants_from_ms}, before {calm}"))
         for record in transition.records:
             member = transition.before.members.get(record.member_id) if isinstance(record, r.MemberGone) else None

@@ -62,7 +62,8 @@ def _check_target(group: Group, task: Task) -> list[Violation]:
         for member_id in wanted
         if member_id not in members
     ]
-    if task.target_standbys and task.target is None and group.placement_due_ms is None:
+    is_placed = group.placement_due_ms is None and not group.placement_failed
+    if task.target_standbys and task.target is None and is_placed:
         violations.append(Violation("L8", "standbys of a task that has no target owner", task.id))
     if task.id in group.table.index_of and group.placement_due_ms is None:
         limit = group.config.num_standby_replicas if group.table.stateful[group.table.index_of[task.id]] else 0

@@ -51,7 +51,7 @@ def place_standbys(state: PlacementState) -> tuple[list[tuple[int, ...]], dict[i
     for _ in range(_ROUNDS):
         if not standbys.improve():
             break
-    return standbys.copies, standbys.short()
+    return standbys.all_copies(), standbys.short()
 
 
 def _warmest(state: PlacementState, task: int, held: tuple[int, ...]) -> tuple[int, ...]:
@@ -89,10 +89,14 @@ class _Standbys:
         self._had = np.fromiter(map(len, request.standbys), np.int64, len(request.standbys))
         standing = state.stateful & (self._owner != UNASSIGNED)
         others = len(state.eligible) - state.may_be_target[self._owner].astype(np.int64)
-        self._wanted = np.where(standing, np.minimum(request.num_standby_replicas, others), 0)
         self.copies: list[tuple[int, ...]] = list(request.standbys)
         for task in np.flatnonzero(~standing).tolist():
             self.copies[task] = ()
+        self._kept_apart = self._set_apart()
+        self._lacks = np.full(len(state.owner), request.num_standby_replicas)
+        for task, kept in self._kept_apart.items():
+            self._lacks[task] -= len(kept)
+        self._wanted = np.where(standing, np.minimum(self._lacks, others), 0)
         self._there = list(self.copies)
         self._owned = state.count(self._owner[standing])
         actives = state.count(self._owner)
@@ -108,8 +112,27 @@ class _Standbys:
         self._busy: set[int] = set()
         self._count_copies()
 
+    def _set_apart(self) -> dict[int, tuple[int, ...]]:
+        """Take the copies of missing members out of what is placed, and return by task those that stay."""
+        request = self._state.request
+        missing = {index for index, member in enumerate(request.members) if member.keeps_copies}
+        apart: dict[int, tuple[int, ...]] = {}
+        for task, held in enumerate(self.copies) if missing else ():
+            if not missing.isdisjoint(held):
+                self.copies[task] = tuple([member for member in held if member not in missing])
+                kept = [member for member in held if member in missing and member != self._state.owner[task]]
+                apart[task] = tuple(kept[: max(0, request.num_standby_replicas - len(self.copies[task]))])
+        return apart
+
+    def all_copies(self) -> list[tuple[int, ...]]:
+        """Return the standbys of every task, ascending, with those that missing members keep."""
+        copies = list(self.copies)
+        for task, kept in self._kept_apart.items():
+            copies[task] = tuple(sorted((*copies[task], *kept)))
+        return copies
+
     def short(self) -> dict[int, int]:
-        lacks = self._state.request.num_standby_replicas - self._lengths
+        lacks = self._lacks - self._lengths
         short = np.flatnonzero(self._state.stateful & (self._owner != UNASSIGNED) & (lacks > 0))
         return dict(zip(short.tolist(), lacks[short].tolist(), strict=True))
 

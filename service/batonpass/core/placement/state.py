@@ -50,8 +50,8 @@ class PlacementState:
         mean = np.mean([self.capacity[member] for member in self.eligible] or [1.0])
         self.width = np.array(self.capacity, float) / mean
         self.shares = whole_shares(self.capacity)
-        self.limit = [UNLIMITED if member.max_tasks is None else member.max_tasks for member in members]
-        self.stateful_limit = [UNLIMITED if member.max_stateful is None else member.max_stateful for member in members]
+        self.limit = [_limit(member.max_tasks) for member in members]
+        self.stateful_limit = [_limit(member.max_stateful) for member in members]
         self.limited = any(min(self.limit[member], self.stateful_limit[member]) < UNLIMITED for member in self.eligible)
         oldest = min((members[member].topology_epoch for member in self.eligible), default=0)
         self.restricted = request.table.newest_epoch > oldest
@@ -82,6 +82,10 @@ class PlacementState:
         some = self.stateful & (owners >= 0)
         weights = np.array(table.weight, float)[some]
         return [float(load) for load in np.bincount(owners[some], weights, minlength=len(self.capacity))]
+
+
+def _limit(count: int | None) -> int:
+    return UNLIMITED if count is None else min(count, UNLIMITED)
 
 
 class Wishes:

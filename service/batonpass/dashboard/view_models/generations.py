@@ -18,6 +18,9 @@ TRIGGERS: Final[Mapping[str, str]] = {
     "expiry": "a lease ran out",
     "fenced": "a member did not confirm in time",
     "grace-over": "a restarting member did not come back",
+    "restart": "a member restarts",
+    "suspected": "a member fell silent",
+    "heard-again": "a silent member spoke again",
     "drain": "a member drains",
     "undrain": "a drain was taken back",
     "suspicion-cleared": "a silent member spoke again",
@@ -27,10 +30,13 @@ TRIGGERS: Final[Mapping[str, str]] = {
     "pin": "a pin changed",
     "resume": "an operator resumed",
     "pause-over": "a pause ran out",
+    "kept-out-over": "an instance is no longer kept out",
     "storm-ended": "a storm ended",
     "release": "a task was released",
+    "member-distrusted": "tasks that failed on a member run elsewhere",
+    "member-trusted": "a member is given tasks again",
     "task-failed": "a task failed",
-    "warmup-stalled": "a warmup made no progress",
+    "warmup-stalled": "a warmup came no closer",
 }
 
 

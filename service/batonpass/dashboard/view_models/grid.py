@@ -211,7 +211,8 @@ def member_tone(member: Json, cells: Iterable[Cell]) -> str:
     """Return the tone of a member: of its own state, or the worst of what it has."""
     if member["suspected"]:
         return "bad"
-    own = "warn" if member["state"] == "away" or member["draining"] else "move" if member["revoking"] else "ok"
+    is_leaving = member["state"] == "away" or member["draining"]
+    own = "warn" if is_leaving or member.get("distrusted_until") else "move" if member["revoking"] else "ok"
     shown = ("warm" if one.letter == "W" else one.tone for one in cells if one.letter != "S")
     return worst_tone([own, *shown])
 
@@ -219,6 +220,7 @@ def member_tone(member: Json, cells: Iterable[Cell]) -> str:
 def member_words(member: Json) -> str:
     """Return what is special about a member, in a few words; empty if nothing is."""
     words = ["fallen silent"] if member["suspected"] else []
+    words += ["given nothing new"] if member.get("distrusted_until") else []
     words += ["restarting"] if member["state"] == "away" else []
     words += ["draining"] if member["draining"] else []
     words += [f"giving up {len(member['revoking'])}"] if member["revoking"] else []

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from batonpass.client import instant
-from batonpass.dashboard.words import Names, ago, count, span_whole
+from batonpass.dashboard.words import Names, ago, count, soon, span_whole
 
 Json = Mapping[str, Any]
 
@@ -91,14 +91,15 @@ def health(explained: Json, names: Names, *, members: int, tasks: int, lease_ove
         return Health(level, "Empty", f"It has no members: nobody runs its {count(tasks, 'task')}.", ())
     if explained["storm_since"]:
         headline = f"Too many members vanished at once, {ago(explained['storm_since'])}: moves are held."
-        return Health(Level.TROUBLE, "Storm", headline, reasons, "when they come back, or on Resume")
+        over = f"when they come back, on Resume, or by itself {soon(explained.get('storm_ends_at'))} if nobody else is lost"
+        return Health(Level.TROUBLE, "Storm", headline, reasons, over)
     if still:
         return Health(Level.TROUBLE, "Trouble", _not_running(still, tasks), reasons, _mended(counts) or over)
     if between.get("restoring"):
         return Health(
             Level.ATTENTION, "Restoring", _not_running({"restoring": between["restoring"]}, tasks), reasons, over
         )
-    silent = [one for one in explained["members"] if one["what"] in {"suspected", "drain-blocked"}]
+    silent = [one for one in explained["members"] if one["what"] in {"suspected", "drain-blocked", "distrusted"}]
     if silent:
         return _silent(silent, explained, names, (tasks, reasons, over, lease_over_at))
     if explained["pause"]:
@@ -126,6 +127,11 @@ def _silent(
     if first["what"] == "suspected":
         words, over = "has fallen silent", "when it speaks again, or its lease is over"
         over += f", {ago(lease_over_at)}" if lease_over_at else ""
+    elif first["what"] == "distrusted":
+        words, over = (
+            "is given nothing new, for what failed there runs elsewhere",
+            f"{soon(first['until'])}, or on Trust again",
+        )
     else:
         words = "cannot hand everything over"
     headline = f"Member {names(first['member'])} {words}{more}. {_meanwhile(tasks, between)}"

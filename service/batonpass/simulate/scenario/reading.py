@@ -32,6 +32,10 @@ _COMES = frozenset({Act.JOIN, Act.RETURN})
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 Span = Annotated[str, msgspec.Meta(pattern=SPAN, description="A span of time with its unit: 500ms, 90s, 10m, 1h30m.")]
+# The pattern of a span would be held against "rest" as well, if this were a union of the two.
+Until = Annotated[
+    str, msgspec.Meta(pattern=f"^rest$|{SPAN}", description="A span of time; or rest: until nothing is to come.")
+]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 Rate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1e12)]
@@ -90,7 +94,7 @@ class ScenarioFile(msgspec.Struct, forbid_unknown_fields=True):
     config: dict[str, Any] = {}
     record_bytes: Count = RECORD_BYTES
     timeline: list[StepEntry] = []
-    until: Span | Literal["rest"] = "rest"
+    until: Until = "rest"
 
 
 class UnreadableScenario(Exception):
@@ -160,7 +164,8 @@ def parse_scenario(text: str, *, source: str = "scenario", name: str = "scenario
 def _plain(reason: str) -> str:
     """Return msgspec's reason; if a span was expected, return what a span looks like."""
     if SPAN in reason or SPAN.replace("\\", "\\\\") in reason:
-        return "no span of time; write for example 500ms, 90s, 10m or 1h30m"
+        rest = " (or rest)" if "rest" in reason else ""
+        return f"no span of time{rest}; write for example 500ms, 90s, 10m or 1h30m"
     return reason
 
 

@@ -133,6 +133,8 @@ class Active:
         self._options = terms.options
         self._limits = terms.limits
         self._has_committed = False
+        self._is_connected = False
+        self._unable_since: float | None = None
         self._committed: dict[TopicPartition, int] = {}
         self._found: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}
@@ -156,7 +158,7 @@ class Active:
 
         Raises:
             TopicsMissing: when a topic was missing for too long.
-            KafkaError: when a right is missing for as long.
+            KafkaError: when a right is missing for as long, or the task cannot run although the cluster answers.
             RecordTooLarge: when a record is larger than its topic takes.
             ChangelogRefused: when a changelog may forget what a store needs.
             ChangelogShort: when the changelog has lost what the last owner wrote.
@@ -187,12 +189,26 @@ class Active:
                     if isinstance(error, MissingPartition):
                         raise TopicsMissing(str(error)) from error
                     raise
+                if self._is_unable(now):
+                    raise
                 if said.is_news(repr(error)):
                     why = await in_words(error, self._connection)
                     log.warning("%r begins anew every %s ms: %s", self._task, self._options.retry_ms, why)
                 await self._pause(self._options.retry_ms / 1_000)
 
+    def _is_unable(self, now: float) -> bool:
+        """Say whether the task could not run for ``unable_ms``, although the cluster answered each time.
+
+        Nothing is held against a worker while the cluster is away: no other one could run the task then.
+        """
+        if not self._is_connected:
+            self._unable_since = None
+            return False
+        self._unable_since = now if self._unable_since is None else self._unable_since
+        return now - self._unable_since > self._options.unable_ms / 1_000
+
     async def _try(self) -> None:
+        self._is_connected = False
         if self._changelog is not None:
             # The copy's position now: its last report may be old, and how close it is decides whether the task stays.
             self._report(self._changelog.known_ends())
@@ -200,6 +216,7 @@ class Active:
         clients = await self._connected()
         if clients is None:
             return
+        self._is_connected = True
         close_after_s = 0.0
         try:
             if not await self._lease_holds():
@@ -487,6 +504,7 @@ class Active:
                     await producer.abort_transaction()
             raise
         context.apply()
+        self._unable_since = None
         self._note_level()
         self._committed |= offsets
         self._observe(Step.COMMITTED)

@@ -37,6 +37,7 @@ _LEAST = {
     "transaction_timeout_ms": 1,
     "retry_ms": 0,
     "missing_topic_ms": 0,
+    "unable_ms": 0,
     "max_task_idle_ms": 0,
     "delete_retention_ms": 1,
 }
@@ -52,8 +53,9 @@ class ActiveOptions:
     in the input any more, ``offset_gone`` says what to do: ``fail``, or go on from ``earliest`` or ``latest``. Where
     the changelog ends before the place up to which the last owner wrote, ``changelog_short`` says: ``fail``, or ``run``
     with what there is. After an error of the cluster an active begins anew once ``retry_ms`` are over. One whose topics
-    are missing for ``missing_topic_ms`` has failed. Of several sources, one that was read to its end holds the others
-    up for ``max_task_idle_ms`` more, in case a record is about to come that is older than theirs (KIP-353). With
+    are missing for ``missing_topic_ms`` has failed, and so has one that cannot commit for ``unable_ms`` although the
+    cluster answers. Of several sources, one that was read to its end holds the others up for ``max_task_idle_ms`` more,
+    in case a record is about to come that is older than theirs (KIP-353). With
     ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
     promotion does not wait for them. A copy's age is compared with the changelog's own ``delete.retention.ms``, or with
     ``delete_retention_ms`` if the cluster does not tell it. A changelog that is not compacted is refused unless
@@ -72,6 +74,7 @@ class ActiveOptions:
     changelog_short: str = "fail"
     retry_ms: int = 500
     missing_topic_ms: int = 30_000
+    unable_ms: int = 300_000
     connect_ahead: bool = True
     max_task_idle_ms: int = 0
     delete_retention_ms: int = 86_400_000

@@ -85,6 +85,10 @@ class _Clock:
         """Return milliseconds since 1970."""
         return round(self._loop.time() * 1_000) + self._offset_ms
 
+    def moved_ms(self) -> int | None:
+        """Always None: nobody sets it."""
+        return None
+
 
 class LocalCoordinator:
     """A coordinator in this process.

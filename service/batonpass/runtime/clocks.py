@@ -1,0 +1,105 @@
+"""The clocks of a coordinator: the database's where there is one, because an instant is judged by who wrote it.
+
+Instants in the log outlive the coordinator that wrote them: the end of a lease, a hold on grants, a deadline. Machines
+disagree about the time of day, so every coordinator on a database counts in the database's time. Between two readings
+of it the machine's own clock counts on, one that nobody sets and that goes on while the machine is suspended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+UNCERTAIN_MAX_MS: Final = 500.0
+"""How far off the database's clock may be known, at most. Beyond that this coordinator owns no group."""
+
+DRIFT: Final = 0.0005
+"""By how much faster or slower than the database's clock this machine's may run: as fast as NTP corrects a clock."""
+
+MOVED_MS: Final = 1_000.0
+"""From which step on the database's clock counts as moved: it was set, or another server has taken over."""
+
+
+def boot_ms() -> float:
+    """Return the time of a clock that is never set, and that also counts while the machine is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) * 1_000
+
+
+def wall_ms() -> float:
+    """Return this machine's time of day, in milliseconds since 1970."""
+    return time.time() * 1_000
+
+
+class MachineClock:
+    """The clock of a coordinator that no other shares its store with: the time of day of its start, counted on."""
+
+    def __init__(self, *, boot: Callable[[], float] = boot_ms, wall: Callable[[], float] = wall_ms) -> None:
+        self._boot = boot
+        self._offset_ms = wall() - boot()
+
+    def now_ms(self) -> int:
+        """Return the present instant."""
+        return int(self._boot() + self._offset_ms)
+
+    def moved_ms(self) -> int | None:
+        """Always None: nobody sets it."""
+        return None
+
+
+class DatabaseClock:
+    """The database's clock, as readings of it tell; its time lies between the sending of a request and the answer.
+
+    Each reading narrows what the earlier ones say, and time widens it again (``DRIFT``). A reading that contradicts
+    them counts alone. Small corrections forwards are taken at once; for those backwards the clock stands still.
+    """
+
+    def __init__(self, *, boot: Callable[[], float] = boot_ms, wall: Callable[[], float] = wall_ms) -> None:
+        """Show this machine's time of day until the first reading; nobody may decide by that."""
+        self._boot = boot
+        self._wall = wall
+        self._offset_ms = wall() - boot()
+        self._low_ms, self._high_ms = float("-inf"), float("inf")
+        self._read_at_ms = boot()
+        self._shown_ms = 0
+        self._moved_ms: int | None = None
+
+    def read(self, database_ms: float, *, sent_ms: float) -> None:
+        """Take a reading, made for a request that was sent at ``sent_ms`` by ``boot`` and has just been answered."""
+        now_ms = self._boot()
+        low_ms, high_ms = database_ms - now_ms, database_ms - sent_ms
+        drift_ms = (now_ms - self._read_at_ms) * DRIFT
+        lowest_ms, highest_ms = self._low_ms - drift_ms, self._high_ms + drift_ms
+        is_first = lowest_ms == float("-inf")
+        if low_ms <= highest_ms and lowest_ms <= high_ms:
+            low_ms, high_ms = max(low_ms, lowest_ms), min(high_ms, highest_ms)
+        offset_ms = self._offset_ms
+        if is_first or not low_ms <= offset_ms <= high_ms:
+            offset_ms = (low_ms + high_ms) / 2
+        has_moved = not is_first and abs(offset_ms - self._offset_ms) > MOVED_MS
+        self._low_ms, self._high_ms, self._read_at_ms, self._offset_ms = low_ms, high_ms, now_ms, offset_ms
+        if is_first or has_moved:
+            self._shown_ms = 0
+        if has_moved:
+            self._moved_ms = self.now_ms()
+
+    def now_ms(self) -> int:
+        """Return the present instant; never less than before, unless the clock has moved."""
+        self._shown_ms = max(self._shown_ms, int(self._boot() + self._offset_ms))
+        return self._shown_ms
+
+    def moved_ms(self) -> int | None:
+        """Return the instant at which the clock was found to have moved last, by itself; None: never."""
+        return self._moved_ms
+
+    def uncertain_ms(self) -> float:
+        """Return by how much ``now_ms`` may be wrong; infinite before the first reading."""
+        return max(self._offset_ms - self._low_ms, self._high_ms - self._offset_ms)
+
+    def is_known(self) -> bool:
+        """Whether the clock is known well enough to decide by it."""
+        return self.uncertain_ms() <= UNCERTAIN_MAX_MS
+
+    def ahead_ms(self) -> float:
+        """Return by how much the database's clock is ahead of this machine's; 0 before the first reading."""
+        return 0.0 if self._low_ms == float("-inf") else self._boot() + self._offset_ms - self._wall()

@@ -1,0 +1,534 @@
+"""Whose fault it is: a death is its host's, a bad host gets nothing new, and how a handover ended is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from itertools import pairwise
+
+import pytest
+from tests.core.scene import Scene, copy, failed, restoring, running, topology
+
+from batonpass.core.errors import UnknownMember
+from batonpass.core.explain.group import explain_group
+from batonpass.core.explain.task import explain_task
+from batonpass.core.failures import avoided_until_ms, charged, distrusted_until_ms, with_failure
+from batonpass.core.ids import InstanceId, MemberId, TaskId
+from batonpass.core.inputs import (
+    DrainRequest,
+    Leave,
+    PinRequest,
+    PollBroken,
+    ReleaseRequest,
+    Started,
+    TrustRequest,
+)
+from batonpass.core.model import (
+    ActiveState,
+    Failure,
+    Fault,
+    Grant,
+    HostFaults,
+    Member,
+    OnLeaseLost,
+    Outcome,
+    Role,
+    Task,
+)
+from batonpass.core.pmap import PMap
+from batonpass.core.policy import GroupConfig
+from batonpass.core.reasons import Held
+from batonpass.core.records import AssignmentChanged
+from batonpass.core.soft import Soft, TaskReport
+
+WINDOW_MS = 600_000
+Says = Callable[[str], TaskReport]
+"""What a member says of a task that it has as active, by the task's id."""
+
+
+def scene_of(members: int, tasks: int, *, instances: bool = True, stateless: bool = False, **config: object) -> Scene:
+    """Return a settled scene, in which member ``m1`` is a run of the instance ``pod-1``, and so on, if of any."""
+    scene = Scene(whole=False)
+    shape = topology(0, stateless=tasks) if stateless else topology(tasks)
+    scene.declare(shape, **({"session_timeout_ms": 10_000, "heartbeat_interval_ms": 1_000} | config))
+    for number in range(1, members + 1):
+        scene.join(f"m{number}", instance_id=InstanceId(f"pod-{number}") if instances else None)
+    scene.settle(90)
+    return scene
+
+
+def go(scene: Scene, seconds: int, *, silent: Collection[str] = (), bad: Mapping[str, Says] | None = None) -> None:
+    """Let all members obey once a second, but for the silent ones, and those that say something else of actives."""
+    for _ in range(seconds):
+        scene.wait(1_000)
+        for name in sorted(scene.group.members):
+            if name in silent or scene.member(name).away_until_ms is not None:
+                continue
+            says = (bad or {}).get(name)
+            if says is None:
+                scene.obey(name)
+                continue
+            held = scene.member(name).assignment
+            scene.beat(
+                name,
+                {one: says(one) if grant.role is Role.ACTIVE else copy(grant.role) for one, grant in held.items()},
+            )
+
+
+def die(scene: Scene, name: str) -> None:
+    """Let a member fall silent until its lease is over."""
+    while name in scene.group.members:
+        go(scene, 1, silent=(name,))
+
+
+def parked(scene: Scene) -> list[str]:
+    return [task for task in scene.group.table.ids if scene.task(task).parked]
+
+
+def breaks(_task: str) -> TaskReport:
+    return failed("no space left on device")
+
+
+def on(scene: Scene, name: str) -> list[str]:
+    return scene.held(name, Role.ACTIVE)
+
+
+# Deaths.
+
+
+@pytest.mark.parametrize("standbys", [0, 1])
+@pytest.mark.parametrize("lost", list(OnLeaseLost))
+def test_a_pod_that_is_killed_again_and_again_parks_nothing(standbys: int, lost: OnLeaseLost) -> None:
+    """Protocol 12.7. Its runs are one host, and what it ran runs well elsewhere in between."""
+    scene = scene_of(2, 6, num_standby_replicas=standbys, max_warmup_replicas=6, max_warmups_per_member=6)
+    run = "m3"
+    scene.join(run, instance_id=InstanceId("pod-3"), on_lease_lost=lost)
+    for number in range(2, 8):
+        go(scene, 90)
+        if lost is OnLeaseLost.CONTINUE:
+            scene.do(PollBroken(MemberId(run)))
+        die(scene, run)
+        run = f"m3-{number}"
+        scene.join(run, instance_id=InstanceId("pod-3"), on_lease_lost=lost)
+        assert parked(scene) == []
+    assert None not in scene.owners().values()
+    assert all(len(scene.task(task).failures) <= 1 for task in scene.group.table.ids)
+
+
+def test_a_host_that_died_twice_gets_nothing_new_for_a_while_that_grows() -> None:
+    scene = scene_of(2, 6, num_standby_replicas=1, max_warmup_replicas=6, max_warmups_per_member=6)
+    runs = iter(f"m3-{number}" for number in range(1, 10))
+
+    def come_and_die() -> str:
+        run = next(runs)
+        scene.join(run, instance_id=InstanceId("pod-3"))
+        go(scene, 60)
+        assert on(scene, run) != []
+        die(scene, run)
+        run = next(runs)
+        scene.join(run, instance_id=InstanceId("pod-3"))
+        go(scene, 60)
+        return run
+
+    last = come_and_die()
+    assert scene.view().distrusted == frozenset()
+    die(scene, last)
+    last = next(runs)
+    scene.join(last, instance_id=InstanceId("pod-3"))
+    go(scene, 60)
+    assert scene.view().distrusted == {last}
+    assert (on(scene, last), scene.held(last, Role.STANDBY)) == ([], [])
+    known = scene.group.hosts["pod-3"]  # type: ignore[index]
+    go(scene, (distrusted_until_ms(scene.group.config, known) - scene.now_ms) // 1_000 + 30)
+    assert scene.view().distrusted == frozenset()
+    assert on(scene, last) != []
+    die(scene, last)
+    last = next(runs)
+    scene.join(last, instance_id=InstanceId("pod-3"))
+    go(scene, 5)
+    known = scene.group.hosts["pod-3"]  # type: ignore[index]
+    assert known.times == 2
+    assert distrusted_until_ms(scene.group.config, known) == known.distrusted_ms + 2 * WINDOW_MS
+    # For as long as it is distrusted, the place is its own, and whatever else happens there changes nothing about it.
+    die(scene, last)
+    assert scene.group.hosts["pod-3"] == known  # type: ignore[index]
+
+
+def test_a_task_that_takes_down_hosts_that_are_replaced_at_once_is_parked_in_the_end() -> None:
+    """Each new pod looks new without an instance id. From its second death on, the task goes to who was there."""
+    scene = scene_of(3, 1, instances=False)
+    hosts: list[str] = []
+    for number in range(10):
+        go(scene, 3)
+        if parked(scene):
+            break
+        owner = scene.task("0_0").owner
+        assert owner is not None
+        hosts.append(owner)
+        scene.join(f"new-{number}")
+        die(scene, owner)
+    assert parked(scene) == ["0_0"]
+    assert len(hosts) <= 5
+    assert {"m1", "m2", "m3"} & set(hosts)
+
+
+def test_pods_without_a_common_instance_id_that_die_one_after_the_other_park_nothing() -> None:
+    """What a member with several tasks died of is not known: those that joined since may be the same host again."""
+    scene = scene_of(2, 12, instances=False, max_warmup_replicas=12, max_warmups_per_member=12)
+    for number in range(6):
+        scene.join(f"new-{number}")
+        go(scene, 60)
+        assert on(scene, f"new-{number}") != []
+        die(scene, f"new-{number}")
+        assert parked(scene) == []
+    assert None not in scene.owners().values()
+
+
+@pytest.mark.parametrize("seconds", [5, 230])
+def test_only_deaths_without_a_good_run_in_between_park_a_task(seconds: int) -> None:
+    """Three nodes of a zone that go down within ten minutes park no task that ran for minutes on each of them."""
+    scene = scene_of(4, 1, poison_window_ms=900_000 if seconds > 100 else WINDOW_MS)
+    threshold_s = scene.group.config.poison_window_ms // 3_000
+    for _ in range(3):
+        owner = scene.task("0_0").owner
+        assert owner is not None
+        go(scene, seconds if seconds < 100 else threshold_s + 1)
+        die(scene, owner)
+        go(scene, 3)
+    assert parked(scene) == ([] if seconds > 100 else ["0_0"])
+
+
+def test_a_task_that_was_handed_over_while_it_ran_is_not_to_blame_for_earlier_deaths() -> None:
+    scene = scene_of(5, 1, num_standby_replicas=4, max_warmup_replicas=9, max_warmups_per_member=9)
+    for number in range(4):
+        owner = scene.task("0_0").owner
+        assert owner is not None
+        die(scene, owner)
+        go(scene, 2)
+        scene.join(f"n{number}", instance_id=InstanceId(f"new-{number}"))
+        scene.do(PinRequest(TaskId("0_0"), MemberId(f"n{number}")))
+        go(scene, 5)
+        assert scene.task("0_0").owner == f"n{number}"
+    assert parked(scene) == []
+
+
+def test_what_was_taken_over_from_a_suspected_member_that_died_counts_against_the_task() -> None:
+    """A task that takes down members with fenced outputs is found, although others take over before leases end."""
+    scene = scene_of(0, 1, num_standby_replicas=3, suspect_timeout_ms=1_000, max_lost_share=1.0)
+    for number in range(1, 5):
+        scene.join(f"m{number}", instance_id=InstanceId(f"pod-{number}"), on_lease_lost=OnLeaseLost.CONTINUE)
+    scene.settle(90)
+    gone: list[str] = []
+    for _ in range(3):
+        owner = scene.task("0_0").owner
+        assert owner is not None
+        assert owner not in gone
+        gone.append(owner)
+        scene.do(PollBroken(MemberId(owner)))
+        go(scene, 3, silent=gone)
+    assert parked(scene) == []
+    go(scene, 12, silent=gone)
+    assert parked(scene) == ["0_0"]
+
+
+def test_a_suspected_member_that_speaks_again_has_not_failed_anything() -> None:
+    scene = scene_of(0, 1, num_standby_replicas=1, suspect_timeout_ms=1_000)
+    for number in (1, 2):
+        scene.join(f"m{number}", on_lease_lost=OnLeaseLost.CONTINUE)
+    scene.settle(90)
+    owner = scene.task("0_0").owner
+    assert owner is not None
+    scene.do(PollBroken(MemberId(owner)))
+    go(scene, 3, silent=(owner,))
+    assert scene.task("0_0").owner != owner
+    go(scene, 20)
+    assert scene.task("0_0").failures == ()
+
+
+# Hosts.
+
+
+@pytest.mark.parametrize(("standbys", "stateless"), [(0, False), (1, False), (0, True)])
+def test_a_host_on_which_everything_fails_is_left_alone(standbys: int, *, stateless: bool) -> None:
+    """Its tasks run elsewhere, those on the other members stay there, and who joins gets its share."""
+    scene = scene_of(3, 12, num_standby_replicas=standbys, stateless=stateless)
+    bad = {"m2": breaks}
+    before, changes = scene.owners(), 0
+    for minute in range(40):
+        if minute == 20:
+            scene.join("m4", instance_id=InstanceId("pod-4"))
+        for _ in range(60):
+            go(scene, 1, bad={**bad})
+            now = scene.owners()
+            changes += sum(now[task] != before[task] for task in now)
+            before = now
+        if 2 <= minute < 9:
+            assert "m2" in scene.view().distrusted, minute
+            assert on(scene, "m2") == [], minute
+    # Four tasks leave it; after ten and after thirty minutes it is tried again, with its share; m4 gets its own.
+    assert changes <= 70
+    assert parked(scene) == []
+    assert all(scene.task(task).state is ActiveState.RUNNING for task in scene.group.table.ids)
+    assert len(on(scene, "m4")) in (3, 4)
+
+
+def test_a_host_on_which_tasks_run_for_a_moment_and_fail_again_is_no_good_host() -> None:
+    """A worker that tries again says that it runs, then that it failed. It may be handed over in either moment."""
+    scene = scene_of(3, 6)
+    flips = {"m2": lambda _task: running() if scene.now_ms // 1_000 % 2 else failed()}
+    for _ in range(60):
+        go(scene, 1, bad=flips)
+        scene.beat("m2", {one: failed() for one in on(scene, "m2")})
+    assert scene.view().distrusted == {"m2"}
+    assert on(scene, "m2") == []
+    assert parked(scene) == []
+
+
+def test_a_bad_host_is_shown_and_explained_and_trusted_again_by_a_command() -> None:
+    scene = scene_of(3, 6, num_standby_replicas=1)
+    first, second = on(scene, "m2")
+    go(scene, 30, bad={"m2": breaks})
+    assert scene.view().distrusted == {"m2"}
+    said = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=9)
+    (obstacle,) = [one for one in said.obstacles if one.member_id == "m2"]
+    assert obstacle.what == "distrusted"
+    assert f"{first}, {second} failed there and run elsewhere" in obstacle.detail
+    assert obstacle.until_ms == scene.group.hosts["pod-2"].distrusted_ms + WINDOW_MS  # type: ignore[index]
+    scene.do(TrustRequest(MemberId("m2")))
+    assert scene.view().distrusted == frozenset()
+    assert all(failure.instance_id != "pod-2" for one in scene.group.tasks.values() for failure in one.failures)
+    go(scene, 30)
+    assert len(on(scene, "m2")) == 2
+    scene.refused(TrustRequest(MemberId("nobody")), UnknownMember)
+
+
+def test_distrust_survives_the_next_run_of_the_host_and_of_the_coordinator() -> None:
+    scene = scene_of(3, 6, num_standby_replicas=1)
+    go(scene, 30, bad={"m2": breaks})
+    scene.do(Leave(MemberId("m2"), restart=True))
+    assert scene.view().distrusted == {"m2"}
+    scene.join("m2-2", instance_id=InstanceId("pod-2"))
+    assert scene.view().distrusted == {"m2-2"}
+    scene.soft = Soft()
+    scene.do(Started())
+    go(scene, 60)
+    assert on(scene, "m2-2") == []
+
+
+def test_without_an_instance_id_a_run_that_replaces_another_stands_for_it() -> None:
+    scene = scene_of(3, 6, instances=False, num_standby_replicas=1)
+    go(scene, 30, bad={"m2": breaks})
+    assert scene.view().distrusted == {"m2"}
+    scene.join("m2-2", replaces=MemberId("m2"))
+    assert scene.view().distrusted == {"m2-2"}
+    scene.do(Leave(MemberId("m2-2")))
+    assert dict(scene.group.hosts) == {}
+
+
+def test_a_distrusted_member_keeps_what_it_runs_well() -> None:
+    scene = scene_of(2, 6, num_standby_replicas=1)
+    bad = on(scene, "m2")[:2]
+    go(scene, 60, bad={"m2": lambda task: failed() if task in bad else running()})
+    assert scene.view().distrusted == {"m2"}
+    good = on(scene, "m2")
+    assert good
+    assert not set(good) & set(bad)
+    scene.join("m3")
+    go(scene, 60)
+    assert on(scene, "m2") == good
+    assert len(on(scene, "m3")) > 0
+    scene.do(DrainRequest(MemberId("m2")))
+    go(scene, 60)
+    assert on(scene, "m2") == []
+
+
+def test_when_nobody_else_is_left_a_distrusted_member_takes_everything() -> None:
+    scene = scene_of(2, 4, num_standby_replicas=1)
+    go(scene, 30, bad={"m2": breaks})
+    assert scene.view().distrusted == {"m2"}
+    scene.do(Leave(MemberId("m1")))
+    go(scene, 30)
+    assert scene.view().distrusted == frozenset()
+    assert len(on(scene, "m2")) == 4
+
+
+def test_one_fault_or_one_that_runs_well_since_distrusts_nobody() -> None:
+    """A fault of a host is taken back once any task has run well there since."""
+    scene = scene_of(3, 6, num_standby_replicas=1)
+    first, second = on(scene, "m2")
+    go(scene, 10, bad={"m2": lambda task: failed() if task == first else running()})
+    assert [fault.task for fault in scene.group.hosts["pod-2"].faults] == [first]  # type: ignore[index]
+    go(scene, 220)
+    go(scene, 10, bad={"m2": lambda task: failed() if task == second else running()})
+    assert scene.view().distrusted == frozenset()
+
+
+def test_distrust_can_be_switched_off() -> None:
+    scene = scene_of(3, 6, num_standby_replicas=1, distrust_after=0)
+    go(scene, 30, bad={"m2": breaks})
+    assert scene.view().distrusted == frozenset()
+
+
+def test_a_task_that_fails_everywhere_is_no_fault_of_a_host() -> None:
+    scene = scene_of(4, 4, num_standby_replicas=1)
+    go(scene, 60, bad={f"m{number}": lambda task: failed() if task == "0_0" else running() for number in range(1, 5)})
+    assert parked(scene) == ["0_0"]
+    assert scene.view().distrusted == frozenset()
+    scene.do(ReleaseRequest(TaskId("0_0")))
+    go(scene, 30)
+    assert scene.task("0_0").state is ActiveState.RUNNING
+
+
+# Handovers.
+
+
+def reads_only(_task: str) -> TaskReport:
+    return restoring(10**9)
+
+
+def loses_state(_task: str) -> TaskReport:
+    return restoring(None, lost=True)
+
+
+@pytest.mark.parametrize("says", [reads_only, loses_state, breaks])
+def test_a_handover_that_ended_badly_is_not_made_again_for_a_while_that_grows(says: Says) -> None:
+    """m1 is well; m2's copies say that they are caught up, and it does not come to run what it is handed."""
+    scene = Scene(whole=False)
+    scene.declare(
+        topology(2), num_standby_replicas=1, warmup_stall_timeout_ms=10_000, poison_window_ms=60_000, distrust_after=0
+    )
+    scene.join("m1")
+    scene.settle(60)
+    scene.join("m2")
+    tries: dict[str, list[int]] = {"0_0": [], "0_1": []}
+    for _ in range(900):
+        seen = len(scene.log)
+        go(scene, 1, bad={"m2": says})
+        for record in scene.log[seen:]:
+            if isinstance(record, AssignmentChanged) and record.member_id == "m2":
+                for task in [task for task, grant in record.granted.items() if grant.role is Role.ACTIVE]:
+                    tries[task].append(scene.now_ms)
+    for at in tries.values():
+        gaps = [later - earlier for earlier, later in pairwise(at)]
+        assert 2 <= len(at) <= 6
+        assert all(later > earlier + 50_000 for earlier, later in pairwise(gaps))
+
+
+def test_copies_that_make_progress_and_are_not_where_they_said_count_as_stuck() -> None:
+    scene = Scene(whole=False)
+    scene.declare(topology(1), num_standby_replicas=1, warmup_stall_timeout_ms=10_000)
+    scene.join("m1")
+    scene.settle(60)
+    scene.join("m2")
+    scene.do(PinRequest(TaskId("0_0"), MemberId("m2")))
+    lag = iter(range(10**9, 0, -1_000))
+    go(scene, 30, bad={"m2": lambda _task: restoring(next(lag))})
+    assert (scene.task("0_0").owner, scene.task("0_0").state) == ("m1", ActiveState.RUNNING)
+    (failure,) = scene.task("0_0").failures
+    assert (failure.member_id, failure.outcome) == ("m2", Outcome.STUCK)
+
+
+def test_why_a_task_is_not_handed_over_again_is_shown_and_until_when() -> None:
+    scene = Scene(whole=False)
+    scene.declare(topology(1), num_standby_replicas=1)
+    scene.join("m1")
+    scene.settle(60)
+    scene.join("m2")
+    scene.do(PinRequest(TaskId("0_0"), MemberId("m2")))
+    go(scene, 5, bad={"m2": loses_state})
+    found = explain_task(scene.group, scene.soft, TaskId("0_0"), scene.now_ms, scene.policy)
+    assert found.held is not None
+    assert (found.held.reason, found.held.to) == (Held.FAILED_THERE, "m2")
+    (wait,) = [one for one in found.waits if one.member_id == "m2" and one.until_ms is not None]
+    (failure,) = scene.task("0_0").failures
+    assert wait.until_ms == avoided_until_ms(scene.group.config, failure)
+    assert "its state was lost" in wait.detail
+
+
+def test_a_drain_hands_nothing_to_a_member_that_lost_it_until_its_deadline() -> None:
+    scene = Scene(whole=False)
+    scene.declare(topology(1), num_standby_replicas=1)
+    for name in ("m1", "m2"):
+        scene.join(name)
+    scene.settle(60)
+    owner = scene.task("0_0").owner
+    other = "m2" if owner == "m1" else "m1"
+    scene.do(DrainRequest(MemberId(str(owner))))
+    tokens = set()
+    for _ in range(60):
+        go(scene, 1, bad={other: loses_state})
+        tokens.add(scene.task("0_0").token)
+    assert len(tokens) <= 3
+    assert scene.task("0_0").owner == owner
+    scene.do(DrainRequest(MemberId(str(owner)), deadline_ms=5_000))
+    go(scene, 10)
+    assert scene.task("0_0").owner == other
+
+
+def test_two_members_that_both_lose_what_they_are_handed_do_not_pass_it_back_and_forth() -> None:
+    scene = scene_of(2, 1, num_standby_replicas=1)
+    token = scene.task("0_0").token
+    go(scene, 60, bad={"m1": loses_state, "m2": loses_state})
+    assert scene.task("0_0").token <= token + 3
+
+
+def test_a_state_that_was_lost_where_the_task_ran_well_is_restored_there() -> None:
+    """Nobody else has a copy. The member that lost its disk restores from nothing as well as any other."""
+    scene = scene_of(2, 2)
+    owner = scene.task("0_0").owner
+    assert owner is not None
+    scene.beat(owner, {task: loses_state(task) if task == "0_0" else running() for task in on(scene, owner)})
+    go(scene, 10)
+    assert scene.task("0_0").owner == owner
+    assert scene.task("0_0").state is ActiveState.RUNNING
+
+
+# The memory itself.
+
+
+CONFIG = GroupConfig()
+T0 = TaskId("0_0")
+
+
+def member(token: int, *, name: str = "m", instance: str | None = "pod", joined_ms: int = 0) -> Member:
+    held = PMap({T0: Grant(Role.ACTIVE, 1, 0, token)})
+    return Member(MemberId(name), joined_ms, InstanceId(instance) if instance else None, assignment=held)
+
+
+def test_a_failure_that_is_said_again_of_the_same_grant_is_no_further_try() -> None:
+    task = Task(T0)
+    for token, at_ms, times in ((1, 0, 1), (1, 5_000, 1), (2, 700_000, 2), (2, 700_001, 2), (3, 2_000_000, 3)):
+        task = task._replace(failures=with_failure(task, member(token), Outcome.FAILED, at_ms, CONFIG))
+        assert [(one.times, one.at_ms) for one in task.failures] == [(times, at_ms)]
+    assert avoided_until_ms(CONFIG, task.failures[0]) == 2_000_000 + 4 * WINDOW_MS
+
+
+def test_after_as_long_again_as_it_was_avoided_a_host_begins_anew() -> None:
+    task = Task(T0, failures=(Failure(MemberId("m"), 0, InstanceId("pod"), times=2),))
+    late = with_failure(task, member(9), Outcome.FAILED, 4 * WINDOW_MS, CONFIG)
+    assert [one.times for one in late] == [1]
+    other = with_failure(task, member(9, instance="other"), Outcome.FAILED, 4 * WINDOW_MS, CONFIG)
+    assert [one.instance_id for one in other] == ["other"]
+
+
+def test_the_longest_time_is_a_day_or_the_window() -> None:
+    failure = Failure(MemberId("m"), 0, times=60)
+    assert avoided_until_ms(CONFIG, failure) == 86_400_000
+    assert avoided_until_ms(GroupConfig(poison_window_ms=90_000_000), failure) == 90_000_000
+
+
+def test_one_death_counts_once_however_many_tasks_ran_there() -> None:
+    known = HostFaults()
+    for _ in range(3):
+        known = charged(known, Fault(None, 5), CONFIG, 10, 0)
+    assert (known.times, known.faults) == (0, (Fault(None, 5),))
+    known = charged(known, Fault(None, 7), CONFIG, 12, 0)
+    assert (known.times, known.distrusted_ms) == (1, 12)
+    # What failed before it was distrusted does not count again; what fails meanwhile is shown.
+    assert charged(known, Fault(T0, 12), CONFIG, 20, 0) == known
+    assert charged(known, Fault(T0, 13), CONFIG, 20, 0) == known._replace(faults=(*known.faults, Fault(T0, 13)))
+    over_ms = distrusted_until_ms(CONFIG, known)
+    again = charged(known, Fault(T0, over_ms), CONFIG, over_ms, 0)
+    assert (again.times, again.faults) == (2, (Fault(T0, over_ms),))
+    late = charged(known, Fault(T0, over_ms + WINDOW_MS), CONFIG, over_ms + WINDOW_MS, 0)
+    assert late.times == 1
+    assert late.distrusted_ms == known.distrusted_ms

@@ -1,0 +1,413 @@
+"""Whoever is silent, suspected or away keeps what it has, and takes nothing new while a member is there that may."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.scene import Scene, copy, restoring, running, topology
+
+from batonpass.core.explain.status import describe_group
+from batonpass.core.explain.task import explain_task
+from batonpass.core.ids import InstanceId, MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, Eviction, Heartbeat, Leave, PinRequest, PollBroken, Started, Tick
+from batonpass.core.model import OnLeaseLost, Role, Topology
+from batonpass.core.reasons import Held
+from batonpass.core.records import RebalanceScheduled, TargetPlaced
+from batonpass.core.safe_to_stop import reasons_to_stay
+from batonpass.core.soft import Soft, TaskReport
+
+HEARTBEAT_MS = 3_000
+SILENT_MS = 9_000
+"""Longer than two heartbeats, and much shorter than a session."""
+
+
+def group_of(count: int, shape: Topology, **config: object) -> Scene:
+    """Return a group at rest of members m1, m2, …, instances of the same names, with fenced outputs."""
+    scene = Scene()
+    budgets = {"max_warmup_replicas": 20, "max_warmups_per_member": 20, "max_drain_warmups": 20}
+    scene.declare(shape, **(budgets | config))
+    for number in range(1, count + 1):
+        join(scene, f"m{number}")
+    scene.settle(60)
+    return scene
+
+
+def join(
+    scene: Scene,
+    name: str,
+    tasks: dict[str, TaskReport] | None = None,
+    *,
+    instance: str | None = None,
+    fenced: bool = True,
+) -> None:
+    """Let a run of an instance join, with this state on its disk."""
+    lease = OnLeaseLost.CONTINUE if fenced else OnLeaseLost.STOP
+    scene.join(name, tasks, instance_id=InstanceId(instance or name), on_lease_lost=lease)
+
+
+def live(scene: Scene, *names: str, ms: int = SILENT_MS) -> None:
+    """Let time pass while only these members are heard and obey; copies are caught up at once."""
+    end_ms = scene.now_ms + ms
+    while scene.now_ms < end_ms:
+        scene.wait(HEARTBEAT_MS)
+        scene.obey(*[name for name in names if MemberId(name) in scene.group.members])
+
+
+def away(scene: Scene, name: str) -> None:
+    """Let an instance go in order to restart."""
+    scene.do(Leave(MemberId(name), restart=True))
+
+
+def back(scene: Scene, name: str, instance: str, *, disk: list[str]) -> None:
+    """Let it come back with the state of these tasks on its disk."""
+    join(scene, name, {task: copy("none", 0) for task in disk}, instance=instance)
+
+
+def suspect(scene: Scene, name: str) -> None:
+    """Let a member's long-poll break, and nothing else come from it for long enough."""
+    scene.do(PollBroken(MemberId(name)))
+    scene.wait(2_100)
+
+
+def of(scene: Scene, name: str) -> list[str]:
+    """Return what a member runs, or is to run."""
+    return sorted(task for task, owner in scene.owners().items() if owner == name)
+
+
+def reasons(scene: Scene) -> dict[str, Held]:
+    """Return why what is held back is."""
+    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    return {str(entry.task): entry.reason for entry in status.held_back}
+
+
+# --- away to restart --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stateful", [True, False])
+def test_tasks_that_are_new_while_an_instance_is_away_go_to_a_member_that_is_there(stateful: bool) -> None:  # noqa: FBT001
+    def shape(count: int) -> Topology:
+        return topology(count) if stateful else topology(0, stateless=count)
+
+    scene = group_of(2, shape(2))
+    before = scene.owners()
+    away(scene, "m2")
+    scene.tick(1_000)
+    scene.change(shape(4))
+    live(scene, "m1")
+    assert {scene.owners()[task] for task in scene.owners().keys() - before.keys()} == {"m1"}
+
+
+@pytest.mark.parametrize("standbys", [0, 1])
+def test_what_another_member_leaves_goes_to_a_member_that_is_there(standbys: int) -> None:
+    scene = group_of(3, topology(6, stateless=3), num_standby_replicas=standbys)
+    mine = scene.held("m3", Role.ACTIVE)
+    away(scene, "m3")
+    live(scene, "m1", "m2")
+    left = scene.held("m1", Role.ACTIVE)
+    scene.do(Leave(MemberId("m1")))
+    live(scene, "m2", ms=3_000)
+    assert {scene.owners()[task] for task in left} == {"m2"}
+    waiting = {task for task in mine if task.startswith("0_")} if not standbys else set()
+    assert {task for task, owner in scene.owners().items() if owner is None} == waiting
+
+
+def test_what_an_instance_had_comes_back_to_it_although_others_moved_meanwhile() -> None:
+    scene = group_of(3, topology(6), num_standby_replicas=1)
+    mine = scene.held("m3", Role.ACTIVE)
+    disk = [*scene.member("m3").assignment]
+    away(scene, "m3")
+    live(scene, "m1", "m2")
+    scene.do(Leave(MemberId("m1")))
+    live(scene, "m2", ms=3_000)
+    back(scene, "m3b", "m3", disk=[str(task) for task in disk])
+    assert None not in scene.owners().values()
+    scene.settle(60)
+    assert set(mine) & set(of(scene, "m3b"))
+    assert len(of(scene, "m2")) == len(of(scene, "m3b")) == 3
+
+
+def test_a_drain_goes_to_members_that_are_there_and_an_empty_joiner_gets_its_share() -> None:
+    scene = group_of(2, topology(4))
+    mine = scene.held("m2", Role.ACTIVE)
+    away(scene, "m2")
+    scene.do(DrainRequest(MemberId("m1"), 5_000))
+    join(scene, "m3")
+    scene.wait(5_500)
+    scene.obey("m1", "m3")
+    assert of(scene, "m1") == []
+    assert len(of(scene, "m3")) == 2
+    assert {task: scene.task(task).owner for task in mine} == dict.fromkeys(mine, None)
+
+
+def test_what_a_draining_member_was_to_hand_to_an_instance_that_goes_away_goes_elsewhere() -> None:
+    scene = group_of(3, topology(6))
+    scene.do(DrainRequest(MemberId("m1"), 30_000))
+    scene.wait(100)
+    going = [task for task, target in ((t, scene.task(t).target) for t in of(scene, "m1")) if target == "m2"]
+    assert going
+    away(scene, "m2")
+    assert {scene.task(task).target for task in going} == {"m3"}
+    live(scene, "m1", "m3", ms=6_000)
+    assert of(scene, "m1") == []
+
+
+def test_tasks_without_state_run_elsewhere_at_once_and_come_back_to_balance() -> None:
+    scene = group_of(3, topology(0, stateless=6))
+    stopped_ms = scene.now_ms
+    away(scene, "m3")
+    assert {RebalanceScheduled} <= {type(record) for record in scene.log}
+    assert len(of(scene, "m1")) == len(of(scene, "m2")) == 3
+    scene.obey("m1", "m2")
+    assert all(scene.task(task).since_ms == stopped_ms for task, owner in scene.owners().items() if owner is None)
+    live(scene, "m1", "m2")
+    back(scene, "m3b", "m3", disk=[])
+    scene.settle(60)
+    assert [len(of(scene, name)) for name in ("m1", "m2", "m3b")] == [2, 2, 2]
+
+
+def test_a_restart_of_members_that_all_have_state_places_nothing() -> None:
+    scene = group_of(3, topology(6), num_standby_replicas=1)
+    placed = len([record for record in scene.log if isinstance(record, TargetPlaced)])
+    away(scene, "m3")
+    live(scene, "m1", "m2")
+    back(scene, "m3b", "m3", disk=["0_2", "0_5"])
+    scene.settle(60)
+    assert len([record for record in scene.log if isinstance(record, TargetPlaced)]) == placed
+
+
+def test_if_nobody_is_there_a_task_waits_for_the_instance_and_says_so() -> None:
+    scene = group_of(1, topology(1, stateless=1))
+    away(scene, "m1")
+    scene.change(topology(2, stateless=2))
+    scene.wait(60_000)
+    assert set(scene.owners().values()) == {None}
+    assert set(reasons(scene).values()) == {Held.REJOIN_GRACE}
+    back(scene, "m1b", "m1", disk=["0_0"])
+    scene.settle(60)
+    assert set(scene.owners().values()) == {"m1b"}
+
+
+def test_the_first_instance_that_comes_back_runs_what_needs_no_state() -> None:
+    scene = group_of(2, topology(2, stateless=4))
+    away(scene, "m1")
+    away(scene, "m2")
+    scene.soft = Soft()
+    scene.do(Started())
+    back(scene, "m1b", "m1", disk=["0_1"])
+    scene.wait(1_000)
+    scene.obey("m1b")
+    assert set(of(scene, "m1b")) == {"0_1", "1_0", "1_1", "1_2", "1_3"}
+
+
+def test_a_pin_on_an_instance_that_is_away_holds_again_once_it_is_back() -> None:
+    scene = group_of(2, topology(2, stateless=1))
+    scene.do(PinRequest(TaskId("1_0"), MemberId("m2")))
+    scene.settle()
+    away(scene, "m2")
+    live(scene, "m1", ms=3_000)
+    assert scene.task("1_0").owner == "m1"
+    back(scene, "m2b", "m2", disk=["0_1"])
+    scene.settle(60)
+    assert scene.task("1_0").owner == "m2b"
+
+
+def test_the_standbys_of_an_instance_that_is_away_stay_its_own() -> None:
+    scene = group_of(4, topology(8), num_standby_replicas=1)
+    mine = {task for task in scene.group.table.ids if MemberId("m4") in scene.task(task).target_standbys}
+    assert mine
+    away(scene, "m4")
+    scene.change(topology(9))
+    live(scene, "m1", "m2", "m3", ms=3_000)
+    assert mine == {task for task in scene.group.table.ids if MemberId("m4") in scene.task(task).target_standbys}
+
+
+# --- silent -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standbys", [0, 1, 2])
+@pytest.mark.parametrize("goes", ["drain", "drain at once", "leave", "restart"])
+def test_nothing_of_a_member_that_goes_is_given_to_a_silent_one(standbys: int, goes: str) -> None:
+    scene = group_of(4, topology(12), num_standby_replicas=standbys)
+    silent = of(scene, "m2")
+    live(scene, "m1", "m3", "m4")
+    if goes == "leave":
+        scene.do(Leave(MemberId("m1")))
+    elif goes == "restart":
+        away(scene, "m1")
+    else:
+        scene.do(DrainRequest(MemberId("m1"), 0 if goes == "drain at once" else 10_000))
+    live(scene, "m1", "m3", "m4", ms=12_000)
+    assert MemberId("m2") in scene.group.members
+    assert of(scene, "m2") == silent
+    ready = set(of(scene, "m3") + of(scene, "m4"))
+    lost = set(scene.group.table.ids) - ready - set(silent)
+    # Only an instance that is to come back is waited for, by what has no other copy that is ready.
+    assert all(scene.task(task).away_owner == "m1" for task in lost)
+    assert not lost or goes == "restart"
+
+
+def test_a_silent_member_keeps_what_it_has_and_gets_its_share_once_it_is_heard() -> None:
+    scene = group_of(3, topology(9), num_standby_replicas=1)
+    silent = of(scene, "m3")
+    live(scene, "m1", "m2")
+    scene.do(Leave(MemberId("m1")))
+    live(scene, "m2", ms=3_000)
+    assert (of(scene, "m3"), len(of(scene, "m2"))) == (silent, 6)
+    assert {scene.task(task).target for task in silent} == {"m3"}
+    scene.obey("m3")
+    assert [record.trigger for record in scene.of(RebalanceScheduled)] == ["heard-again"]
+    scene.settle(60)
+    assert sorted([len(of(scene, "m2")), len(of(scene, "m3"))]) == [4, 5]
+
+
+def test_a_member_that_is_heard_again_starts_no_placement_if_none_went_without_it() -> None:
+    scene = group_of(3, topology(6))
+    live(scene, "m1", "m2")
+    scene.obey("m3")
+    assert scene.of(RebalanceScheduled) == []
+
+
+def test_if_all_are_silent_tasks_go_on_as_if_none_were() -> None:
+    scene = group_of(3, topology(6), num_standby_replicas=1)
+    scene.wait(SILENT_MS)
+    scene.do(Leave(MemberId("m1")))
+    assert len(of(scene, "m2")) == len(of(scene, "m3")) == 3
+
+
+def test_after_a_start_nobody_counts_as_silent() -> None:
+    scene = group_of(3, topology(6), num_standby_replicas=1)
+    scene.now_ms += 30_000
+    scene.soft = Soft()
+    scene.do(Started())
+    scene.obey("m2")
+    scene.do(Leave(MemberId("m1")))
+    assert sorted(str(task.target) for task in scene.group.tasks.pick(scene.group.table.ids)) == [
+        *["m2"] * 3,
+        *["m3"] * 3,
+    ]
+
+
+def test_a_coordinator_that_stood_still_counts_nobody_as_silent() -> None:
+    scene = group_of(3, topology(6), num_standby_replicas=1)
+    assert scene.soft.wake_ms is not None
+    scene.now_ms = scene.soft.wake_ms + 20_000
+    scene.obey("m2")
+    scene.do(Leave(MemberId("m1")))
+    assert len(of(scene, "m2")) == len(of(scene, "m3")) == 3
+
+
+def test_a_next_owner_that_falls_silent_gives_way_to_a_ready_copy() -> None:
+    """The task waits for the lease of its last owner, and by then its next owner may be dead as well."""
+    scene = group_of(3, topology(3), num_standby_replicas=2, session_timeout_ms=20_000)
+    (task,) = of(scene, "m1")
+    scene.do(Eviction(MemberId("m1")))
+    first = str(scene.task(task).next_owner)
+    (second,) = {"m2", "m3"} - {first}
+    live(scene, "m2", "m3")
+    live(scene, second, ms=12_000)
+    assert MemberId(first) in scene.group.members
+    assert scene.task(task).owner == second
+
+
+def test_lost_state_is_not_sought_on_a_silent_member_until_it_is_heard() -> None:
+    scene = group_of(2, topology(2), num_standby_replicas=1)
+    (task,) = of(scene, "m1")
+    live(scene, "m1")
+    scene.beat("m1", {task: restoring(None, lost=True), **{t: copy("standby") for t in of(scene, "m2")}})
+    assert scene.task(task).owner == "m1"
+    scene.obey("m2")
+    assert scene.task(task).next_owner == "m2"
+
+
+def test_a_stop_is_not_safe_if_only_a_silent_member_could_take_over() -> None:
+    scene = group_of(2, topology(2, stateless=1), num_standby_replicas=1)
+    m1 = scene.member("m1")
+    assert reasons_to_stay(scene.group, scene.soft, m1, scene.now_ms, scene.policy) == ()
+    live(scene, "m1")
+    left = reasons_to_stay(scene.group, scene.soft, m1, scene.now_ms, scene.policy)
+    assert {task for task, _ in left} == set(scene.held("m1", Role.ACTIVE))
+
+
+def test_a_target_that_falls_silent_during_a_drain_is_passed_over_at_its_deadline() -> None:
+    scene = group_of(3, topology(3))
+    (task,) = of(scene, "m1")
+    scene.do(DrainRequest(MemberId("m1"), 12_000))
+    target = str(scene.task(task).target)
+    (other,) = {"m2", "m3"} - {target}
+    for _ in range(5):
+        scene.wait(HEARTBEAT_MS)
+        scene.beat("m1", {task: running()})
+        scene.beat(other, {t: running() for t in of(scene, other)})
+    assert scene.task(task).next_owner == other or scene.task(task).owner == other
+
+
+def test_a_warm_handover_of_a_drain_waits_for_a_target_that_is_silent() -> None:
+    scene = group_of(2, topology(2), num_standby_replicas=1)
+    (task,) = of(scene, "m1")
+    live(scene, "m1")
+    scene.do(DrainRequest(MemberId("m1")))
+    live(scene, "m1", ms=6_000)
+    assert scene.task(task).owner == "m1"
+    assert reasons(scene) == {task: Held.MEMBER_OVERDUE}
+    scene.obey("m2")
+    assert scene.task(task).next_owner == "m2"
+
+
+# --- suspected, and what has no state ---------------------------------------------------------------------------------
+
+
+def test_a_task_without_state_leaves_a_suspected_member_at_once_and_comes_back_to_balance() -> None:
+    scene = group_of(3, topology(3, stateless=6))
+    mine = [task for task in of(scene, "m3") if task.startswith("1_")]
+    suspect(scene, "m3")
+    assert {scene.owners()[task] for task in mine} <= {"m1", "m2"}
+    assert of(scene, "m3") == [task for task in scene.group.table.ids if scene.task(task).target == "m3"]
+    assert [len(of(scene, name)) for name in ("m1", "m2")] == [4, 4]
+    scene.obey("m3")
+    scene.settle(60)
+    assert [len(of(scene, name)) for name in ("m1", "m2", "m3")] == [3, 3, 3]
+
+
+def test_a_suspicion_places_nothing_if_all_tasks_have_state() -> None:
+    scene = group_of(3, topology(6), num_standby_replicas=1)
+    generation = scene.group.generation
+    suspect(scene, "m3")
+    assert scene.group.generation == generation
+    assert of(scene, "m3") == []
+
+
+def test_what_an_unfenced_member_runs_without_state_waits_for_its_lease_and_says_so() -> None:
+    scene = Scene()
+    scene.declare(topology(0, stateless=2))
+    join(scene, "m1", fenced=False)
+    join(scene, "m2", fenced=False)
+    scene.settle()
+    (task,) = of(scene, "m2")
+    scene.do(PollBroken(MemberId("m2")))
+    live(scene, "m1", ms=30_000)
+    assert scene.task(task).owner == "m2"
+    found = explain_task(scene.group, scene.soft, TaskId(task), scene.now_ms, scene.policy)
+    assert found.sentences[0] == f"m2 ran {task} when it was last heard, 30 s ago."
+    assert [(wait.member_id, wait.until_ms) for wait in found.waits] == [("m2", scene.now_ms + 15_000)]
+    live(scene, "m1", ms=18_000)
+    assert scene.task(task).owner == "m1"
+
+
+def test_a_suspicion_moves_nothing_without_state_if_nobody_else_is_heard() -> None:
+    scene = group_of(2, topology(0, stateless=2))
+    scene.wait(SILENT_MS)
+    suspect(scene, "m2")
+    scene.wait(3_000)
+    assert [len(of(scene, name)) for name in ("m1", "m2")] == [1, 1]
+
+
+def test_a_heartbeat_that_says_nothing_new_lets_go_on_what_waited_for_it() -> None:
+    scene = group_of(2, topology(2), num_standby_replicas=1)
+    (task,) = of(scene, "m1")
+    live(scene, "m1")
+    scene.do(PinRequest(TaskId(task), MemberId("m2")))
+    live(scene, "m1", ms=3_000)
+    assert scene.task(task).owner == "m1"
+    known = scene.soft.members[MemberId("m2")]
+    scene.do(Heartbeat(MemberId("m2"), known.seq, scene.member("m2").epoch, None))
+    scene.do(Tick())
+    assert scene.task(task).next_owner == "m2"

@@ -1,0 +1,146 @@
+"""A connection that is of no use is ended, and a server that refuses connections is one that is away."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from asyncpg import InterfaceError, InternalClientError  # type: ignore[import-untyped]
+from asyncpg import exceptions as refusals
+from sqlalchemy import make_url, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.postgres.databases import numbers, run_sql
+from tests.postgres.unleased import unleased_log
+from tests.waiting import until
+
+from batonpass.core.ids import GroupId
+from batonpass.core.records import ProbeScheduled
+from batonpass.postgres.connect import Remedy, Server, connect, fetch_rows, reaching, remedy_of
+from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.postgres.store import PostgresStore, StoreOptions
+from batonpass.runtime.ports import Commit, StoreUnavailable
+
+ORDERS = GroupId("orders")
+SECRET = "secret"  # noqa: S105 - of a role that only this test has
+PID = text("select pg_backend_pid()")
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (refusals.ReadOnlySQLTransactionError("x"), Remedy.CONNECT_ALL),
+        (refusals.CannotConnectNowError("x"), Remedy.CONNECT_ALL),
+        (refusals.AdminShutdownError("x"), Remedy.CONNECT_ALL),
+        (refusals.CrashShutdownError("x"), Remedy.CONNECT_ALL),
+        (refusals.TooManyConnectionsError("x"), Remedy.CONNECT),
+        (refusals.ConnectionDoesNotExistError("x"), Remedy.CONNECT),
+        (refusals.IdleSessionTimeoutError("x"), Remedy.CONNECT),
+        (refusals.InFailedSQLTransactionError("x"), Remedy.CONNECT),
+        (refusals.InvalidSQLStatementNameError("x"), Remedy.CONNECT),
+        (refusals.InternalServerError("x"), Remedy.CONNECT),
+        (refusals.InvalidPasswordError("x"), Remedy.GIVE_UP),
+        (refusals.InvalidCatalogNameError("x"), Remedy.GIVE_UP),
+        (refusals.QueryCanceledError("x"), Remedy.AGAIN),
+        (refusals.LockNotAvailableError("x"), Remedy.AGAIN),
+        (refusals.DiskFullError("x"), Remedy.AGAIN),
+        (refusals.UndefinedTableError("x"), Remedy.AGAIN),
+        (refusals.UniqueViolationError("x"), Remedy.FAULT),
+        (refusals.CharacterNotInRepertoireError("x"), Remedy.FAULT),
+        (InterfaceError("x"), Remedy.CONNECT),
+        (InternalClientError("x"), Remedy.CONNECT),
+        (TimeoutError(), Remedy.CONNECT),
+        (ConnectionResetError(), Remedy.CONNECT),
+    ],
+    ids=lambda one: type(one).__name__ if isinstance(one, Exception) else one.value,
+)
+def test_each_error_has_a_remedy(error: Exception, remedy: Remedy) -> None:
+    assert remedy_of(error) is remedy
+
+
+@pytest.fixture
+async def role(own_url: str) -> AsyncIterator[str]:
+    """A role that may use the test's own database."""
+    name = f"role{next(numbers)}"
+    await run_sql(own_url, f"create role {name} login superuser password 'secret'")
+    yield name
+    await run_sql(own_url, f"drop owned by {name}", f"drop role {name}")
+
+
+@pytest.fixture
+async def as_role(own_url: str, role: str) -> AsyncIterator[AsyncEngine]:
+    """Connections as that role."""
+    made = connect(make_url(own_url).set(username=role, password=SECRET).render_as_string(hide_password=False))
+    yield made
+    await made.dispose()
+
+
+async def refuses(log: PostgresRecordLog, engine: AsyncEngine, words: str) -> None:
+    """Expect that appends and reads both say that the store is away, and why."""
+    with pytest.raises(StoreUnavailable, match=words):
+        await log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)]))
+    with pytest.raises(StoreUnavailable, match=words):
+        await fetch_rows(engine, PID)
+
+
+async def test_a_role_that_may_not_connect_is_an_absent_store(own_url: str, role: str, as_role: AsyncEngine) -> None:
+    """It is no defect of the coordinator, and ends when the role may connect again."""
+    log = unleased_log(as_role)
+    await run_sql(own_url, f"alter role {role} nologin")
+    await refuses(log, as_role, "not permitted to log in")
+    await run_sql(
+        own_url,
+        f"alter role {role} login nosuperuser connection limit 0",
+        f"grant all on all tables in schema public to {role}",
+    )
+    await refuses(log, as_role, "too many connections for role")
+    await run_sql(own_url, f"alter role {role} connection limit -1")
+    await log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)]))
+
+
+async def read_only(url: str, *, on: bool) -> None:
+    """Let connections that are made from now on be read-only, as those to a standby are, or no longer."""
+    name = make_url(url).database
+    await run_sql(
+        url.replace(f"/{name}", "/postgres"), f"alter database {name} set default_transaction_read_only = {on}"
+    )
+
+
+async def test_connections_to_a_server_that_became_read_only_are_ended(own_url: str) -> None:
+    engine = connect(own_url)
+    log = unleased_log(engine)
+    await read_only(own_url, on=True)
+    with pytest.raises(StoreUnavailable, match="read-only"):
+        await log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)]))
+    await read_only(own_url, on=False)
+    await log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)]))
+    await engine.dispose()
+
+
+async def test_pools_of_one_server_renew_their_connections_together(own_url: str) -> None:
+    """One that only reads would never notice by itself that it reads what a demoted primary has."""
+    server = Server()
+    reading, writing = connect(own_url, server=server), connect(own_url, server=server)
+    ((before,),) = await fetch_rows(reading, PID)
+    assert await fetch_rows(reading, PID) == [(before,)]
+    await read_only(own_url, on=True)
+    with pytest.raises(StoreUnavailable, match="read-only"):
+        async with reaching(writing) as connection:
+            await connection.execute(text("delete from coordinators"))
+    assert await fetch_rows(reading, PID) != [(before,)]
+    await reading.dispose()
+    await writing.dispose()
+
+
+async def test_a_store_comes_back_after_its_server_was_read_only(own_url: str) -> None:
+    """What its lease waits for is noted and shown."""
+    store = PostgresStore(StoreOptions(own_url, lease_ms=1_500, renewal_ms=200))
+    noted: list[str] = []
+    store.ownership.noted = lambda name, more: noted.append(f"{name}: {more.get('reason', '')}")
+    await read_only(own_url, on=True)
+    await store.start()
+    await until(lambda: "read-only" in store.not_ready())
+    assert [one for one in noted if "lease-not-renewed" in one and "read-only" in one]
+    await read_only(own_url, on=False)
+    await until(lambda: store.ownership.holds(ORDERS), within_s=20)
+    assert store.not_ready() == ""
+    await store.stop()

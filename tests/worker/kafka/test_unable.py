@@ -1,0 +1,86 @@
+"""A worker that can read from the cluster and not write says so after a while, unless the cluster is away."""
+
+import asyncio
+import dataclasses
+import logging
+import time
+from pathlib import Path
+
+import pytest
+from aiokafka.errors import KafkaError
+from tests.waiting import until
+from tests.worker.kafka.late import Kind, LateRequests
+from tests.worker.kafka.test_reader_and_store import ended
+from tests.worker.kafka.totals import Job, NewTopics, Owner, expected, new_job, write
+
+from batonpass.worker.kafka import ActiveOptions, KafkaConnection
+from batonpass.worker.protocol import Role
+
+pytestmark = pytest.mark.needs("kafka")
+TASK = "0_0"
+QUICK = ActiveOptions(retry_ms=50, unable_ms=1_000, producer_options={"request_timeout_ms": 1_000})
+
+
+class CannotWrite(LateRequests):
+    """Breaks the connection of every request of a kind, while ``is_broken``."""
+
+    def __init__(self, port: int, kind: Kind) -> None:
+        super().__init__(port, lambda _kind: None)
+        self._kind = kind
+        self.is_broken = False
+        self.refused = 0
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.refused += self.refuses
+        await super()._serve(reader, writer)
+
+    async def _passes(self, request: bytes) -> bool:
+        if self.is_broken and Kind(int.from_bytes(request[4:6])) is self._kind:
+            raise ConnectionAbortedError
+        return True
+
+
+def behind(job: Job, proxy: CannotWrite) -> Job:
+    """Return the job as a worker sees it whose connections go through the proxy."""
+    return dataclasses.replace(job, connection=KafkaConnection(bootstrap_servers=f"127.0.0.1:{proxy.port}"))
+
+
+@pytest.mark.parametrize("kind", [Kind.INIT_PRODUCER_ID, Kind.PRODUCE])
+async def test_an_owner_that_cannot_write_has_failed_after_a_while_and_runs_once_it_can(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: Kind
+) -> None:
+    caplog.set_level(logging.CRITICAL, "aiokafka")
+    job = await new_job(bootstrap, new_topic)
+    async with CannotWrite(int(bootstrap.rpartition(":")[2]), kind) as proxy:
+        a = Owner(behind(job, proxy).runtime(tmp_path / "a", "a", options=QUICK))
+        proxy.is_broken = True
+        a.hold(TASK, Role.ACTIVE)
+        await write(job, 10)
+        assert isinstance(await ended(a), KafkaError)
+        proxy.is_broken = False
+        a.hold(TASK, Role.ACTIVE)
+        await until(lambda: a.totals() == expected(10))
+        await a.close()
+
+
+async def test_nothing_has_failed_while_the_cluster_is_away(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every worker would fail everything then, and no other one could run it."""
+    caplog.set_level(logging.CRITICAL, "aiokafka")
+    job = await new_job(bootstrap, new_topic)
+    async with CannotWrite(int(bootstrap.rpartition(":")[2]), Kind.END) as proxy:
+        a = Owner(behind(job, proxy).runtime(tmp_path / "a", "a", options=dataclasses.replace(QUICK, unable_ms=300)))
+        a.hold(TASK, Role.ACTIVE)
+        await write(job, 10)
+        await until(lambda: a.totals() == expected(10))
+        proxy.refuses = True
+        proxy.cut()
+        _, run = a.tasks[TASK]
+        await write(job, 10, first=10)
+        began = time.monotonic()
+        await until(lambda: proxy.refused >= 6 and time.monotonic() - began > 1)
+        assert not run.done()
+        proxy.refuses = False
+        await until(lambda: a.totals() == expected(20))
+        await a.close()
