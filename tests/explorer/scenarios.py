@@ -30,6 +30,7 @@ CONFIG: Mapping[str, object] = {
     "rebalance_batch_ms": 0,
     "acceptable_recovery_lag": 0,
     "max_lost_share": 1.0,
+    "newcomer_wait_ms": 2 * UNIT_MS,
     "probing_rebalance_interval_ms": 86_400_000,
     "warmup_stall_timeout_ms": 7 * 86_400_000,
     "drain_timeout_ms": 7 * 86_400_000,
