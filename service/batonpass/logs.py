@@ -33,7 +33,7 @@ PASSING: Final = ("NotLeaderForPartition", "LeaderNotAvailable", "GroupCoordinat
 """Errors that Kafka's client meets while a partition gets a leader, or a group its coordinator. It tries again by
 itself; if that does not help it fails with another error, which is logged."""
 
-WORRYING: Final = {"lease-lost", "lease-not-renewed", "database-clock-moved"}
+WORRYING: Final = {"lease-lost", "lease-not-renewed", "database-clock-moved", "group-locked"}
 CLASSES_MAX: Final = 1_000
 REPR_MAX: Final = 2_000
 PLACES_MAX: Final = 5
@@ -205,8 +205,10 @@ class LoggingObserver(Observer):
         self._log.error("failed", call=call, cause=cause, exc_info=error)
 
     def store_failed(self, group_id: GroupId, reason: str) -> None:
-        """Write down an append or a read that did not go through."""
-        self._log.warning("store-failed", group=group_id, reason=reason)
+        """Write down now and then that appends or reads do not go through, and how many were since the last line."""
+        before = self._refusals.count((group_id, reason))
+        if before is not None:
+            self._log.warning("store-failed", group=group_id, reason=reason, before=before)
 
     def fleet(self, event: str, more: Mapping[str, object]) -> None:
         """Write down what became of this coordinator's lease, or of a group that it took over or let go."""

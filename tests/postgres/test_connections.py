@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from asyncpg import InterfaceError, InternalClientError  # type: ignore[import-untyped]
@@ -144,3 +146,39 @@ async def test_a_store_comes_back_after_its_server_was_read_only(own_url: str) -
     await until(lambda: store.ownership.holds(ORDERS), within_s=20)
     assert store.not_ready() == ""
     await store.stop()
+
+
+@pytest.fixture
+def silent_host() -> Iterator[str]:
+    """A host that answers nothing: its queue of connections is full, so that further ones are dropped."""
+    server = socket.create_server(("127.0.0.1", 0), backlog=0)
+    waiting = [socket.socket() for _ in range(4)]
+    for one in waiting:
+        one.setblocking(False)
+        one.connect_ex(server.getsockname())
+    yield f"127.0.0.1:{server.getsockname()[1]}"
+    for one in (server, *waiting):
+        one.close()
+
+
+@pytest.mark.parametrize("more", ["", "&target_session_attrs=read-write", "&target_session_attrs=prefer-standby"])
+async def test_a_host_that_answers_nothing_keeps_nobody_from_the_next(
+    own_url: str, silent_host: str, more: str
+) -> None:
+    at = make_url(own_url)
+    own = f"{at.host}:{at.port}"
+    engine = connect(own_url.replace(own, f"{silent_host},{own}", 1) + f"?connect_timeout=1{more}")
+    async with reaching(engine) as connection:
+        assert (await connection.execute(PID)).scalar_one()
+    await engine.dispose()
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+async def test_hosts_that_answer_nothing_are_named_with_the_time_that_they_had(silent_host: str, hosts: int) -> None:
+    engine = connect(f"postgresql://u:p@{','.join([silent_host] * hosts)}/d?connect_timeout=1")
+    begun = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="no connection within 1 s"):
+        async with reaching(engine):
+            pass
+    assert hosts <= time.monotonic() - begun < hosts + 1.5
+    await engine.dispose()

@@ -28,7 +28,7 @@ from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.events import Event
 from batonpass.runtime.history import History
-from batonpass.runtime.ports import Commit, Loaded, StoreUnavailable
+from batonpass.runtime.ports import Commit, CoordinatorLoading, Loaded, StoreUnavailable
 
 ORDERS = GroupId("orders")
 CHANGE = Change(TaskId("0_1"), MemberId("m1"), "granted", "none", "active", 1, 1)
@@ -180,6 +180,25 @@ async def test_a_group_whose_head_is_locked_holds_up_no_other_one(engine: AsyncE
         assert not waiting.done()
     await waiting
     assert (await log.read(held)).version == 2
+
+
+async def test_a_start_among_locked_heads_is_ready_and_reads_them_when_they_are_free(engine: AsyncEngine) -> None:
+    groups = [GroupId(f"group-{number}") for number in range(6)]
+    before = unleased_log(engine)
+    for group_id in groups:
+        await before.append(commit(0, group_id))
+    coordinator = Coordinator(replace(make_world().ports, log=unleased_log(engine)))
+    async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
+        await holder.execute(text("select from group_heads where group_id < 'group-3' for update"))
+        for read in (coordinator.start, coordinator.ownership_changed):
+            with pytest.raises(CoordinatorLoading, match=r"another session has the head of group-\d locked"):
+                async with asyncio.timeout(5):
+                    await read()
+            assert coordinator.is_ready
+            assert [group.id for group, _ in coordinator.loaded_groups()] == groups[3:]
+    await coordinator.ownership_changed()
+    assert sorted(group.id for group, _ in coordinator.loaded_groups()) == groups
+    await coordinator.stop()
 
 
 async def test_a_head_that_stays_locked_is_named(engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """Coordinators share groups by leases in the database: at no moment do two of them speak for one group (L4)."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -375,6 +376,85 @@ async def test_groups_that_nobody_owns_are_made_known(start: Start) -> None:
     await until(lambda: changes == 2)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+@asynccontextmanager
+async def locking(engine: AsyncEngine, *groups: GroupId) -> AsyncIterator[None]:
+    """Have another session lock the heads of groups meanwhile."""
+    async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
+        lock = text("select from group_heads where group_id = any(cast(:groups as text[])) for update")
+        await holder.execute(lock, {"groups": list(groups)})
+        yield
+
+
+async def test_a_locked_head_costs_no_lease_and_is_released_when_it_is_free(start: Start) -> None:
+    first = start("first")
+    noted: list[str] = []
+    first.fleet.noted = lambda event, more: noted.append(f"{event} {more.get('group', '')}")
+    await first.fleet.start()
+    for group in GROUPS:
+        await first.log.take_over(group)
+    second = start("second")
+    await second.fleet.start()
+    locked, free = [group for group in GROUPS if second.fleet.holds(group)][:2]
+    await first.fleet.renew_and_look()
+    first.fleet.forgotten(locked)
+    first.fleet.forgotten(free)
+    async with locking(first.engine, locked):
+        for _ in range(3):
+            async with asyncio.timeout(3):
+                assert await first.fleet.renew_and_look() <= fleet.RETRY_MS
+        assert first.fleet.lease_left_s() > 0
+        assert await second.log.take_over(free) == 2
+        assert noted.count(f"group-locked {locked}") == 1
+        assert f"group-released {locked}" not in noted
+        with pytest.raises(NotOwner):
+            await second.log.take_over(locked)
+    await first.fleet.renew_and_look()
+    assert f"group-released {locked}" in noted
+    assert await second.log.take_over(locked) == 2
+
+
+async def test_a_locked_head_is_not_asked_for_without_pause(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = start("first"), start("second")
+    await first.fleet.start()
+    for group in GROUPS:
+        await first.log.take_over(group)
+    await second.fleet.start()
+    await first.fleet.renew_and_look()
+    asked: list[int] = []
+    release = first.leases.release
+
+    async def counted(identity: str, groups: Sequence[str]) -> set[str]:
+        asked.append(len(groups))
+        return await release(identity, groups)
+
+    monkeypatch.setattr(first.leases, "release", counted)
+    first.fleet.forgotten(of(second))
+    async with locking(first.engine, of(second)):
+        running = asyncio.create_task(first.fleet.run())
+        await until(lambda: asked)
+        await asyncio.sleep(fleet.RETRY_MS / 2_000)
+        assert len(asked) == 1
+    await until(lambda: len(asked) == 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_who_leaves_waits_for_no_locked_head(start: Start) -> None:
+    first, second = await both(start)
+    group, other = [group for group in GROUPS if first.fleet.holds(group)][:2]
+    await first.log.take_over(group)
+    await first.log.take_over(other)
+    async with locking(first.engine, group):
+        async with asyncio.timeout(3):
+            await first.fleet.leave()
+        await second.fleet.renew_and_look()
+        assert await second.log.take_over(other) == 2
+        with pytest.raises(StoreUnavailable, match=f"another session has the head of {group} locked"):
+            async with asyncio.timeout(3):
+                await second.log.take_over(group)
+    assert await second.log.take_over(group) == 2
 
 
 async def test_a_new_version_is_written_when_everybody_reads_it(start: Start) -> None:

@@ -80,6 +80,38 @@ def test_a_slow_answer_moves_nothing() -> None:
     assert abs(machine.off_ms) <= 6
 
 
+@pytest.mark.parametrize(("there_ms", "back_ms"), [(3_000, 0), (0, 3_000), (1_500, 1_500)])
+def test_a_slow_first_answer_moves_nothing(there_ms: float, back_ms: float) -> None:
+    machine = Machine()
+    machine.read(there_ms, back_ms)
+    assert not machine.clock.is_known()
+    machine.read()
+    assert machine.clock.is_known()
+    assert machine.clock.moved_ms() is None
+    assert abs(machine.off_ms) <= 2
+
+
+def test_a_step_before_anybody_could_decide_by_it_is_followed_and_no_news() -> None:
+    machine = Machine()
+    machine.read(3_000, 0)
+    machine.database_ahead_ms -= HOUR_MS
+    machine.read()
+    assert machine.clock.moved_ms() is None
+    assert abs(machine.off_ms) <= 2
+
+
+@pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
+def test_a_step_that_a_slow_answer_shows_is_said_once(by_ms: float) -> None:
+    machine = Machine()
+    machine.read()
+    machine.database_ahead_ms += by_ms
+    machine.read(0, 3_000)
+    said = machine.clock.moved_ms()
+    assert said is not None
+    machine.read()
+    assert machine.clock.moved_ms() == said
+
+
 @pytest.mark.parametrize("by_ms", [MOVED_MS / 2, -MOVED_MS / 2])
 def test_small_corrections_are_followed_and_it_never_goes_back(by_ms: float) -> None:
     machine = Machine()

@@ -22,7 +22,7 @@ from batonpass.core.topology import build_table
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.engine import COPIES_DECIDED_AT_ONCE
 from batonpass.runtime.history import Asked
-from batonpass.runtime.ports import Commit, Loaded, NotOwner, StoreUnavailable
+from batonpass.runtime.ports import Commit, CoordinatorLoading, Loaded, NotOwner, StoreUnavailable
 
 OTHER = GroupId("other")
 
@@ -111,6 +111,41 @@ async def test_a_group_that_cannot_be_read_keeps_no_other_from_being_served(worl
     assert coordinator.is_ready
     assert [group.id for group, _ in coordinator.loaded_groups()] == [OTHER]
     assert isinstance(world.seen.defects[0], UnreadableRecord)
+
+
+async def test_a_group_that_cannot_be_taken_over_now_keeps_no_other_from_being_served(world: World) -> None:
+    """At a start and when groups come from others. It is tried again."""
+    await world.log.append(Commit(GROUP, 1, 0, [ProbeScheduled(1)]))
+    await world.log.append(Commit(OTHER, 1, 0, [ProbeScheduled(1)]))
+    locked, take_over = {min(GROUP, OTHER)}, world.log.take_over
+
+    async def taken(group_id: GroupId) -> int:
+        if group_id in locked:
+            raise StoreUnavailable("another session has its head locked")
+        return await take_over(group_id)
+
+    world.log.take_over = taken  # type: ignore[method-assign]
+    for read in (Coordinator.start, Coordinator.ownership_changed):
+        coordinator = Coordinator(world.ports)
+        with pytest.raises(CoordinatorLoading, match="head locked"):
+            await read(coordinator)
+        assert coordinator.is_ready == (read is Coordinator.start)
+        assert [group.id for group, _ in coordinator.loaded_groups()] == [max(GROUP, OTHER)]
+        freed, locked = locked, set()
+        await read(coordinator)
+        assert {group.id for group, _ in coordinator.loaded_groups()} == {GROUP, OTHER}
+        locked = freed
+        await coordinator.stop()
+
+
+async def test_a_group_that_is_still_anothers_keeps_no_start_from_being_ready(world: World) -> None:
+    world.log.empty = {GROUP, OTHER}
+    world.log.owner = "http://other"
+    coordinator = Coordinator(world.ports)
+    with pytest.raises(NotOwner):
+        await coordinator.start()
+    assert coordinator.is_ready
+    await coordinator.stop()
 
 
 async def test_what_is_under_way_is_finished_before_a_group_is_let_go(world: World) -> None:

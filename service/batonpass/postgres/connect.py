@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from enum import Enum
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from asyncpg import InterfaceError, InternalClientError, PostgresError  # type: ignore[import-untyped]
+import asyncpg  # type: ignore[import-untyped]
+from asyncpg import InterfaceError, InternalClientError, PostgresError
 from sqlalchemy import TextClause, event, text
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
 from sqlalchemy.engine import Engine, ExceptionContext
@@ -30,6 +31,8 @@ from batonpass.runtime.ports import StoreUnavailable
 log = logging.getLogger("batonpass.postgres")
 
 CONNECT_TIMEOUT_S = 5.0
+"""How long connecting to one host may take."""
+
 STATEMENT_TIMEOUT_S = 10.0
 """How long a statement may take before its caller gets ``StoreUnavailable``; whether it took effect is then unknown."""
 
@@ -38,6 +41,12 @@ DRIVER = "postgresql+asyncpg://"
 DEFAULT_PORT = 5_432
 ASKING_FOR_NOTHING = ("channel_binding", "client_encoding", "gssencmode", "load_balance_hosts")
 """Options of a URL of which ``DatabaseUrl`` only takes what the driver does anyhow."""
+
+NEXT_HOST: Final = (
+    *(OSError, asyncpg.CannotConnectNowError, asyncpg.PostgresConnectionError),
+    asyncpg.TargetServerAttributeNotMatched,
+)
+"""Errors of a host after which another one may do, as for libpq."""
 
 DRIVER_ERRORS: Final = (PostgresError, InterfaceError, InternalClientError, AsyncAdapt_asyncpg_dbapi.Error)
 """What the driver raises where it is called directly, and what SQLAlchemy makes of it while it connects."""
@@ -127,7 +136,42 @@ def driver_arguments(url: str) -> dict[str, Any]:
         "dsn": f"postgresql://?{urlencode(tls)}" if tls else None,
         **options,
     }
-    return {name: value for name, value in given.items() if value is not None} | {"timeout": timeout_s}
+    return {name: value for name, value in given.items() if value is not None} | {
+        "timeout": timeout_s,
+        "async_creator_fn": _connected_to_one,
+    }
+
+
+async def _connected_to_one(
+    *, timeout: float, host: Sequence[str] = (), port: Sequence[int] = (), **more: Any
+) -> asyncpg.Connection:
+    """Connect to the first host that answers, each within ``timeout`` seconds; the driver has one limit for them all.
+
+    Raises:
+        OSError: when none does; it says why for each.
+    """
+    where: list[dict[str, Any]] = [{"host": [name]} for name in host] or [{}]
+    if port:
+        ports = port if len(port) > 1 else port * len(where)
+        where = [{**one, "port": [number]} for one, number in zip(where, ports, strict=True)]
+    wanted = [more.pop("target_session_attrs", None)]
+    if wanted == ["prefer-standby"] and len(where) > 1:
+        wanted = ["standby", "any"]
+    failed: dict[str, Exception] = {}
+    for attributes in wanted:
+        if attributes is not None:
+            more["target_session_attrs"] = attributes
+        for one in where:
+            try:
+                return await asyncpg.connect(timeout=timeout, **one, **more)
+            except TimeoutError:
+                error: Exception = OSError(f"no connection within {timeout:g} s")
+            except NEXT_HOST as refused:
+                error = refused
+            failed[":".join(str(part[0]) for part in one.values())] = error
+    if len(where) == 1:
+        raise error
+    raise OSError("; ".join(f"{name}: {_first_line(why)}" for name, why in failed.items())) from error
 
 
 def connect(

@@ -79,6 +79,7 @@ class Fleet:
         self._held: set[GroupId] = set()
         self._lost: set[GroupId] = set()
         self._to_release: set[GroupId] = set()
+        self._locked: set[str] = set()
         self._woken = asyncio.Event()
         self._news = asyncio.Event()
         self._trouble = ""
@@ -156,15 +157,13 @@ class Fleet:
         telling = asyncio.create_task(self._tell(), name="fleet news")
         try:
             while True:
+                self._woken.clear()
                 try:
                     pause_ms = await self.renew_and_look()
                 except (StoreUnavailable, DBAPIError) as error:
                     self._in_trouble(error.detail if isinstance(error, StoreUnavailable) else str(error))
                     self._steady_since = float("inf")
                     await asyncio.sleep(RETRY_MS / 1_000)
-                    continue
-                self._woken.clear()
-                if self._to_release:
                     continue
                 try:
                     async with asyncio.timeout(pause_ms / 1_000):
@@ -191,10 +190,14 @@ class Fleet:
             await self._begin()
         if self._to_release:
             releasing = sorted(self._to_release)
-            await self._leases.release(self._id, releasing)
-            self._to_release.difference_update(releasing)
+            locked = await self._leases.release(self._id, releasing)
+            self._to_release.difference_update(one for one in releasing if one not in locked)
             for group_id in releasing:
-                self.noted("group-released", {"group": group_id, "coordinator": self._id})
+                if group_id not in locked:
+                    self.noted("group-released", {"group": group_id, "coordinator": self._id})
+                elif group_id not in self._locked:
+                    self.noted("group-locked", {"group": group_id, "coordinator": self._id})
+            self._locked = locked
         # After an outage of the database, all leases are over. Each coordinator gets the time to renew its own.
         steady = self._boot_ms() - self._steady_since >= 2 * self._registration.renewal_ms
         living = await self._leases.coordinators()
@@ -205,7 +208,7 @@ class Fleet:
             self._news.set()
         # Look again when the next lease ends, so that a dead coordinator is found at once.
         others = [max(one.left_ms, RETRY_MS if one.left_ms < 0 else SOONEST_MS) for one in living if one.id != self._id]
-        return min([*others, self._registration.renewal_ms])
+        return min([*others, RETRY_MS if self._to_release else self._registration.renewal_ms])
 
     async def leave(self) -> None:
         """Give every group up, so that others take them over at once. Nothing is held from now on.

@@ -38,10 +38,20 @@ _ORPHANS: Final = text(
     " and (owner is null or not exists (select from coordinators c where c.id = h.owner))"
 )
 _OWNERS: Final = text("select group_id, owner from group_heads where version > 0 order by group_id")
+# A lease is renewed between releases, so none waits for a head that another session has locked.
 _RELEASE: Final = text(
-    "update group_heads set owner = null where owner = :id and group_id = any(cast(:groups as text[]))"
+    "with free as (select group_id from group_heads where owner = :id and group_id = any(cast(:groups as text[]))"
+    " order by group_id for no key update skip locked),"
+    " released as (update group_heads h set owner = null from free where h.group_id = free.group_id"
+    " returning h.group_id)"
+    " select group_id from group_heads where owner = :id and group_id = any(cast(:groups as text[]))"
+    " except select group_id from released"
 )
-_RELEASE_ALL: Final = text("update group_heads set owner = null where owner = :id")
+# Those that are locked are free as well, as soon as their owner has no row.
+_RELEASE_ALL: Final = text(
+    "update group_heads set owner = null where group_id in (select group_id from group_heads where owner = :id"
+    " order by group_id for no key update skip locked)"
+)
 _REMOVE: Final = text("delete from coordinators where id = :id")
 
 
@@ -101,10 +111,10 @@ class Leases:
             rows = await connection.execute(_OWNERS)
             return {row.group_id: row.owner for row in rows}
 
-    async def release(self, identity: str, groups: Sequence[str]) -> None:
-        """Give groups up, so that others may take them over at once."""
+    async def release(self, identity: str, groups: Sequence[str]) -> set[str]:
+        """Give groups up, so that others may take them over at once; return those that another session has locked."""
         async with reaching(self._engine) as connection:
-            await connection.execute(_RELEASE, {"id": identity, "groups": groups})
+            return set((await connection.execute(_RELEASE, {"id": identity, "groups": groups})).scalars())
 
     async def remove(self, identity: str) -> None:
         """Release every group, and remove the row."""

@@ -41,13 +41,21 @@ _MAKE_HEADS: Final = (
     " order by group_id on conflict (group_id) do nothing"
 )
 # An owner is live as long as it has a row; any coordinator that finds its lease over removes the row (fleet).
-_TAKE_OVER: Final = text(
-    "insert into group_heads as h (group_id, version, coordinator_epoch, owner) values (:of_group, 0, 1, :owner)"
-    " on conflict (group_id) do update set coordinator_epoch = h.coordinator_epoch + 1, owner = excluded.owner"
-    " where h.owner is null or h.owner = excluded.owner"
-    " or not exists (select from coordinators c where c.id = h.owner)"
-    " returning coordinator_epoch"
+_MAY_BE_TAKEN: Final = (
+    "group_id = :of_group and (owner is null or owner = :owner"
+    " or not exists (select from coordinators c where c.id = owner))"
 )
+# Waits for no head that exists: other groups may be next in line.
+_TAKE_OVER: Final = text(
+    "with head as (select group_id from group_heads where group_id = :of_group),"
+    f" free as (select group_id from group_heads where {_MAY_BE_TAKEN} for no key update skip locked),"
+    " made as (insert into group_heads (group_id, version, coordinator_epoch, owner) select :of_group, 0, 1, :owner"
+    " where not exists (select from head) on conflict (group_id) do nothing returning coordinator_epoch),"
+    " taken as (update group_heads h set coordinator_epoch = h.coordinator_epoch + 1, owner = :owner from free"
+    " where h.group_id = free.group_id returning h.coordinator_epoch)"
+    " select coordinator_epoch from made union all select coordinator_epoch from taken"
+)
+_IS_FREE: Final = text(f"select exists (select from group_heads where {_MAY_BE_TAKEN})")  # noqa: S608 - constants
 # One statement sees one state of the database: the head and the records fit together.
 _READ: Final = text(
     "select h.version, h.recovered_at is not null, r.kind, r.version, cast(r.payload as text)"
@@ -102,12 +110,16 @@ class PostgresRecordLog:
 
         Raises:
             NotOwner: when another live coordinator owns the group.
-            StoreUnavailable: when the database cannot be reached; the group may have been taken over all the same.
+            StoreUnavailable: when another session has its head locked. Or when the database cannot be reached; then
+                the group may have been taken over all the same.
         """
         owner = self._tenure.id
+        asked = {"of_group": group_id, "owner": owner}
         async with reaching(self._engine) as connection:
-            done = await connection.execute(_TAKE_OVER, {"of_group": group_id, "owner": owner})
-            epoch: int | None = done.scalar_one_or_none()
+            epoch: int | None = (await connection.execute(_TAKE_OVER, asked)).scalar_one_or_none()
+            is_locked = epoch is None and (await connection.execute(_IS_FREE, asked)).scalar_one()
+        if is_locked:
+            raise StoreUnavailable(f"Postgres: another session has the head of {group_id} locked")
         if epoch is None:
             raise NotOwner(f"another coordinator owns {group_id}")
         self._tenure.taken(group_id, owner)

@@ -51,7 +51,7 @@ class DatabaseClock:
     """The database's clock, as readings of it tell; its time lies between the sending of a request and the answer.
 
     Each reading narrows what the earlier ones say, and time widens it again (``DRIFT``). A reading that contradicts
-    them counts alone. Small corrections forwards are taken at once; for those backwards the clock stands still.
+    them counts alone; if it does so by far, the clock has moved, unless nobody could decide by it so far. Small corrections forwards are taken at once; for those backwards the clock stands still.
     """
 
     def __init__(self, *, boot: Callable[[], float] = boot_ms, wall: Callable[[], float] = wall_ms) -> None:
@@ -63,6 +63,7 @@ class DatabaseClock:
         self._read_at_ms = boot()
         self._shown_ms = 0
         self._moved_ms: int | None = None
+        self._was_known = False
 
     def read(self, database_ms: float, *, sent_ms: float) -> None:
         """Take a reading, made for a request that was sent at ``sent_ms`` by ``boot`` and has just been answered."""
@@ -71,15 +72,17 @@ class DatabaseClock:
         drift_ms = (now_ms - self._read_at_ms) * DRIFT
         lowest_ms, highest_ms = self._low_ms - drift_ms, self._high_ms + drift_ms
         is_first = lowest_ms == float("-inf")
-        if low_ms <= highest_ms and lowest_ms <= high_ms:
+        apart_ms = max(low_ms - highest_ms, lowest_ms - high_ms)
+        if apart_ms <= 0:
             low_ms, high_ms = max(low_ms, lowest_ms), min(high_ms, highest_ms)
         offset_ms = self._offset_ms
         if is_first or not low_ms <= offset_ms <= high_ms:
             offset_ms = (low_ms + high_ms) / 2
-        has_moved = not is_first and abs(offset_ms - self._offset_ms) > MOVED_MS
+        has_moved = self._was_known and apart_ms > MOVED_MS
         self._low_ms, self._high_ms, self._read_at_ms, self._offset_ms = low_ms, high_ms, now_ms, offset_ms
-        if is_first or has_moved:
+        if not self._was_known or has_moved:
             self._shown_ms = 0
+        self._was_known = self._was_known or self.is_known()
         if has_moved:
             self._moved_ms = self.now_ms()
 

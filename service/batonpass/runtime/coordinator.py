@@ -52,23 +52,25 @@ class Coordinator:
     async def start(self) -> None:
         """Read every group that this coordinator owns, so that deadlines are kept even if no request names the group.
 
+        It is ready when every group has been tried; those that could not be read now are read later.
+
         Raises:
-            StoreUnavailable: when the log cannot be reached.
+            StoreUnavailable, CoordinatorLoading, NotOwner: when the log cannot be reached, or a group not be read or
+                taken over now; the caller has to call again.
         """
         if self._feeding is None:
             self._feeding = asyncio.create_task(self.feed.run(), name="event feed")
-        for group_id in await self._ports.log.group_ids():
-            if self._ports.ownership.holds(group_id):
-                # A group that cannot be read is a defect, already reported to the observer; the others are served.
-                with contextlib.suppress(Defect):
-                    await self._loaded(group_id)
+        failed = await self._read_owned()
         self.is_ready = True
+        if failed is not None:
+            raise failed
 
     async def ownership_changed(self) -> None:
         """Forget the groups that another coordinator owns now, and read those that this one owns now.
 
         Raises:
-            StoreUnavailable: when the log cannot be reached; the caller has to call again.
+            StoreUnavailable, CoordinatorLoading: when the log cannot be reached, or a group not be read now; the caller
+                has to call again.
         """
         ownership = self._ports.ownership
         for group_id in ownership.to_forget():
@@ -77,10 +79,32 @@ class Coordinator:
                 ownership.forgotten(group_id)
             else:
                 runtime.mailbox.let_go()
-        for group_id in await self._ports.log.group_ids():
-            if ownership.holds(group_id):
-                with contextlib.suppress(NotOwner, Defect):
+        failed = await self._read_owned()
+        # A group that its last owner has yet to release is made known again then.
+        if failed is not None and not isinstance(failed, NotOwner):
+            raise failed
+
+    async def _read_owned(self) -> ProtocolError | None:
+        """Read every group that this coordinator owns; return why one could not be read now. None keeps the others.
+
+        Raises:
+            StoreUnavailable: when the log cannot be reached.
+        """
+        log, failed = self._ports.log, None
+        for group_id in await log.group_ids():
+            if not self._ports.ownership.holds(group_id):
+                continue
+            try:
+                # A group that cannot be read at all is a defect, already reported to the observer.
+                with contextlib.suppress(Defect):
                     await self._loaded(group_id)
+            except NotOwner as error:
+                failed = failed or error
+            except ProtocolError as error:
+                failed = error
+                # If the log cannot be reached at all, trying the others would only take long.
+                await log.group_ids()
+        return failed
 
     def loaded_groups(self) -> list[tuple[Group, Soft]]:
         """Return the declared groups that this coordinator owns now and has in memory."""
