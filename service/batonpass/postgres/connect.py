@@ -143,7 +143,11 @@ def driver_arguments(url: str) -> dict[str, Any]:
 
 
 async def _connected_to_one(
-    *, timeout: float, host: Sequence[str] = (), port: Sequence[int] = (), **more: Any
+    *,
+    timeout: float,  # noqa: ASYNC109 - the driver's name for it
+    host: Sequence[str] = (),
+    port: Sequence[int] = (),
+    **more: Any,
 ) -> asyncpg.Connection:
     """Connect to the first host that answers, each within ``timeout`` seconds; the driver has one limit for them all.
 

@@ -46,7 +46,7 @@ _MAY_BE_TAKEN: Final = (
     " or not exists (select from coordinators c where c.id = owner))"
 )
 # Waits for no head that exists: other groups may be next in line.
-_TAKE_OVER: Final = text(
+_TAKE_OVER: Final = text(  # noqa: S608 - constants
     "with head as (select group_id from group_heads where group_id = :of_group),"
     f" free as (select group_id from group_heads where {_MAY_BE_TAKEN} for no key update skip locked),"
     " made as (insert into group_heads (group_id, version, coordinator_epoch, owner) select :of_group, 0, 1, :owner"

@@ -51,7 +51,8 @@ class DatabaseClock:
     """The database's clock, as readings of it tell; its time lies between the sending of a request and the answer.
 
     Each reading narrows what the earlier ones say, and time widens it again (``DRIFT``). A reading that contradicts
-    them counts alone; if it does so by far, the clock has moved, unless nobody could decide by it so far. Small corrections forwards are taken at once; for those backwards the clock stands still.
+    them counts alone; if it does so by far, the clock has moved, unless nobody could decide by it so far. Small
+    corrections forwards are taken at once; for those backwards the clock stands still.
     """
 
     def __init__(self, *, boot: Callable[[], float] = boot_ms, wall: Callable[[], float] = wall_ms) -> None:
