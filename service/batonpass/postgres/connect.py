@@ -156,12 +156,13 @@ async def _connected_to_one(
     """
     where: list[dict[str, Any]] = [{"host": [name]} for name in host] or [{}]
     if port:
-        ports = port if len(port) > 1 else port * len(where)
+        ports = port if len(port) > 1 else [port[0]] * len(where)
         where = [{**one, "port": [number]} for one, number in zip(where, ports, strict=True)]
     wanted = [more.pop("target_session_attrs", None)]
     if wanted == ["prefer-standby"] and len(where) > 1:
         wanted = ["standby", "any"]
     failed: dict[str, Exception] = {}
+    error: Exception = OSError()
     for attributes in wanted:
         if attributes is not None:
             more["target_session_attrs"] = attributes
@@ -169,7 +170,7 @@ async def _connected_to_one(
             try:
                 return await asyncpg.connect(timeout=timeout, **one, **more)
             except TimeoutError:
-                error: Exception = OSError(f"no connection within {timeout:g} s")
+                error = OSError(f"no connection within {timeout:g} s")
             except NEXT_HOST as refused:
                 error = refused
             failed[":".join(str(part[0]) for part in one.values())] = error

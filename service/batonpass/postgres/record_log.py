@@ -47,13 +47,13 @@ _MAY_BE_TAKEN: Final = (
 )
 # Waits for no head that exists: other groups may be next in line.
 _TAKE_OVER: Final = text(
-    "with head as (select group_id from group_heads where group_id = :of_group),"
+    "with head as (select group_id from group_heads where group_id = :of_group),"  # noqa: S608 - constants
     f" free as (select group_id from group_heads where {_MAY_BE_TAKEN} for no key update skip locked),"
     " made as (insert into group_heads (group_id, version, coordinator_epoch, owner) select :of_group, 0, 1, :owner"
     " where not exists (select from head) on conflict (group_id) do nothing returning coordinator_epoch),"
     " taken as (update group_heads h set coordinator_epoch = h.coordinator_epoch + 1, owner = :owner from free"
     " where h.group_id = free.group_id returning h.coordinator_epoch)"
-    " select coordinator_epoch from made union all select coordinator_epoch from taken"  # noqa: S608 - constants
+    " select coordinator_epoch from made union all select coordinator_epoch from taken"
 )
 _IS_FREE: Final = text(f"select exists (select from group_heads where {_MAY_BE_TAKEN})")  # noqa: S608 - constants
 # One statement sees one state of the database: the head and the records fit together.

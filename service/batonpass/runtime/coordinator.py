@@ -90,7 +90,8 @@ class Coordinator:
         Raises:
             StoreUnavailable: when the log cannot be reached.
         """
-        log, failed = self._ports.log, None
+        log = self._ports.log
+        failed: ProtocolError | None = None
         for group_id in await log.group_ids():
             if not self._ports.ownership.holds(group_id):
                 continue
