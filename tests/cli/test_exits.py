@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 import trustme
-from asyncpg.exceptions import InvalidPasswordError
+from asyncpg.exceptions import InvalidPasswordError  # type: ignore[import-untyped]
 from rich.text import Text
 from tests.cli.canned import Canned, canned
 from typer.testing import CliRunner
