@@ -6,6 +6,7 @@ import pytest
 from tests.core.scene import Scene, copy, restoring, running
 
 from batonpass.core.doubts import is_to_be_doubted
+from batonpass.core.evolve import evolve
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, Eviction, Leave, Started
 from batonpass.core.lag import Readiness
@@ -250,3 +251,9 @@ def test_a_task_waits_for_its_only_copy_to_begin_anew() -> None:
     scene.beat("m2", {"0_0": TaskReport("standby", lost=True)})
     scene.tick(1_000)
     assert scene.task("0_0").owner == "m2"
+
+
+def test_a_doubt_about_a_member_that_is_gone_changes_nothing() -> None:
+    group, nobody, task = begin().group, MemberId("nobody"), TaskId("0_0")
+    after = evolve(group, [StateDoubted(nobody, {task: ()}), StateTrusted(nobody, (task,))])
+    assert after.members == group.members

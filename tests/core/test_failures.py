@@ -14,7 +14,7 @@ from batonpass.core.evolve import evolve
 from batonpass.core.explain.group import explain_group
 from batonpass.core.explain.task import explain_task
 from batonpass.core.failures import avoided_until_ms, charged, distrusted_until_ms, with_failure
-from batonpass.core.ids import InstanceId, MemberId, TaskId
+from batonpass.core.ids import HostId, InstanceId, MemberId, TaskId
 from batonpass.core.inputs import (
     DrainRequest,
     Leave,
@@ -243,7 +243,10 @@ def test_a_suspected_member_that_speaks_again_has_not_failed_anything() -> None:
     go(scene, 3, silent=(owner,))
     assert scene.task("0_0").owner != owner
     go(scene, 20)
-    assert scene.task("0_0").failures == ()
+    [failure] = scene.task("0_0").failures
+    assert (failure.outcome, failure.times) == (Outcome.SILENT, 1)
+    assert scene.group.hosts == {}
+    assert scene.task("0_0").owner == scene.task("0_0").target
 
 
 # Hosts.
@@ -533,9 +536,9 @@ def test_the_longest_time_is_a_day_or_the_window() -> None:
 def test_one_death_counts_once_however_many_tasks_ran_there() -> None:
     known = HostFaults()
     for _ in range(3):
-        known = charged(known, Fault(None, 5), CONFIG, 10, 0)
-    assert (known.times, known.faults) == (0, (Fault(None, 5),))
-    known = charged(known, Fault(None, 7), CONFIG, 12, 0)
+        known = charged(known, Fault(None, 5, MemberId("m1")), CONFIG, 10, 0)
+    assert (known.times, known.faults) == (0, (Fault(None, 5, MemberId("m1")),))
+    known = charged(known, Fault(None, 7, MemberId("m2")), CONFIG, 12, 0)
     assert (known.times, known.distrusted_ms) == (1, 12)
     # What failed before it was distrusted does not count again; what fails meanwhile is shown.
     assert charged(known, Fault(T0, 12), CONFIG, 20, 0) == known
@@ -554,11 +557,16 @@ def test_a_next_owner_that_was_silent_at_its_grant_is_not_tried_again_at_once() 
     task, target = next((task, f"m{3 - int(owner[1])}") for task, owner in scene.owners().items() if owner)
     owner = str(scene.owners()[task])
     scene.do(PinRequest(TaskId(task), MemberId(target)))
-    go(scene, 3, silent=(owner, target))
-    scene.obey(owner)
-    scene.obey(target)
-    [failure] = scene.task(task).failures
-    assert (failure.member_id, failure.outcome, failure.times) == (target, Outcome.SILENT, 1)
+    for times in (1, 2):
+        go(scene, 3 * times, silent=(owner, target))
+        scene.obey(owner)
+        scene.obey(target)
+        [failure] = scene.task(task).failures
+        assert (failure.member_id, failure.outcome, failure.times) == (target, Outcome.SILENT, times)
+        if times == 1:
+            # Once says nothing: it is tried again as soon as it is heard.
+            go(scene, 1)
+            assert scene.task(task).next_owner == target
     assert scene.group.hosts == {}
     go(scene, 8)
     assert scene.owners()[task] == owner
@@ -578,5 +586,58 @@ def test_the_time_for_which_a_silent_member_is_not_tried_grows_with_each_try() -
         failures = with_failure(task, standby, Outcome.SILENT, 1_000_000, config)
         task = task._replace(failures=failures, token=token)
         waits.append(avoided_until_ms(config, failures[0]) - 1_000_000)
-    assert waits[:3] == [10_000, 20_000, 40_000]
+    assert waits[:4] == [0, 10_000, 20_000, 40_000]
     assert waits[-1] == 86_400_000
+
+
+def test_a_distrusted_member_is_the_last_choice_and_better_than_nobody() -> None:
+    """The other member is full."""
+    scene = scene_of(0, 6)
+    scene.join("m1", instance_id=InstanceId("pod-1"))
+    scene.join("m2", instance_id=InstanceId("pod-2"), max_tasks=3)
+    scene.join("m3", instance_id=InstanceId("pod-3"))
+    scene.settle(90)
+    go(scene, 30, bad={"m1": breaks})
+    assert scene.view().distrusted == {"m1"}
+    die(scene, "m3")
+    assert all(scene.owners().values())
+    assert len(on(scene, "m2")) == 3
+    assert scene.view().distrusted == {"m1"}
+
+
+def test_a_host_that_ran_its_tasks_well_between_two_deaths_is_not_distrusted() -> None:
+    scene = scene_of(2, 4)
+    die(scene, "m1")
+    scene.join("m3", instance_id=InstanceId("pod-1"))
+    go(scene, 3_600)
+    assert on(scene, "m3")
+    die(scene, "m3")
+    assert [fault.member_id for fault in scene.group.hosts[HostId("pod-1")].faults] == ["m3"]
+    scene.join("m4", instance_id=InstanceId("pod-1"))
+    assert scene.view().distrusted == set()
+
+
+@pytest.mark.parametrize("instances", [True, False])
+def test_one_that_came_back_and_died_again_does_not_keep_a_storm_going(*, instances: bool) -> None:
+    scene = scene_of(7, 14, rejoin_grace_ms=60_000)
+    dead = [f"m{number}" for number in range(3, 8)]
+    go(scene, 12, silent=dead)
+    assert scene.group.storm_since_ms is not None
+    for number in range(8, 12):
+        scene.join(f"m{number}", instance_id=InstanceId("pod-7") if instances else None)
+        go(scene, 5)
+        go(scene, 12, silent=(f"m{number}",))
+    assert scene.group.storm_since_ms is None
+    assert all(scene.owners().values())
+
+
+def test_a_distrusted_member_that_is_full_is_no_choice() -> None:
+    scene = scene_of(0, 6)
+    for number, most in ((1, 3), (2, 3), (3, None)):
+        scene.join(f"m{number}", instance_id=InstanceId(f"pod-{number}"), max_tasks=most)
+    scene.settle(90)
+    go(scene, 30, bad={"m1": breaks})
+    assert scene.view().distrusted == {"m1"}
+    die(scene, "m3")
+    die(scene, "m2")
+    assert sum(owner is None for owner in scene.owners().values()) == 3

@@ -333,3 +333,10 @@ def test_being_caught_up_is_a_matter_of_records_or_time() -> None:
     assert not ready(one, MeasuredReport(TaskReport("standby", lag=0), NOW, 0, other_incarnation=True))
     assert not is_caught_up_copy(one, soft(), M1, A, on_disk=False)
     assert not is_caught_up_copy(one, soft(), MemberId("nobody"), A, on_disk=True)
+
+
+def test_doubted_state_is_not_caught_up() -> None:
+    one = with_member(group(*copies(M2)), M2, doubts=PMap({A: ()}))
+    level = of_m2(MeasuredReport(TaskReport("standby", lag=0), NOW, 0))
+    assert is_caught_up_copy(group(*copies(M2)), level, M2, A, on_disk=False)
+    assert not is_caught_up_copy(one, level, M2, A, on_disk=False)

@@ -33,7 +33,9 @@ from batonpass.core.evolve import evolve
 from batonpass.core.ids import InstanceId, MemberId
 from batonpass.core.inputs import Eviction, GroupDeletion, Heartbeat, Input, Join, Leave, Started, StoreRecovered, Tick
 from batonpass.core.invariants import check_repeated, check_step
-from batonpass.core.model import ActiveState, Cause, Group
+from batonpass.core.invariants.ledger import Ledger
+from batonpass.core.model import ActiveState, Cause, Group, KeptOut
+from batonpass.core.pmap import PMap
 from batonpass.core.soft import MemberSoft, TaskReport
 
 REVOKED = (r.AssignmentChanged(M1, 3, NOW, revoked=(A,)), r.NextOwnerChosen(A, M2))
@@ -378,3 +380,14 @@ def test_the_same_input_comes_out_the_same() -> None:
     found = check_repeated("abcd", "abXd")
     assert [one.law for one in found] == ["L10"]
     assert check_repeated([1], [1, 2])[0].law == "L10"
+
+
+def test_a_run_of_an_instance_that_is_kept_out_is_granted_nothing() -> None:
+    pod = InstanceId("pod")
+    one = replace(with_member(group(), M3, instance_id=pod), kept_out=PMap({pod: KeptOut(-1, None)}))
+    assert broken(step([r.AssignmentChanged(M3, 2, NOW, {B: active(2, 1)})], before=one)) == ["L8"]
+
+
+def test_what_a_member_holds_is_looked_up_once() -> None:
+    ledger = Ledger(group())
+    assert ledger.grant(M1, A) is ledger.grant(M1, A) is not None

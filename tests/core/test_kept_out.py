@@ -7,6 +7,7 @@ from tests.core.scene import Scene, copy, topology
 
 from batonpass.core.errors import InstanceIdInUse, InvalidRequest, LimitExceeded, UnknownMember
 from batonpass.core.evolve import evolve
+from batonpass.core.explain.group import explain_group
 from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.inputs import (
     DrainRequest,
@@ -321,3 +322,11 @@ def test_answers_say_that_the_instance_is_kept_out() -> None:
     assert answer.status == (
         ("drained", "this instance is kept out: none of its runs gets a task until an operator lets it in"),
     )
+
+
+@pytest.mark.parametrize(("for_ms", "until"), [(None, "until that is undone"), (HOUR_MS, "for another 1 h")])
+def test_an_explanation_of_the_group_names_it(for_ms: int | None, until: str) -> None:
+    scene = two()
+    scene.do(Eviction(M1, until_undone=True, for_ms=for_ms))
+    found = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=1)
+    assert f"Instance pod-1 is kept out: none of its runs gets a task, {until}." in found.sentences

@@ -260,7 +260,7 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     member = builder.member(record.member_id)
     if member is None:
         return
-    entry = GoneMember(record.at_ms, record.cause, record.lease_end_ms, member.instance_id)
+    entry = _gone_entry(member, record.at_ms, record.cause, record.lease_end_ms)
     builder.change(gone=builder.group.gone.having(member.id, entry))
     if record.cause is Cause.EXPIRED:
         _note_death(builder, member, record.at_ms)
@@ -274,15 +274,21 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     _move_pins(builder, member.id, None)
     if member.instance_id is not None and builder.group.instances.get(member.instance_id) == member.id:
         builder.change(instances=builder.group.instances.without(member.instance_id))
-    entry = _gone_entry(member, record.at_ms, record.cause, record.lease_end_ms)
-    builder.change(gone=builder.group.gone.having(member.id, entry))
     if member.instance_id is None and host_of(member) in builder.group.hosts:
         builder.change(hosts=builder.group.hosts.without(host_of(member)))
     if record.cause is Cause.EXPIRED:
-        group = builder.group
-        oldest = record.at_ms - group.config.session_timeout_ms
-        recent = tuple(loss for loss in group.losses if loss.at_ms > oldest or group.storm_since_ms is not None)
-        builder.change(losses=(*recent, Loss(member.id, record.at_ms)))
+        _note_loss(builder, member, record.at_ms)
+
+
+def _note_loss(builder: GroupBuilder, member: Member, at_ms: int) -> None:
+    """Note a member that was lost. In a storm, one that came back and is lost again has been counted already."""
+    group = builder.group
+    if group.storm_since_ms is None:
+        oldest = at_ms - group.config.session_timeout_ms
+        recent = tuple(loss for loss in group.losses if loss.at_ms > oldest)
+        builder.change(losses=(*recent, Loss(member.id, at_ms)))
+    elif member.joined_ms < group.storm_since_ms:
+        builder.change(losses=(*group.losses, Loss(member.id, at_ms)))
 
 
 def _gone_entry(member: Member, at_ms: int, cause: Cause, lease_end_ms: int) -> GoneMember:
@@ -295,6 +301,13 @@ def _note_death(builder: GroupBuilder, member: Member, at_ms: int) -> None:
     What was taken over from it while it was suspected has that noted already (``_give_up``).
     """
     ran_until_ms = at_ms - builder.group.config.session_timeout_ms
+    host = host_of(member)
+    known = builder.group.hosts.get(host)
+    if known is not None:
+        # Nobody can tell later what it ran well until then.
+        well_ms = _well_ms(builder, host, known, ran_until_ms)
+        faults = tuple(fault for fault in known.faults if fault.at_ms > well_ms)
+        builder.change(hosts=builder.group.hosts.having(host, known._replace(faults=faults)))
     for task_id, grant in member.assignment.items():
         task = builder.task(task_id)
         if grant.role is Role.ACTIVE and task.state is ActiveState.RUNNING:
@@ -654,7 +667,16 @@ def _note_good_end(builder: GroupBuilder, before: Task, record: r.TaskReleased) 
     ran = is_end and (member.id, before.token) not in {(one.member_id, one.token) for one in before.failures}
     if ran or any(one.member_id == member.id and one.outcome is Outcome.DIED for one in before.failures):
         task = _forgiven(builder, builder.task(record.task), member)
-        builder.tasks[task.id] = task._replace(well_ms=max(task.well_ms, record.at_ms)) if ran else task
+        if ran:
+            builder.tasks[task.id] = task._replace(well_ms=max(task.well_ms, record.at_ms))
+            return
+        # It was silent, and no more than that. If it is so again and again, it is not tried again each time.
+        silent = [
+            one._replace(outcome=Outcome.SILENT)
+            for one in before.failures
+            if one.member_id == member.id and one.outcome is Outcome.DIED
+        ]
+        builder.tasks[task.id] = task._replace(failures=(*task.failures, *silent))
 
 
 def _release_waived(builder: GroupBuilder, record: r.ReleaseWaived) -> None:

@@ -7,7 +7,7 @@ there and ran elsewhere afterwards, and of its own deaths.
 | what is remembered | what follows |
 |---|---|
 | a task failed on a host, lost its state there, or did not come to run | it is not tried there again for a while |
-| a host was silent when it could have been granted a task | the same, for a session timeout at first |
+| a host was silent more than once when it had a task, or could have | the same, for a session timeout at first |
 | a host died twice in a row with a task | the same |
 | a task failed, or took its host down, on ``poison_members`` hosts, and ran well on none | it is parked |
 | a host has ``distrust_after`` faults, and ran nothing well since | it is given nothing new for a while |
@@ -66,13 +66,12 @@ def lasting_ms(config: GroupConfig, times: int) -> int:
 def avoided_until_ms(config: GroupConfig, failure: Failure) -> int:
     """Return until when a task is not tried again on the host of a failure.
 
-    One death says nothing about a task: it returns to the host, where its state may still be. One that was silent is
-    dead after a session timeout, or is heard again.
+    One death says nothing about a task: it returns to the host, where its state may still be. Nor does one silence.
     """
-    if failure.outcome is Outcome.DIED and failure.times == 1:
+    if failure.outcome in (Outcome.DIED, Outcome.SILENT) and failure.times == 1:
         return failure.at_ms
     if failure.outcome is Outcome.SILENT:
-        return failure.at_ms + min(config.session_timeout_ms << min(failure.times - 1, 40), LONGEST_MS)
+        return failure.at_ms + min(config.session_timeout_ms << min(failure.times - 2, 40), LONGEST_MS)
     return failure.at_ms + lasting_ms(config, failure.times)
 
 
@@ -150,7 +149,8 @@ def faults_of(task: Task, runs_on: Member, group: Group, now_ms: int) -> Iterato
         is_recent = failure.at_ms > now_ms - group.config.poison_window_ms and _is_certain(failure, group.gone)
         if is_recent and failure.outcome is not Outcome.SILENT and not may_be_the_host(failure, runs_on, group.config):
             died = failure.outcome is Outcome.DIED
-            yield host_of_failure(failure), Fault(None if died else task.id, failure.at_ms)
+            fault = Fault(None, failure.at_ms, failure.member_id) if died else Fault(task.id, failure.at_ms)
+            yield host_of_failure(failure), fault
 
 
 def faults_in_words(known: HostFaults) -> str:
@@ -183,4 +183,4 @@ def charged(known: HostFaults, fault: Fault, config: GroupConfig, now_ms: int, w
 
 
 def _is_replaced(one: Fault, by: Fault) -> bool:
-    return one == by or (one.task is not None and one.task == by.task)
+    return one.task == by.task and one.member_id == by.member_id

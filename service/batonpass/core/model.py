@@ -167,6 +167,8 @@ class Fault(NamedTuple):
 
     task: TaskId | None
     at_ms: int
+    member_id: MemberId | None = None
+    """Of a death: which run it was."""
 
 
 class HostFaults(NamedTuple):

@@ -13,7 +13,7 @@ from batonpass.core.placement_types import Placed, PlacementRequest
 from batonpass.core.reach import find_unreachable, full_member_of, targets_kept
 from batonpass.core.reasons import Held, NoChange, Reason, Why
 from batonpass.core.records import HEARD_AGAIN, TargetPlaced
-from batonpass.core.targets import Target, build_request, target_changes
+from batonpass.core.targets import Target, build_request, last_resorts, target_changes
 from batonpass.core.topology import is_ready
 from batonpass.core.view import View
 
@@ -41,7 +41,7 @@ class TargetPlan:
 def plan_target(view: View, solver: Solver) -> TargetPlan:
     """Return where the group's tasks belong, as far as they can get there past members that are full."""
     request = build_request(view)
-    placed = place(request, solver)
+    placed = last_resorts(view, request, place(request, solver))
     changes = target_changes(view, request, placed)
     reachability = find_unreachable(view, changes)
     kept = targets_kept(view, reachability)

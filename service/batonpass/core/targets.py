@@ -25,7 +25,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from itertools import compress, count
+from itertools import chain, compress, count
+from math import inf
 from operator import attrgetter, ne
 from typing import Final
 
@@ -44,6 +45,7 @@ from batonpass.core.placement_types import (
     Ready,
     Warmth,
 )
+from batonpass.core.reasons import Why
 from batonpass.core.state_size import state_sizes
 from batonpass.core.view import View
 
@@ -428,6 +430,34 @@ class _Constraints:
 def _begins_ready(task: Task) -> bool:
     """Say whether the owner was caught up when it got the task, and has not reported running it yet."""
     return task.ready_grant and task.state is ActiveState.GRANTED
+
+
+def last_resorts(view: View, request: PlacementRequest, placed: Placed) -> Placed:
+    """Return the answer of placement with the tasks that would have no owner at all on distrusted members with room.
+
+    A task that nobody runs is worse than one on a member that may fail it.
+    """
+    table, members = request.table, request.members
+    orphans = [task_index for task_index in placed.waiting if request.home[task_index] == UNASSIGNED]
+    resorts = [index for index, member in enumerate(members) if member.id in view.takers & view.distrusted]
+    if not orphans or not resorts:
+        return placed
+    owner, waiting, why = list(placed.owner), dict(placed.waiting), dict(placed.why)
+    copies = Counter(chain(owner, *placed.standbys))
+    for task_index in orphans:
+        fit = [
+            (copies[index] / members[index].capacity, index)
+            for index in resorts
+            if members[index].topology_epoch >= table.topology_epoch[task_index]
+            and copies[index] < (members[index].max_tasks or inf)
+            and not view.has_full_disk_for(members[index].id, table.ids[task_index])
+        ]
+        if fit:
+            owner[task_index] = min(fit)[-1]
+            copies[owner[task_index]] += 1
+            del waiting[task_index]
+            why[task_index] = Why.NO_OWNER
+    return replace(placed, owner=owner, waiting=waiting, why=why)
 
 
 def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dict[TaskId, Target]:

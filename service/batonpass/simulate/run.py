@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from batonpass.core.failures import host_of
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainReversal, ResumeRequest
 from batonpass.core.invariants import Violation, check_group
@@ -169,6 +170,8 @@ def why_not_at_rest(world: World) -> str:
         return f"a look is due ({group.placement_due_ms}, {group.next_probe_ms}); unsettled: {sorted(group.unsettled)}"
     if group.pause is not None or group.storm_since_ms is not None:
         return "an operator has yet to resume"
+    if any(host_of(member) in group.hosts for member in group.members.values()):
+        return "an operator has yet to trust a member"
     if suspects := [member.id for member in group.members.values() if member.suspected or member.drain]:
         return f"{sorted(suspects)} are suspected or drain"
     if moving := [task for task in group.unsettled if not group.tasks[task].waiting_reason]:
