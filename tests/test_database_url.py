@@ -138,3 +138,19 @@ def test_the_page_lists_what_a_url_may_say() -> None:
 def test_a_connection_is_asked_for_without_a_url_that_something_could_print() -> None:
     engine = connect(f"postgresql://u:{QUOTED}@h/d")
     assert str(engine.url) == DRIVER
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("postgresql://u:Zq7Secret%00@h/d", "zero byte"),
+        ("postgresql://u:Zq7Secret@h/d?application_name=%00x", "zero byte"),
+        ("postgresql://u:Zq7Secret@h:٥٤٣٢/d", "port"),
+        ("postgresql://u:Zq7Secret@a..b/d", "host's name"),
+        (f"postgresql://u:Zq7Secret@{'a' * 300}.invalid/d", "host's name"),
+    ],
+)
+def test_what_no_driver_could_connect_with_is_refused_in_words(url: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as refused:
+        DatabaseUrl.read(url)
+    assert "Zq7Secret" not in str(refused.value)

@@ -11,6 +11,8 @@ from pydantic import SecretStr, ValidationError
 from tests.settings_documents import DOCUMENT, EXAMPLE, SCHEMA, bounds, document, example, sections, variable
 
 import batonpass.variables
+from batonpass.cli.exits import Failure
+from batonpass.cli.serve import settings_of
 from batonpass.core.policy import RANGES, GroupConfig
 from batonpass.settings import Settings
 from batonpass.worker.kafka import KafkaConnection
@@ -178,3 +180,14 @@ def test_open_paths_are_a_list_with_commas(monkeypatch: pytest.MonkeyPatch) -> N
     assert Settings().open_paths == ("livez", "docs")
     monkeypatch.setenv("BATONPASS_OPEN_PATHS", "")
     assert Settings().open_paths == ()
+
+
+@pytest.mark.parametrize("login", ["u:Zq7Secret@", "Zq7Secret@", ":Zq7Secret@"])
+def test_an_advertised_url_has_no_secret_in_it(login: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATONPASS_ADVERTISED_URL", f"http://{login}coordinator.example:8420")
+    with pytest.raises(Failure) as refused:
+        settings_of({})
+    faults = refused.value.problem["errors"]
+    assert [one["path"] for one in faults] == ["BATONPASS_ADVERTISED_URL"]
+    assert "user or password" in faults[0]["reason"]
+    assert "Zq7Secret" not in str(faults)

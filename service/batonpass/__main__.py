@@ -1,5 +1,7 @@
 """The `batonpass` command: `batonpass ...` and `python -m batonpass ...` are the same."""
 
+import errno
+import os
 import sys
 
 from batonpass.cli import EXTRA_OF, app
@@ -22,6 +24,13 @@ def main() -> None:
             raise
         extra = EXTRA_OF[package]
         say_on_stderr(f"batonpass: this needs {package}, of the extra `{extra}`: pip install 'batonpass[{extra}]'")
+        sys.exit(Exit.UNREACHABLE)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        say_on_stderr(f"batonpass: the output cannot be written: {error.strerror}.")
+        # What is left of the output would be tried again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(Exit.UNREACHABLE)
 
 

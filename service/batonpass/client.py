@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -21,7 +22,7 @@ from urllib.parse import quote
 import httpx2 as httpx
 
 from batonpass import __version__
-from batonpass.http_clients import http_client
+from batonpass.http_clients import authorities, http_client, url_of
 from batonpass.variables import variable
 
 PATIENCE_S: Final = 10.0
@@ -40,6 +41,8 @@ REOPEN_MAX_S: Final = 10.0
 PAGE: Final = 500
 NO_ANSWER: Final = (httpx.HTTPError, ssl.SSLError)
 """What is raised when no answer comes. The library does not wrap TLS errors after the connection was made."""
+
+_SENDABLE: Final = re.compile(r"[\x20-\x7e]*")
 
 NOT_NOW: Final = frozenset({429, 502, 503, 504})
 """The statuses of a coordinator, or of a proxy in front of it, that cannot answer now."""
@@ -109,10 +112,11 @@ class CoordinatorClient:
         """Connect on first use. Several URLs are separated by commas.
 
         Raises:
-            ValueError: when one of them is no URL, or the proxy that the environment names for it cannot be used.
+            ValueError: when one of them is no URL, the token cannot be sent, or the proxy or the authorities that the
+                environment names cannot be used.
         """
         self.patience_s = patience_s
-        self._token = token
+        self._token = sendable(token) if token else token
         self._at = 0
         self._urls = urls_in(urls)
         self._clients = [
@@ -342,17 +346,17 @@ def _event_of(frame: httpx.ServerSentEvent) -> dict[str, Any] | None:
     return body if frame.event == "message" else {"type": frame.event, "body": body}
 
 
-def trusted_by_environment() -> ssl.SSLContext | bool:
+def trusted_by_environment() -> ssl.SSLContext:
     """Return the trusted authorities and the own certificate, by BATONPASS_CA_FILE, ..._CERT_FILE and ..._KEY_FILE.
 
     Raises:
         ValueError: when one of these files cannot be used.
     """
-    authorities, own, key = (variable(f"BATONPASS_{name}_FILE") for name in ("CA", "CERT", "KEY"))
-    if authorities is None and own is None:
-        return True
+    ca, own, key = (variable(f"BATONPASS_{name}_FILE") for name in ("CA", "CERT", "KEY"))
+    if ca is None and own is None:
+        return authorities()
     try:
-        context = ssl.create_default_context(cafile=authorities)
+        context = ssl.create_default_context(cafile=ca)
         if own is not None:
             context.load_cert_chain(own, key)
     except (OSError, ssl.SSLError) as error:
@@ -368,19 +372,29 @@ def urls_in(text: str) -> list[str]:
         ValueError: when one of them cannot be the URL of a coordinator, or there is none.
     """
     urls = [url for part in text.split(",") if (url := part.strip().rstrip("/"))] or [text]
-    for url in urls:
-        if not _is_url(url):
-            message = f"{url!r} is not the URL of a coordinator"
-            raise ValueError(message)
+    for number, url in enumerate(urls, 1):
+        # It is not told: a password may be in it, or it may be a token in the wrong place.
+        which = "what was given" if len(urls) == 1 else f"number {number} of what was given"
+        parsed = url_of(url)
+        if parsed is None or parsed.scheme not in {"http", "https"}:
+            raise ValueError(f"{which} is not the URL of a coordinator")
+        if parsed.userinfo:
+            raise ValueError(
+                f"{which} is not the URL of a coordinator: it has a user or a password before its @, and a coordinator "
+                "takes a token (BATONPASS_TOKEN)"
+            )
     return urls
 
 
-def _is_url(text: str) -> bool:
-    try:
-        parsed = httpx.URL(text)
-    except (httpx.InvalidURL, ValueError):
-        return False
-    return parsed.scheme in {"http", "https"} and bool(parsed.host) and " " not in text
+def sendable(token: str) -> str:
+    """Return a token that can be sent.
+
+    Raises:
+        ValueError: when it has a character that no header takes; it is not told.
+    """
+    if not _SENDABLE.fullmatch(token):
+        raise ValueError("the token has a line break or another character in it that no header takes")
+    return token
 
 
 def _unreachable(url: str, error: httpx.HTTPError | ssl.SSLError) -> Unreachable:

@@ -116,6 +116,8 @@ def _parts(text: str) -> tuple[str, str, str, str]:
     if re.search(r"\s", text):
         raise ValueError(f"it has a blank or a line break in it, which a URL cannot have; expected {FORM}")
     scheme, separator, _ = text.partition("://")
+    if "%00" in text or "\0" in text:
+        raise ValueError("it has a zero byte (%00) in it, which Postgres takes nowhere")
     if not separator:
         raise ValueError(f"this is no URL; expected {FORM}")
     if not SCHEME.fullmatch(scheme):
@@ -163,11 +165,17 @@ def _host_and_port(text: str) -> tuple[str, int | None]:
     found = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]*))(?::(.*))?", text)
     if found is None:
         raise ValueError("its host is not understood; an IPv6 address stands in brackets, as in [::1]:5432")
-    return unquote(found[1] or found[2]), None if not found[3] else _port(found[3])
+    host = unquote(found[1] or found[2])
+    if not host.startswith("/"):
+        try:
+            host.encode("idna")  # As the resolver does.
+        except UnicodeError:
+            raise ValueError("a part of its host's name is empty, or longer than 63 characters") from None
+    return host, None if not found[3] else _port(found[3])
 
 
 def _port(text: str) -> int:
-    if not re.fullmatch(r"\d{1,5}", text) or not 0 < int(text) <= PORT_MAX:
+    if not re.fullmatch("[0-9]{1,5}", text) or not 0 < int(text) <= PORT_MAX:
         raise ValueError(f"its port is not a number from 1 to {PORT_MAX}")
     return int(text)
 

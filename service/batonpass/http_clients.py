@@ -8,6 +8,8 @@ and ALL_PROXY, in either case of letters, except the hosts of NO_PROXY: names wi
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import ssl
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
@@ -16,6 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2 as httpx
 
+PORT_MAX: Final = 65_535
 SCHEMES: Final = frozenset({"http", "https", "socks5", "socks5h"})
 
 
@@ -32,19 +35,48 @@ def http_client(
     ``transport`` takes the place of the network. ``more`` are options of the library's.
 
     Raises:
-        ValueError: when the environment names a proxy for one of them that cannot be used.
+        ValueError: when the environment names a proxy for one of them, or authorities, that cannot be used.
     """
     bounds = limits or httpx.Limits(max_connections=100, max_keepalive_connections=20)
     if transport is not None:
         return httpx.AsyncClient(transport=transport, limits=bounds, trust_env=False, **more)
     # Without the environment's proxies, the library would leave out its authorities too (SSL_CERT_FILE).
-    trusted = httpx.create_ssl_context() if verify is True else verify
+    trusted = authorities() if verify is True else verify
     proxies = {url: proxy for url in urls if (proxy := proxy_for(url))}
     mounts = {
         _place(url): httpx.AsyncHTTPTransport(proxy=proxy, verify=trusted, limits=bounds)
         for url, proxy in proxies.items()
     }
     return httpx.AsyncClient(verify=trusted, limits=bounds, mounts=mounts, trust_env=False, **more)
+
+
+def authorities() -> ssl.SSLContext:
+    """Return the authorities to trust: the environment's (SSL_CERT_FILE, SSL_CERT_DIR), else the system's.
+
+    Raises:
+        ValueError: naming the variable and the file, when they cannot be used.
+    """
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:  # ssl.SSLError is one.
+        named = [f"{name}={os.environ[name]}" for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name)]
+        where = " and ".join(named) or "the system's authorities"
+        why = "it holds no certificates" if isinstance(error, ssl.SSLError) else error.strerror or error
+        raise ValueError(f"{where} in the environment cannot be used: {why}") from None
+
+
+def url_of(text: str) -> httpx.URL | None:
+    """Return the URL that a text is; None if it is none, or no connection can be made to its host and port."""
+    try:
+        url = httpx.URL(text)
+        url.host.encode("idna")  # As the resolver does: no part of a name is empty, or longer than 63 characters.
+    except (httpx.InvalidURL, ValueError):
+        return None
+    is_name = bool(url.host) and ("%" not in url.host or ":" in url.host) and not re.search(r"\s", text)
+    # The library takes the digits of every script for those of a port.
+    port = text.partition("://")[2].partition("/")[0].rpartition("@")[2].rpartition("]")[2].rpartition(":")[2]
+    is_port = url.port is None or (0 <= url.port <= PORT_MAX and port.isascii())
+    return url if is_name and is_port else None
 
 
 def proxy_for(url: str) -> str | None:
@@ -58,12 +90,9 @@ def proxy_for(url: str) -> str | None:
     if kind is None or is_here(parsed.host) or _is_left_out(parsed, named.get("no", "")):
         return None
     proxy = named[kind] if "://" in named[kind] else f"http://{named[kind]}"
-    try:
-        parts = httpx.URL(proxy)
-    except httpx.InvalidURL:
-        parts = httpx.URL("")
+    parts = url_of(proxy)
     # Its value is not told: it may have a password in it.
-    if parts.scheme not in SCHEMES or not parts.host:
+    if parts is None or parts.scheme not in SCHEMES:
         raise ValueError(f"{kind}_proxy in the environment is not the http, https or socks5 URL of a proxy")
     if parts.scheme.startswith("socks"):
         try:

@@ -375,6 +375,13 @@ class Settings(BaseSettings):
             DatabaseUrl.read(given.get_secret_value())
         return given
 
+    @field_validator("advertised_url")
+    @classmethod
+    def _without_user(cls, given: AnyHttpUrl | None) -> AnyHttpUrl | None:
+        if given is not None and (given.username is not None or given.password is not None):
+            raise ValueError("it may have no user or password before its @")
+        return given
+
     @field_validator("open_paths", mode="before")
     @classmethod
     def _split(cls, given: Any) -> Any:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.api.conftest import Api, serving
+from tests.waiting import until
 
 from batonpass.api.context import RequestIds
 from batonpass.api.health import Readiness
@@ -230,6 +232,29 @@ async def test_long_polls_have_places_and_a_rate() -> None:
         assert (await api.assignment("m1", epoch, wait_ms=0)).status_code == 429, (
             "the rate of a clock that stands still"
         )
+
+
+@pytest.mark.parametrize("spelled", ["60000", "6e4", "60000.0", "6E+4"])
+async def test_however_a_wait_is_spelled_it_takes_a_place(spelled: str) -> None:
+    """As it is spelled, the route waits for a minute."""
+    async with serving(limits=tight(member=1_000.0, polls=1)) as api:
+        await api.declare()
+        await api.join("m1")
+        waiting = asyncio.create_task(api.call("POST", f"/orders/members/m1/drain?wait_ms={quote(spelled)}"))
+        await until(lambda: api.policy.limits.polls.taken == 1)
+        refused = await api.call("POST", f"/orders/members/m1/drain?wait_ms={quote(spelled)}")
+        assert (refused.status_code, refused.json()["type"]) == (429, "limit-exceeded")
+        waiting.cancel()
+        await until(lambda: api.policy.limits.polls.taken == 0)
+
+
+@pytest.mark.parametrize("spelled", ["", "soon", "-1", "300001", "60000.5", "1e400"])
+async def test_a_wait_that_is_no_number_in_its_range_is_refused_and_takes_no_place(spelled: str) -> None:
+    async with serving(limits=tight(member=1_000.0, polls=0)) as api:
+        await api.declare()
+        await api.join("m1")
+        refused = await api.call("POST", f"/orders/members/m1/drain?wait_ms={spelled}")
+        assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "query.wait_ms")
 
 
 async def test_operators_calls_are_limited_together_and_probes_are_not() -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from unittest.mock import Mock
 
 import pytest
-from tests.api.pairs import Pair
+from tests.api.pairs import BEARER, Pair
 from tests.api.plain import Socket, ask, beat, epoch_of, one_member
 from tests.waiting import until
 
@@ -242,3 +242,22 @@ async def test_a_failure_of_the_program_is_told_and_the_next_poll_is_served(
     await wire.send(ask(epoch, wait_ms=0))
     assert (await wire.answer())[0] == 204
     assert (parked(pair), waiting(pair)) == (0, 0)
+
+
+@pytest.mark.parametrize("group", ["apples", "b-group"])
+async def test_a_drain_whose_caller_hangs_up_gives_its_place_back(pair: Pair, group: str) -> None:
+    """On the coordinator that was asked, and on the owner to which it was forwarded."""
+    if group != "apples":
+        await pair.declare(group)
+        assert (await pair.call("PUT", f"/v1/groups/{group}/members/m1", json={})).status_code == 201
+    places = [process.policy.limits.polls for process in pair.processes]
+    wire = await Socket.open(pair)
+    lines = [f"POST /v1/groups/{group}/members/m1/drain?wait_ms=300000 HTTP/1.1", "Host: localhost"]
+    lines += [f"{name}: {value}" for name, value in BEARER.items()]
+    await wire.send("\r\n".join([*lines, "Content-Length: 0", "", ""]).encode())
+    owner = pair.processes[0 if group == "apples" else 1].coordinator._runtimes[GroupId(group)]
+    await until(lambda: len(owner.watchers) == 1)
+    assert any(place.taken for place in places)
+    wire.writer.close()
+    await until(lambda: not any(place.taken for place in places))
+    assert not owner.watchers

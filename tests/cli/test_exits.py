@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 from typing import cast
 
 import pytest
 import trustme
+from asyncpg.exceptions import InvalidPasswordError  # type: ignore[import-untyped]
 from rich.text import Text
 from tests.cli.canned import Canned, canned
 from typer.testing import CliRunner
@@ -16,9 +19,11 @@ from typer.testing import CliRunner
 from batonpass import client
 from batonpass.cli import app
 from batonpass.cli.client_context import ClientContext
+from batonpass.cli.database import failing_on_database
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.watch import event_line
 from batonpass.client import CoordinatorClient
+from batonpass.runtime.ports import StoreUnavailable
 from batonpass.sockets import free_port
 
 REFUSED, BAD_INPUT, UNREACHABLE, NOT_ALLOWED, NOT_THERE = 1, 2, 3, 4, 5
@@ -162,3 +167,90 @@ def test_what_would_steer_a_terminal_is_shown_as_visible_characters(capsys: pyte
         5,
     )  # rich drops some itself
     assert not set("\x1b\x07\x9b\u202e") & set(out + err)
+
+
+SECRET = "Zq7Secret"  # noqa: S105 - what must not be told
+
+
+@pytest.mark.parametrize("command", [["groups"], ["groups", "--json"], ["dashboard", "--port", "0"]])
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://u:{SECRET}@127.0.0.1:1",
+        f"http://{SECRET}@127.0.0.1:1",
+        f"ftp://u:{SECRET}@127.0.0.1:1",
+        f"http://127.0.0.1:1,http://u:{SECRET}@127.0.0.1:99999",
+        SECRET,
+    ],
+)
+def test_a_url_with_a_secret_in_it_is_refused_untold(command: list[str], url: str) -> None:
+    found = CliRunner().invoke(app, [*command, "--url", url], env={"BATONPASS_TOKEN": "token"})
+    assert found.exit_code == BAD_INPUT
+    assert "is not the URL of a coordinator" in found.stderr
+    assert SECRET not in found.output
+
+
+@pytest.mark.parametrize("name", ["BATONPASS_TOKEN", "BATONPASS_DASHBOARD_TOKEN"])
+@pytest.mark.parametrize("token", [f"{SECRET}\nx", f"{SECRET}é", f"{SECRET}\r\nhost: x", f"{SECRET}\x7f"])
+def test_a_token_that_no_header_takes_is_refused_untold(server: Canned, name: str, token: str) -> None:
+    command = ["dashboard", "--port", "0"] if "DASHBOARD" in name else ["groups"]
+    found = CliRunner().invoke(app, [*command, "--url", server.url], env={name: token})
+    assert (found.exit_code, SECRET in found.output) == (BAD_INPUT, False)
+    assert "no header takes" in found.stderr
+    assert not server.asked
+
+
+@pytest.mark.parametrize(
+    "url", ["http://x:65536", "http://a..b:1", "http://%00:1", "http://x:٢", f"http://{'a' * 70}.x"]
+)
+def test_a_url_that_nothing_can_be_reached_by_is_bad_input(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = CliRunner().invoke(app, ["groups", "--url", url])
+    assert (found.exit_code, "is not the URL of a coordinator" in found.stderr) == (BAD_INPUT, True)
+    monkeypatch.setenv("http_proxy", url)
+    found = CliRunner().invoke(app, ["groups", "--url", "http://far.example:8420"])
+    assert (found.exit_code, "http_proxy" in found.stderr) == (BAD_INPUT, True)
+
+
+@pytest.mark.parametrize("command", [["groups", "show", "\udcff"], ["probe", "orders", "--reason", "\udcff"]])
+def test_what_is_not_utf_8_is_bad_input(server: Canned, command: list[str]) -> None:
+    found = server.run(*command)
+    assert (found.exit_code, "not UTF-8" in found.stderr) == (BAD_INPUT, True)
+
+
+@pytest.mark.parametrize("command", [["groups"], ["dashboard", "--port", "0"]])
+@pytest.mark.parametrize("content", [None, "root:x:0:0"])
+def test_authorities_that_cannot_be_used_are_named(
+    command: list[str], content: str | None, server: Canned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "authorities.pem"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    found = CliRunner().invoke(app, [*command, "--url", server.url])
+    assert (found.exit_code, f"SSL_CERT_FILE={file}" in found.stderr) == (BAD_INPUT, True)
+
+
+def test_an_output_that_cannot_be_written_is_said(server: Canned) -> None:
+    server.on("GET", "/v1/groups", (200, {"groups": [], "next": None}))
+    command = [sys.executable, "-m", "batonpass", "groups", "--url", server.url]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (
+        UNREACHABLE,
+        "batonpass: the output cannot be written: No space left on device.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("cause", "todo"),
+    [(InvalidPasswordError("no"), "Check the user, the password"), (OSError("no"), "Check that it runs")],
+)
+def test_what_to_check_of_a_database_is_what_it_refused(cause: Exception, todo: str) -> None:
+    with pytest.raises(Failure) as failed, failing_on_database("postgresql://u:pw@h/d"):
+        raise StoreUnavailable("no") from cause
+    assert failed.value.todo.startswith(todo)
+
+
+def test_a_url_of_a_database_is_told_by_the_option_that_has_it() -> None:
+    found = CliRunner().invoke(app, ["db", "status", "--database-url", "mysql://h/d"])
+    assert (found.exit_code, "--database-url" in found.stderr) == (BAD_INPUT, True)

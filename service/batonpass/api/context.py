@@ -11,9 +11,11 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import parse_qsl
 
+import msgspec
+
 from batonpass.api.problems import PROBLEM_JSON, BadHead, problem_headers
 from batonpass.codec.answers import problem_body, to_json
-from batonpass.codec.bodies import WAIT_MS_MAX
+from batonpass.codec.bodies import WaitMs
 from batonpass.core.errors import TooLarge
 from batonpass.runtime.history import Asked
 
@@ -121,11 +123,17 @@ class RequestContext:
 
     @property
     def wait_s(self) -> float:
-        """For how many seconds the call may wait for news before it is answered; 0 if it does not wait."""
+        """For how many seconds the call may wait for news before it is answered; 0 if it does not wait.
+
+        It is read as the route reads it, so that no spelling of a number waits without a place.
+        """
         if self.call.wait_ms is None:
             return 0.0
-        asked = self.query().get("wait_ms", "")
-        return min(int(asked) if asked.isascii() and asked.isdigit() else self.call.wait_ms, WAIT_MS_MAX) / 1_000
+        try:
+            wait_ms: int = msgspec.convert(self.query().get("wait_ms", self.call.wait_ms), WaitMs, strict=False)
+        except msgspec.ValidationError:
+            return 0.0  # The route refuses it at once.
+        return wait_ms / 1_000
 
     async def body(self, bytes_max: int) -> bytes:
         """Return the whole body.

@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from batonpass.api.context import context_of
 from batonpass.api.offload import aside, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.service import (
@@ -87,7 +88,10 @@ async def drain(request: Request) -> Response:
     progress = await service.command(request, wanted, DrainProgress, reason=reason)
     while progress.remaining:
         left_s = end - asyncio.get_running_loop().time()
-        if left_s <= 0 or not await service.coordinator.news(group_of(request), wanted.member_id, wait_s=left_s):
+        if left_s <= 0:
+            break
+        news = service.coordinator.news(group_of(request), wanted.member_id, wait_s=left_s)
+        if not await context_of(request).unless_gone(news):
             break
         # Asking again changes nothing: the first deadline stands, and the reply says how far it has come.
         again = DrainRequest(wanted.member_id)

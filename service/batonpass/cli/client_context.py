@@ -24,7 +24,16 @@ from rich.text import Text
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
 from batonpass.cli.spans import span_ms
-from batonpass.client import AGAIN_S, ApiError, CoordinatorClient, Refused, path, trusted_by_environment, urls_in
+from batonpass.client import (
+    AGAIN_S,
+    ApiError,
+    CoordinatorClient,
+    Refused,
+    path,
+    sendable,
+    trusted_by_environment,
+    urls_in,
+)
 from batonpass.core.durations import duration
 from batonpass.http_clients import proxy_for
 from batonpass.terminal import say, say_on_stderr, screen, shown
@@ -208,6 +217,10 @@ def failing_well(*, as_json: bool) -> Iterator[None]:
     except Failure as failure:
         failure.show(as_json=as_json)
         raise typer.Exit(failure.code) from None
+    except UnicodeEncodeError:
+        # The shell's bytes that are no UTF-8 come as lone surrogates, which nothing can be sent with.
+        Failure(Exit.BAD_INPUT, "a name or a text that was given is not UTF-8.").show(as_json=as_json)
+        raise typer.Exit(Exit.BAD_INPUT) from None
     except KeyboardInterrupt:
         raise typer.Exit(Exit.INTERRUPTED) from None
 
@@ -256,7 +269,7 @@ def reach(url: str | None, token: str | None, folder: Path | None, patience: str
     return CoordinatorClient(urls, shown_token, patience_s=patience_in_s(patience), trusted=trusted())
 
 
-def trusted() -> ssl.SSLContext | bool:
+def trusted() -> ssl.SSLContext:
     """Return the authorities to trust and the certificate to show, from the environment.
 
     Raises:
@@ -294,6 +307,8 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
     folder = folder or _from_environment("BATONPASS_DATA", Path)
     url = url or _from_environment("BATONPASS_URL", str)
     token = (token or "").strip() or _from_environment("BATONPASS_TOKEN", str)
+    if token:
+        check_token(token)
     if url:
         _check_urls(url)
     if url and token:
@@ -312,6 +327,18 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
     if not here:
         return DEFAULT_URL, token
     return here[0].url, token or _token_of(here[0])
+
+
+def check_token(token: str) -> None:
+    """Refuse a token that cannot be sent.
+
+    Raises:
+        Failure: which does not tell it.
+    """
+    try:
+        sendable(token)
+    except ValueError as error:
+        raise Failure(Exit.BAD_INPUT, f"{error}.", todo="Copy it again, whole and alone.") from None
 
 
 def _check_urls(text: str) -> None:

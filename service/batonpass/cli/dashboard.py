@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from batonpass.cli.client_context import Folder, failing_well, find, trusted
+from batonpass.cli.client_context import Folder, check_token, failing_well, find, trusted
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.listening import bound
 from batonpass.dashboard.config import DEFAULT_HOST, DEFAULT_PORT, Config
@@ -74,12 +74,14 @@ def dashboard(
     with failing_well(as_json=as_json):
         # A token is never taken from the folder of an `up`: that token is an admin's, and a page is open to all.
         url, _ = find(server, "none", folder)
+        check_token(token or "")
         certificate = _certificate(tls_cert, tls_key)
+        authorities = trusted()
         listener = bound(host, port)
         config = Config(
             url,
             token=token or None,
-            trusted=trusted(),
+            trusted=authorities,
             is_secure=behind_tls or certificate is not None,
             root_path=f"/{root_path.strip('/')}" if root_path.strip("/") else "",
             allowed_hosts=_names(allowed_hosts),

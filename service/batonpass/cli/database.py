@@ -42,7 +42,11 @@ def failing_on_database(url: str) -> Iterator[None]:
         raise Failure(
             Exit.UNREACHABLE,
             f"the database {read.shown} is not available: {read.hide(error.detail)}.",
-            todo="Check that it runs.",
+            todo=(
+                "Check the user, the password and the name of the database in the URL."
+                if remedy_of(error.__cause__ or error) is Remedy.GIVE_UP
+                else "Check that it runs."
+            ),
         ) from None
     except SchemaBusy as error:
         raise Failure(Exit.UNREACHABLE, str(error)) from None
@@ -61,7 +65,7 @@ def run_on_database(work: Coroutine[Any, Any, T], url: str) -> T:
         with failing_on_database(url):
             return asyncio.run(work)
     except ValueError as error:
-        raise Failure(Exit.BAD_INPUT, f"BATONPASS_DATABASE_URL: {error}.") from None
+        raise Failure(Exit.BAD_INPUT, f"--database-url or BATONPASS_DATABASE_URL: {error}.") from None
 
 
 def upgrade_schema(url: str) -> tuple[Standing, Standing]:

@@ -195,6 +195,8 @@ def _run(command: list[str], user: ServerUser | None) -> subprocess.CompletedPro
         command,
         capture_output=True,
         text=True,
+        encoding="utf-8",
+        errors="replace",
         check=False,
         cwd="/",
         env=ENVIRONMENT,
