@@ -122,7 +122,11 @@ class Tally:
 
     def _placed(self, record: r.TargetPlaced) -> None:
         if record.at_ms >= self._begin_ms:
-            self._moves += record.moves
+            # A placement counts the moves that are still under way again.
+            changed = sum(
+                target not in (None, self._targets.get(task)) for task, (target, _, _) in record.changes.items()
+            )
+            self._moves += min(record.moves, changed)
             self._generations += bool(record.changes)
         for task, (target, _, _) in record.changes.items():
             self._targets[task] = target
