@@ -116,11 +116,13 @@ def test_several_coordinators_are_asked_in_turn(server: Canned) -> None:
         assert len(other.asked) == 1
 
 
-@pytest.mark.parametrize("text", ["http://a:1,orders", "http://a http://b"])
-def test_each_of_several_urls_is_checked(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "which"), [("http://a:1,orders", "number 2 of what was given"), ("http://a http://b", "what was given")]
+)
+def test_each_of_several_urls_is_checked(text: str, which: str) -> None:
     found = CliRunner().invoke(app, ["groups", "--url", text])
     assert found.exit_code == Exit.BAD_INPUT
-    assert f"{text.rsplit(',', maxsplit=1)[-1]!r} is not the URL of a coordinator" in found.stderr
+    assert f"{which} is not the URL of a coordinator" in found.stderr
 
 
 def stream(*positions: int) -> tuple[int, bytes]:

@@ -74,7 +74,13 @@ async def test_of_a_takeover_and_an_append_at_once_one_comes_first(
     newer = unleased_log(engine)
 
     async def take_over(group: GroupId) -> int:
-        await newer.take_over(group)
+        while True:
+            try:
+                await newer.take_over(group)
+            except StoreUnavailable:
+                # It waits for no other's lock, and is tried again.
+                continue
+            break
         return (await newer.read(group)).version
 
     for number in range(20):

@@ -87,7 +87,8 @@ async def test_state_of_a_task_that_comes_back_is_kept() -> None:
     """The delay begins anew when the copy goes again."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
-        await scene.declare(partitions=4)
+        # The second member comes and goes, and is to get its share each time.
+        await scene.declare(partitions=4, newcomer_wait_ms=0)
         first = Keeper("first", scene)
         async with scene.member(first, "first"):
             await scene.rest()
