@@ -364,7 +364,7 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
     if record.lease_end_ms > record.at_ms and (ran or len(unreleased) != len(task.unreleased)):
         unreleased = (*unreleased, Unreleased(member_id, record.lease_end_ms))
     changes = _changes_without_member(task, member_id, unreleased)
-    stop = _stop_after_departure(task, unreleased, member_id, record.at_ms, record.cause.value)
+    stop = _stop_after_departure(task, unreleased, record.at_ms, Stop(member_id, None, record.cause, record.heard_ms))
     if stop is not task.stop:
         changes["stop"] = stop
     if ran:
@@ -391,7 +391,7 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
         after = _without_member(
             task, member.id, tuple(entry for entry in task.unreleased if entry.member_id != member.id)
         )
-        stop = _stop_after_departure(task, after.unreleased, member.id, record.at_ms, Cause.RESTARTED.value)
+        stop = _stop_after_departure(task, after.unreleased, record.at_ms, Stop(member.id, None, Cause.RESTARTED))
         if stop is not task.stop:
             after = after._replace(stop=stop)
         if task.owner == member.id:
@@ -683,7 +683,10 @@ def _release_waived(builder: GroupBuilder, record: r.ReleaseWaived) -> None:
     """The task no longer waits for the suspected member, which still has to confirm."""
     task = builder.task(record.task)
     unreleased = tuple(entry for entry in task.unreleased if entry.member_id != record.member_id)
-    stop = _stop_completed(task.stop, unreleased, task.since_ms)
+    stop = task.stop
+    if stop is not None and stop.member_id == record.member_id and stop.at_ms is None:
+        stop = stop._replace(heard_ms=record.heard_ms)
+    stop = _stop_completed(stop, unreleased, task.since_ms)
     builder.tasks[record.task] = task._replace(unreleased=unreleased, final_position=(), stop=stop)
 
 
@@ -860,15 +863,12 @@ def _changes_without_member(task: Task, member_id: MemberId, unreleased: tuple[U
     return changes
 
 
-def _stop_after_departure(
-    task: Task, unreleased: tuple[Unreleased, ...], member_id: MemberId, at_ms: int, cause: str
-) -> Stop | None:
+def _stop_after_departure(task: Task, unreleased: tuple[Unreleased, ...], at_ms: int, departure: Stop) -> Stop | None:
     """Return how the last run of a task ended, after a departure that leaves these members unreleased."""
     stop = task.stop
-    if task.owner == member_id and task.state is ActiveState.RUNNING:
-        stop = Stop(member_id, None, cause)
-    elif stop is not None and stop.member_id == member_id and stop.at_ms is None:
-        stop = stop._replace(cause=cause)
+    has_run = task.owner == departure.member_id and task.state is ActiveState.RUNNING
+    if has_run or (stop is not None and stop.member_id == departure.member_id and stop.at_ms is None):
+        stop = departure
     return _stop_completed(stop, unreleased, at_ms)
 
 

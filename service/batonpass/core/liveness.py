@@ -23,7 +23,6 @@ from batonpass.core.records import (
     DrainStarted,
     GoneForgotten,
     GrantsHeld,
-    MemberGone,
     MemberSuspected,
     Record,
     Resumed,
@@ -180,7 +179,7 @@ def _expire(draft: DecisionDraft) -> None:
         ran.extend(draft.group.members[member_id].revoking)
         draft.explain(Happened.EXPIRED, to=member_id)
     distrusted = draft.view().distrusted
-    draft.record(*(MemberGone(member_id, Cause.EXPIRED, at_ms=now_ms, lease_end_ms=now_ms) for member_id in expired))
+    draft.record(*(draft.gone(member_id, Cause.EXPIRED) for member_id in expired))
     storm.guard(draft)
     park(draft, sorted(ran))
     explain_distrust(draft, distrusted)
@@ -226,7 +225,7 @@ def _runs_without_state(draft: DecisionDraft, member: Member) -> bool:
 def _end_absences(draft: DecisionDraft) -> None:
     now_ms, members = draft.now_ms, draft.group.members
     over = [
-        MemberGone(member_id, Cause.GRACE_OVER, at_ms=now_ms, lease_end_ms=now_ms)
+        draft.gone(member_id, Cause.GRACE_OVER)
         for member_id in sorted(members)
         if (until_ms := members[member_id].away_until_ms) is not None and until_ms <= now_ms
     ]
@@ -246,7 +245,7 @@ def _fence_unconfirmed(draft: DecisionDraft) -> None:
         if not any(draft.now_ms - revocation.since_ms >= timeout_ms for revocation in member.revoking.values()):
             continue
         end_ms = max(draft.now_ms, draft.lease_end_ms(member))
-        fenced.append(MemberGone(member_id, Cause.FENCED, at_ms=draft.now_ms, lease_end_ms=end_ms))
+        fenced.append(draft.gone(member_id, Cause.FENCED, lease_end_ms=end_ms))
         draft.explain(
             Happened.FENCED, to=member_id, detail="a revocation was not confirmed within rebalance_timeout_ms"
         )

@@ -204,12 +204,14 @@ class Stop(NamedTuple):
 
     ``at_ms`` is None while that member may still be running it. ``cause`` is one of three things: ``revoked`` or
     ``suspected`` if the coordinator took the task away, the ``Cause`` for which the member left, or the state that the
-    owner fell back to (``failed``, ``lost``, ``restoring``).
+    owner fell back to (``failed``, ``lost``, ``restoring``). ``heard_ms`` is when the member was last heard, if it did
+    not report the stop (``UNSEEN_STOPS``): the run ended between then and ``at_ms``. None: that is not known.
     """
 
     member_id: MemberId
     at_ms: int | None
     cause: str
+    heard_ms: int | None = None
 
 
 UNSEEN_STOPS: Final = frozenset(
