@@ -144,9 +144,13 @@ class SuspicionCleared:
 
 @dataclass(frozen=True, slots=True)
 class MemberTrusted:
-    """An operator trusts a member's host again: what was held against it is forgotten."""
+    """An operator trusts a member's host again: what was held against it is forgotten.
+
+    ``instance_id`` names the host if it has no member now; ``member_id`` is then what the operator called it.
+    """
 
     member_id: MemberId
+    instance_id: InstanceId | None = None
 
 
 @dataclass(frozen=True, slots=True)
