@@ -124,8 +124,8 @@ def summaries(gaps: Sequence[Gap]) -> list[Summary]:
         lengths = sorted(ms for gap in of_kind if gap.gap_ms is not None for ms in [gap.gap_ms] * gap.tasks)
         count, bounds = sum(gap.tasks for gap in of_kind), {gap.bound for gap in of_kind if gap.bound}
         bound = "about " if len(bounds) > 1 else "".join(bounds)
-        spread = (nearest_rank(lengths, 50), nearest_rank(lengths, 99), lengths[-1]) if lengths else (None, None, None)
-        found.append(Summary(kind, label, count, *spread, bound))
+        median_ms, p99_ms = (nearest_rank(lengths, one) if lengths else None for one in (50, 99))
+        found.append(Summary(kind, label, count, median_ms, p99_ms, max(lengths, default=None), bound))
     return found
 
 
