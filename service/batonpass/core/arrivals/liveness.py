@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from batonpass.core.arrivals import storm
 from batonpass.core.arrivals.kept_out import let_in_when_over
-from batonpass.core.arrivals.reports import explain_distrust, park
+from batonpass.core.arrivals.reports import clear_suspicion, explain_distrust, park
 from batonpass.core.handover.availability import Availability, availability_of
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import Readiness
@@ -28,7 +28,6 @@ from batonpass.core.state.records import (
     MemberSuspected,
     Record,
     Resumed,
-    SuspicionCleared,
     TaskReleased,
     WarmupStalled,
 )
@@ -98,8 +97,7 @@ def poll_opened(draft: DecisionDraft, item: PollOpened) -> Reply:
     if member_soft is not None and member_soft.poll_broken_ms is not None:
         draft.set_member_soft(item.member_id, replace(member_soft, poll_broken_ms=None))
     if member is not None and member.suspected:
-        draft.record(SuspicionCleared(member.id))
-        draft.schedule("suspicion-cleared")
+        clear_suspicion(draft, member)
     return Done()
 
 
