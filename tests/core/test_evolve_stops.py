@@ -48,7 +48,7 @@ def test_who_was_given_up_may_have_stopped_since_it_was_last_heard(lease_end_ms:
     assert stop_of(group) == Stop(M1, lease_end_ms, "expired", 15)
     unconfirmed = evolve(small(active(M1), RUNS, REVOKED, given_up), [r.TaskReleased(T0, M1, at_ms=60)])
     assert stop_of(unconfirmed) == Stop(M1, lease_end_ms, "expired", 15)
-    suspected = [r.MemberSuspected(M1), REVOKED, r.ReleaseWaived(T0, M1, 15)]
+    suspected: list[r.Record] = [r.MemberSuspected(M1), REVOKED, r.ReleaseWaived(T0, M1, 15)]
     assert stop_of(small(active(M1), RUNS, *suspected)) == Stop(M1, 20, "suspected", 15)
     failed = r.ActiveReported(T0, M1, ActiveState.FAILED, 18)
     assert stop_of(small(active(M1), RUNS, failed, *suspected)) == Stop(M1, 18, "failed")

@@ -71,11 +71,6 @@ class SnapshotMember:
     missing: bool = False
     tasks: Mapping[TaskId, SnapshotCopy] = field(default_factory=dict)
 
-    @property
-    def is_away(self) -> bool:
-        """Whether it has stopped to restart: it holds nothing, and its place is kept."""
-        return self.missing and all(copy.role == "none" for copy in self.tasks.values())
-
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -216,13 +211,18 @@ def _task(
         target=target if target in members else None,
         target_standbys=tuple(sorted(member_id for member_id in target_standbys if member_id in members)),
         pin=snapshot.pins.get(listed.id),
-        away_owner=target if active is None and target in members and members[target].is_away else None,
+        away_owner=target if active is None and target is not None and _is_away(members.get(target)) else None,
         stalls=stalls,
         failures=_failures(snapshot, members[active], listed.id) if active is not None else (),
     )
     return (
         _revoked(task, listed.revoking, members) if listed.revoking is not None and listed.revoking == active else task
     )
+
+
+def _is_away(listed: SnapshotMember | None) -> bool:
+    """Say whether a member has stopped to restart: it is missing and holds nothing, and its place is kept."""
+    return listed is not None and listed.missing and all(copy.role == "none" for copy in listed.tasks.values())
 
 
 def _failures(snapshot: Snapshot, owner: SnapshotMember, task_id: TaskId) -> tuple[Failure, ...]:
@@ -283,7 +283,7 @@ def _member(snapshot: Snapshot, listed: SnapshotMember, tasks: Mapping[TaskId, T
         epoch=1,
         assignment=PMap(assignment),
         drain=Drain(snapshot.now_ms, None, _FAR_MS) if listed.draining else None,
-        away_until_ms=_FAR_MS if listed.is_away else None,
+        away_until_ms=_FAR_MS if _is_away(listed) else None,
     )
 
 
