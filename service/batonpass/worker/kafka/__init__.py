@@ -24,7 +24,7 @@ from batonpass.worker.kafka.stores import (
 )
 from batonpass.worker.kafka.subtopology import Process, Subtopology
 from batonpass.worker.kafka.transaction import Context, StoreInTransaction
-from batonpass.worker.kafka.typed import KeyValueStore, Record, State, Table, Topic
+from batonpass.worker.kafka.typed import KeyValueStore, Record, State, Table, Timer, Topic
 
 __all__ = [
     "BYTES",
@@ -53,6 +53,7 @@ __all__ = [
     "StoreInTransaction",
     "Subtopology",
     "Table",
+    "Timer",
     "Topic",
     "in_memory",
     "json_of",

@@ -32,11 +32,12 @@ from batonpass.worker.kafka.metadata import partition_counts
 from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.runtime import KafkaRuntime
 from batonpass.worker.kafka.serdes import Serde
+from batonpass.worker.kafka.steps import TIMERS, Call, Steps
 from batonpass.worker.kafka.stores import OpenStore, RocksStore
-from batonpass.worker.kafka.subtopology import Process, Subtopology, check_job, check_partitions, check_process
+from batonpass.worker.kafka.subtopology import Subtopology, check_job, check_partitions, check_process
 from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.transaction import Context
-from batonpass.worker.kafka.typed import Record, State, Table, Topic
+from batonpass.worker.kafka.typed import Record, State, Table, Timer, Topic
 from batonpass.worker.member import Member
 from batonpass.worker.options import MemberOptions, Options
 from batonpass.worker.protocol import OnLeaseLost
@@ -50,6 +51,12 @@ Stateless = Callable[[Record[K, V], Context], Awaitable[None]]
 
 Stateful = Callable[[Record[K, V], Context, State[S]], Awaitable[None]]
 """A function for the records of a topic, with what a table has of the record's key."""
+
+OnTimer = Callable[[Timer[K], Context, State[S]], Awaitable[None]]
+"""A function for the timers of a table's keys."""
+
+Punctuation = Callable[[int, Context], Awaitable[None]]
+"""A function that is called every so often, with the time."""
 
 COPIES_MAX = 3
 """How many replicas a topic gets that is made here; fewer on a cluster with fewer brokers."""
@@ -88,8 +95,7 @@ class App:
         self._member = member
         self._topics: dict[str, int | None] = {}
         self._tables: dict[str, Table[Any, Any]] = {}
-        self._table_topics: dict[str, list[str]] = {}
-        self._steps: dict[str, dict[str, list[Process]]] = {}
+        self._steps: dict[str, Steps] = {}
 
     # --- the parts of the job ---------------------------------------------------------------------------------------
 
@@ -138,8 +144,7 @@ class App:
         table = Table(name, key, value, changelog or f"{self.group}-{name}-changelog", subtopology)
         self._tables[name] = table
         if isinstance(of, Topic):
-            self._table_topics.setdefault(subtopology, []).append(name)
-            self._add(subtopology, name, _filling(of, name))
+            self._of(subtopology).tables[name] = of
         return table
 
     @overload
@@ -170,13 +175,59 @@ class App:
 
         def add(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
             check_process(function)
-            self._add(subtopology, source.name, _calling(function, source, state))
+            calls = self._of(subtopology).calls.setdefault(source.name, [])
+            calls.append(Call(source, function, state))
             return function
 
         return add
 
-    def _add(self, subtopology: str, topic: str, step: Process) -> None:
-        self._steps.setdefault(subtopology, {}).setdefault(topic, []).append(step)
+    def on_timer(self, table: Table[K, S]) -> Callable[[OnTimer[K, S]], OnTimer[K, S]]:
+        """Have a function called for timers of a table's keys (`State.set_timer`), within the task's transaction.
+
+        A timer fires once stream time, the highest timestamp of the task's records so far, has reached it, before the
+        record that brings that is processed. It is kept in the task's state.
+
+        Raises:
+            TypeError: when the function is not ``async``.
+            ValueError: when the table has such a function.
+        """
+
+        def add(function: OnTimer[K, S]) -> OnTimer[K, S]:
+            check_process(function)
+            functions = self._of(table.subtopology).on_timer
+            if table.name in functions:
+                raise ValueError(f"timers of table {table.name} have two functions: let one of them do both")
+            functions[table.name] = (table, function)
+            return function
+
+        return add
+
+    def punctuate(self, every_ms: int, *, subtopology: str = "0") -> Callable[[Punctuation], Punctuation]:
+        """Have a function called for each task every ``every_ms`` of stream time, within the task's transaction.
+
+        It is called with the time that has come, a multiple of ``every_ms``, before the record that brings it; and once
+        where records are so far apart that several have passed. Its name goes with the state: do not change it.
+
+        Raises:
+            TypeError: when the function is not ``async``.
+            ValueError: when ``every_ms`` is no whole number from 1 on, or the name was there before.
+        """
+        if every_ms < 1:
+            raise ValueError(f"every_ms is a whole number from 1 on, and not {every_ms}")
+
+        def add(function: Punctuation) -> Punctuation:
+            check_process(function)
+            every = self._of(subtopology).every
+            name = getattr(function, "__name__", "punctuate")
+            if name in every:
+                raise ValueError(f"two functions {name} are called by time: give one of them another name")
+            every[name] = (every_ms, function)
+            return function
+
+        return add
+
+    def _of(self, subtopology: str) -> Steps:
+        return self._steps.setdefault(subtopology, Steps())
 
     def subtopologies(self) -> dict[str, Subtopology]:
         """Return what the job does, as a `KafkaRuntime` takes it.
@@ -186,21 +237,28 @@ class App:
         """
         if not self._steps:
             raise ValueError("the job does nothing: give a topic to a function with @app.process(topic)")
-        unread = {table.subtopology for table in self._tables.values()} - self._steps.keys()
+        unread = {table.subtopology for table in self._tables.values()} | self._steps.keys()
+        unread -= {name for name, steps in self._steps.items() if steps.sources}
         if unread:
-            raise ValueError(f"subtopology {', '.join(sorted(unread))} has tables, and reads no topic")
+            raise ValueError(f"subtopology {', '.join(sorted(unread))} has tables or timers, and reads no topic")
         parts = {
             name: Subtopology(
-                sources=tuple(steps),
-                process=_dispatching(steps),
-                changelogs={each.name: each.changelog for each in self._tables.values() if each.subtopology == name},
-                outputs=tuple(topic for topic in self._topics if topic not in steps),
-                tables=tuple(self._table_topics.get(name, ())),
+                sources=steps.sources,
+                process=steps.process,
+                changelogs=self._changelogs(name, steps),
+                outputs=tuple(topic for topic in self._topics if topic not in steps.sources),
+                tables=tuple(steps.tables),
             )
             for name, steps in sorted(self._steps.items())
         }
         check_job(parts)
         return parts
+
+    def _changelogs(self, subtopology: str, steps: Steps) -> dict[str, str]:
+        found = {each.name: each.changelog for each in self._tables.values() if each.subtopology == subtopology}
+        if steps.has_time:
+            found[TIMERS] = f"{self.group}-{subtopology}-timers-changelog"
+        return found
 
     # --- running it -------------------------------------------------------------------------------------------------
 
@@ -295,37 +353,3 @@ def _declared(parts: Mapping[str, Subtopology], counts: Mapping[str, int]) -> li
         }
         for name, part in parts.items()
     ]
-
-
-def _dispatching(steps: Mapping[str, list[Process]]) -> Process:
-    async def process(record: Any, context: Context) -> None:
-        for step in steps[record.topic]:
-            await step(record, context)
-
-    return process
-
-
-def _calling(
-    function: Callable[..., Awaitable[None]], source: Topic[Any, Any], state: Table[Any, Any] | None
-) -> Process:
-    async def call(raw: Any, context: Context) -> None:
-        record = source.record(raw)
-        if state is None:
-            await function(record, context)
-        else:
-            await function(record, context, State(context.store(state), record.key))
-
-    return call
-
-
-def _filling(topic: Topic[Any, Any], name: str) -> Process:
-    async def fill(raw: Any, context: Context) -> None:
-        store = context.store(name)
-        if raw.value is None:
-            store.delete(raw.key)
-        else:
-            # Read once, so that whoever looks it up later finds what the topic says.
-            topic.record(raw)
-            store.put(raw.key, raw.value)
-
-    return fill

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from batonpass.worker.kafka.serdes import Serde
+from batonpass.worker.kafka.timers import ByteStore, Timers
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -69,26 +70,6 @@ class Table(Generic[K, V]):
     subtopology: str
 
 
-class ByteStore(Protocol):
-    """A store of bytes in a transaction."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, or None."""
-        ...
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Set the value of a key."""
-        ...
-
-    def delete(self, key: bytes) -> None:
-        """Remove a key."""
-        ...
-
-    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with their values, in order."""
-        ...
-
-
 class KeyValueStore(Generic[K, V]):
     """A table as the present transaction has it."""
 
@@ -131,12 +112,23 @@ class KeyValueStore(Generic[K, V]):
         return data
 
 
-class State(Generic[V]):
-    """What a table has of the key of the record that is processed."""
+@dataclass(frozen=True, slots=True)
+class Timer(Generic[K]):
+    """A timer of a key that is due. ``at_ms`` is for when it was set, in stream time: milliseconds since 1970."""
 
-    def __init__(self, store: KeyValueStore[K, V], key: K) -> None:
+    key: K
+    at_ms: int
+
+
+class State(Generic[V]):
+    """What a table has of the key of the record, or the timer, that is processed."""
+
+    def __init__(self, table: Table[K, V], store: KeyValueStore[K, V], key: K, timers: Timers | None) -> None:
+        self._table = table.name
         self._store: KeyValueStore[Any, V] = store
         self._of = key
+        self._owner = owner_of(table, key)
+        self._timers = timers
 
     @overload
     def get(self) -> V | None: ...
@@ -152,5 +144,34 @@ class State(Generic[V]):
         self._store.put(self._of, value)
 
     def delete(self) -> None:
-        """Remove the key."""
+        """Remove the key, and its timer."""
         self._store.delete(self._of)
+        if self._timers is not None:
+            self._timers.clear(self._owner)
+
+    def set_timer(self, at_ms: int) -> None:
+        """Have the table's `App.on_timer` called once stream time is ``at_ms``, instead of when it was set for before.
+
+        Raises:
+            ValueError: when the table has no such function, or there is no such time.
+        """
+        self._known_timers.set(self._owner, at_ms)
+
+    def clear_timer(self) -> None:
+        """Take the key's timer away, if it has one.
+
+        Raises:
+            ValueError: when the table has no function for timers.
+        """
+        self._known_timers.clear(self._owner)
+
+    @property
+    def _known_timers(self) -> Timers:
+        if self._timers is None:
+            raise ValueError(f"nothing is called for timers of table {self._table}: write one with @app.on_timer")
+        return self._timers
+
+
+def owner_of(table: Table[K, Any], key: K) -> bytes:
+    """Return whose timer it is that a key has in a table."""
+    return table.name.encode() + b"\0" + (table.key.dump(key) or b"")
