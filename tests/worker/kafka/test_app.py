@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -24,13 +25,16 @@ from batonpass.worker.kafka import (
     App,
     Context,
     KafkaConnection,
+    MemoryStore,
     Record,
     Serde,
     State,
+    Timer,
     json_of,
     msgpack_of,
     optional,
 )
+from batonpass.worker.kafka.stores import TaskState
 from batonpass.worker.kafka.topics import MissingPartition, settings_of
 from batonpass.worker.testing import HttpServer, LocalCoordinator
 
@@ -148,7 +152,7 @@ def test_a_job_that_does_nothing_is_refused(app: App) -> None:
 def test_a_table_that_no_function_can_use_is_refused(app: App) -> None:
     app.process(app.topic("a", key=TEXT, value=INT))(ignore)
     app.table("sums", key=TEXT, value=INT, subtopology="1")
-    with pytest.raises(ValueError, match="subtopology 1 has tables, and reads no topic"):
+    with pytest.raises(ValueError, match="subtopology 1 has tables or timers, and reads no topic"):
         app.subtopologies()
 
 
@@ -196,6 +200,28 @@ async def test_what_nobody_has_named_is_asked_for(missing: str, monkeypatch: pyt
     monkeypatch.delenv(missing)
     with pytest.raises(ValueError, match=f"set {missing}"):
         await app.run_async()
+
+
+def test_a_table_has_one_function_for_its_timers(app: App) -> None:
+    sums = app.table("sums", key=TEXT, value=INT)
+
+    async def over(timer: Timer[str], context: Context, state: State[int]) -> None:
+        """Do nothing."""
+
+    app.on_timer(sums)(over)
+    with pytest.raises(ValueError, match="timers of table sums have two functions"):
+        app.on_timer(sums)(over)
+
+
+def test_what_is_called_by_time_is_told_apart_by_its_name(app: App) -> None:
+    async def tick(at_ms: int, context: Context) -> None:
+        """Do nothing."""
+
+    with pytest.raises(ValueError, match="every_ms is a whole number from 1 on, and not 0"):
+        app.punctuate(0)
+    app.punctuate(10)(tick)
+    with pytest.raises(ValueError, match="two functions tick"):
+        app.punctuate(20)(tick)
 
 
 # --- serdes ---------------------------------------------------------------------------------------------------------
@@ -352,3 +378,51 @@ async def test_a_coordinator_that_never_answers_ends_the_start(world: World, mon
     world.url = "http://127.0.0.1:9"
     with pytest.raises(ConnectionError, match="no coordinator has answered for"):
         await adding(world).run_async()
+
+
+@pytest.mark.needs("kafka")
+async def test_a_function_is_called_every_so_often_by_the_times_of_records(world: World) -> None:
+    """Also after another worker has taken the task over; and once where several times have passed."""
+    source, ticks = world.topic_name("source"), world.topic_name("ticks")
+
+    def ticking(instance: str) -> App:
+        app = world.app(instance)
+        read_from = app.topic(source, key=optional(TEXT), value=INT, partitions=1)
+        written = app.topic(ticks, key=optional(TEXT), value=TEXT, partitions=1)
+        sums = app.table("sums", key=TEXT, value=INT)
+
+        @app.process(read_from)
+        async def add(record: Record[str | None, int], context: Context) -> None:
+            store = context.store(sums)
+            store.put("all", store.get("all", 0) + record.value)
+
+        @app.punctuate(1_000)
+        async def tick(at_ms: int, context: Context) -> None:
+            await context.send(written, f"{at_ms} {context.store(sums).get('all')}", key=None)
+
+        return app
+
+    async with running(ticking("a")):
+        await at_rest(world)
+        await world.write(source, *[(None, b"1", at_ms) for at_ms in (500, 900, 1_000, 1_500, 1_400)])
+        await until(lambda: world.has(ticks, b"1000 2"))
+    world.folder /= "empty"
+    async with running(ticking("a")):
+        await world.write(source, *[(None, b"1", at_ms) for at_ms in (1_600, 5_100, 5_900, 6_000)])
+        await until(lambda: world.has(ticks, b"1000 2", b"2000 6", b"6000 8"))
+
+
+async def test_a_timer_without_a_function_is_refused() -> None:
+    app = App("orders")
+    orders, sums = app.topic("a", key=TEXT, value=INT), app.table("sums", key=TEXT, value=INT)
+
+    @app.process(orders, state=sums)
+    async def add(order: Record[str, int], context: Context, state: State[int]) -> None:
+        state.set_timer(order.timestamp_ms)
+
+    process = app.subtopologies()["0"].process
+    record = SimpleNamespace(topic="a", partition=0, offset=0, timestamp=1, key=b"k", value=b"1", headers=())
+    state = TaskState("0_0", {"orders-sums-changelog": MemoryStore()}, Path("nowhere"))
+    context = Context(state, {"sums": "orders-sums-changelog"}, None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"nothing is called for timers of table sums: .* @app\.on_timer"):
+        await process(record, context)

@@ -1,21 +1,27 @@
-"""The job of docs/first-worker.md runs as it stands there."""
+"""The jobs of docs/first-worker.md run as they stand there; a second run over the same input gives the same results."""
 
 import asyncio
 import os
+import random
 import re
+import runpy
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
+from mypy import api as mypy
 from tests.waiting import until
-from tests.worker.kafka.totals import Job, read
+from tests.worker.kafka.test_app import running
+from tests.worker.kafka.totals import Job, NewTopics, read
 
-from batonpass.worker.kafka import KafkaConnection
+from batonpass.worker.kafka import App, KafkaConnection
 from batonpass.worker.testing import HttpServer, LocalCoordinator
 
-pytestmark = pytest.mark.needs("kafka")
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "first-worker.md"
 
 
@@ -25,6 +31,7 @@ def program(name: str) -> str:
     return str(found)
 
 
+@pytest.mark.needs("kafka")
 async def test_the_job_of_the_page_adds_orders_up(bootstrap: str, tmp_path: Path) -> None:
     own = uuid.uuid4().hex[:8]
     text = program("totals.py")
@@ -61,3 +68,138 @@ async def test_the_job_of_the_page_adds_orders_up(bootstrap: str, tmp_path: Path
             process.terminate()
             assert await asyncio.wait_for(process.wait(), 30) == 0
     assert (tmp_path / "state" / "orders-0").is_dir()
+
+
+# --- sessions, a join, and a count under another key ----------------------------------------------------------------
+
+GAP_MS = 30_000
+OUTPUTS = ("ended", "visits", "counts")
+
+
+class Click(NamedTuple):
+    """One click of a user."""
+
+    user: str
+    page: str
+    at_ms: int
+
+
+def clicks_of_a_while(seed: int, many: int) -> Iterator[Click]:
+    """Yield clicks of some users, some of them with long pauses, and one late enough to end every session."""
+    rng, at_ms = random.Random(seed), 1_000_000
+    for _ in range(many):
+        at_ms += rng.choice((500, 2_000, 9_000, 40_000))
+        yield Click(f"u{rng.randrange(6)}", f"/{rng.randrange(3)}", at_ms)
+    yield Click("last", "/", at_ms + 10 * GAP_MS)
+
+
+def sessions_of(clicks: list[Click]) -> list[tuple[str, int, int, int]]:
+    """Return every session that has ended: user, clicks, begin and end."""
+    found: list[tuple[str, int, int, int]] = []
+    for user in {click.user for click in clicks} - {"last"}:
+        times = [click.at_ms for click in clicks if click.user == user]
+        begin = 0
+        for at in range(1, len(times) + 1):
+            if at == len(times) or times[at] - times[at - 1] >= GAP_MS:
+                found.append((user, at - begin, times[begin], times[at - 1]))
+                begin = at
+    return sorted(found)
+
+
+class Trial(NamedTuple):
+    """One run of the jobs by a group of its own, with outputs of its own."""
+
+    connection: KafkaConnection
+    folder: Path
+    name: str
+    sources: dict[str, str]
+
+    def app(self) -> App:
+        """Return the jobs of the page, each topic with one partition."""
+        text = program("jobs.py").replace("partitions=4", "partitions=1").replace('App("clicks"', f'App("{self.name}"')
+        for topic in ("clicks", "countries", *OUTPUTS):
+            there = f'topic("{topic}"'
+            assert there in text
+            text = text.replace(there, f'topic("{self.sources.get(topic, self.output(topic))}"')
+        quick = "{'initial_rebalance_delay_ms': 0, 'rebalance_batch_ms': 0}"
+        text = re.sub(r"config=\{.*?\}", f"config={quick}", text)
+        file = self.folder / f"{self.name}.py"
+        file.write_text(text)
+        app = runpy.run_path(str(file))["app"]
+        assert isinstance(app, App)
+        return app
+
+    def output(self, topic: str) -> str:
+        """Return the name of an output."""
+        return f"{self.name}-{topic}"
+
+    async def records(self, topic: str) -> list[tuple[bytes, bytes, int]]:
+        """Return what was written to an output: key, value and time."""
+        job = Job(self.connection, self.name, "", "", "")
+        return [(one.key, one.value, one.timestamp) for one in await read(job, self.output(topic))]
+
+    async def has_counted(self, many: int) -> bool:
+        """Whether so many clicks have gone through all the jobs."""
+        try:
+            return len(await self.records("counts")) == many
+        except KeyError:
+            # It is only being made.
+            return False
+
+
+@pytest.mark.needs("kafka")
+@pytest.mark.parametrize("seed", [1])
+async def test_sessions_joins_and_counts_of_a_second_run_are_those_of_the_first(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The first run meets its input in parts, and is taken over by another worker in the middle of sessions."""
+    connection = KafkaConnection(bootstrap_servers=bootstrap)
+    sources = {topic: await new_topic(topic) for topic in ("clicks", "countries")}
+    clicks = list(clicks_of_a_while(seed, 120))
+    trials = [Trial(connection, tmp_path, f"clicks-{uuid.uuid4().hex[:8]}", sources) for _ in range(2)]
+
+    async def write(part: list[Click]) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            for click in part:
+                await producer.send_and_wait(
+                    sources["clicks"], click.page.encode(), key=click.user.encode(), timestamp_ms=click.at_ms
+                )
+
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        for number in range(0, 6, 2):
+            await producer.send_and_wait(sources["countries"], b"c%d" % number, key=b"u%d" % number)
+    async with LocalCoordinator() as coordinator, HttpServer(coordinator.answer) as server:
+        monkeypatch.setenv("BATONPASS_URL", server.url)
+        monkeypatch.setenv("BATONPASS_KAFKA_BOOTSTRAP", bootstrap)
+        first, second = trials
+        for number, part in enumerate((clicks[:50], clicks[50:])):
+            # Without an instance id it leaves, and the next one has a folder of its own: it restores the changelogs.
+            monkeypatch.setenv("BATONPASS_STATE", str(tmp_path / f"state-{number}"))
+            async with running(first.app()):
+                await write(part)
+                await until(lambda: first.has_counted(50 if number == 0 else len(clicks)))  # noqa: B023
+        async with running(second.app()):
+            await until(lambda: second.has_counted(len(clicks)))
+    for topic in OUTPUTS:
+        assert await first.records(topic) == await second.records(topic)
+    ended = [(key.decode(), *msgspec.json.decode(value).values()) for key, value, _ in await first.records("ended")]
+    assert sorted(ended) == sessions_of(clicks)
+    joined = [(key.decode(), value) for key, value, _ in await first.records("visits")]
+    known = {f"u{number}": b"c%d" % number for number in range(0, 6, 2)}
+    assert joined == [(click.page, known.get(click.user, b"unknown")) for click in clicks]
+
+
+@pytest.mark.parametrize("name", ["totals.py", "jobs.py"])
+def test_the_types_of_the_page_hold(name: str, tmp_path: Path) -> None:
+    right, wrong = program(name), program(name).replace("total.get(0)", 'total.get("0")', 1)
+    assert right != wrong
+    (tmp_path / "right.py").write_text(right)
+    (tmp_path / "wrong.py").write_text(wrong)
+    said, _, status = mypy.run(["--strict", str(tmp_path / "right.py"), str(tmp_path / "wrong.py")])
+    assert status == 1
+    assert "right.py" not in said
+    assert 'No overload variant of "get" of "State" matches argument type "str"' in said
+
+
+def test_the_three_jobs_take_sixty_lines_at_most() -> None:
+    assert len([line for line in program("jobs.py").splitlines() if line.strip()]) <= 60

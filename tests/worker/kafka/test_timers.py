@@ -15,12 +15,12 @@ class Task:
 
     def __init__(self) -> None:
         self.store = MemoryStore()
-        self.begin()
+        self.changes = StoreInTransaction(self.store)
+        self.timers = Timers(self.changes)
 
     def begin(self) -> None:
         """Commit what was changed, and begin the next transaction: on this worker or another."""
-        if hasattr(self, "changes"):
-            self.store.apply(self.changes.changes.items(), 1)
+        self.store.apply(self.changes.changes.items(), 1)
         self.changes = StoreInTransaction(self.store)
         self.timers = Timers(self.changes)
 
