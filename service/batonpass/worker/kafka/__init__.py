@@ -7,6 +7,7 @@ what is asked of it, `reading` what it means when a read brings nothing.
 """
 
 from batonpass.worker.kafka.app import App
+from batonpass.worker.kafka.app_driver import AppTest
 from batonpass.worker.kafka.connection import KafkaConnection
 from batonpass.worker.kafka.options import ActiveOptions, Step
 from batonpass.worker.kafka.runtime import KafkaRuntime
@@ -33,6 +34,7 @@ __all__ = [
     "TEXT",
     "ActiveOptions",
     "App",
+    "AppTest",
     "Context",
     "KafkaConnection",
     "KafkaRuntime",

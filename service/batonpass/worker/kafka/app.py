@@ -27,6 +27,7 @@ from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_c
 
 from batonpass.variables import variable
 from batonpass.worker.declaring import declare
+from batonpass.worker.kafka.app_driver import AppTest
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
 from batonpass.worker.kafka.metadata import partition_counts
 from batonpass.worker.kafka.options import ActiveOptions
@@ -259,6 +260,14 @@ class App:
         if steps.has_time:
             found[TIMERS] = f"{self.group}-{subtopology}-timers-changelog"
         return found
+
+    def test(self) -> AppTest:
+        """Return the job with its topics in memory, for tests without a broker.
+
+        Raises:
+            ValueError: when parts of it would disturb one another, or there are none.
+        """
+        return AppTest(self.subtopologies())
 
     # --- running it -------------------------------------------------------------------------------------------------
 

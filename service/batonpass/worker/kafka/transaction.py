@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.client import ConnectionGroup, CoordinationType
@@ -243,10 +243,26 @@ class BatchRefused(KafkaError):  # type: ignore[misc]  # aiokafka has no types
         self.largest = largest
 
 
+class Writer(Protocol):
+    """What a transaction is written with: a `Producer`, or what takes its place in tests."""
+
+    async def send(self, topic: str, value: bytes | None, **where: Any) -> asyncio.Future[object]:
+        """Add a record, and return what will be its place."""
+        ...
+
+    def announce(self, partitions: Iterable[TopicPartition]) -> None:
+        """Tell what will be written to."""
+        ...
+
+    async def write_out(self) -> None:
+        """Wait until all records are written, or have failed."""
+        ...
+
+
 class Context:
     """What the worker's own code gets to process the records of one transaction with."""
 
-    def __init__(self, state: TaskState, names: Mapping[str, str], producer: Producer) -> None:
+    def __init__(self, state: TaskState, names: Mapping[str, str], producer: Writer) -> None:
         self._state = state
         self._producer = producer
         self._stores = {name: StoreInTransaction(state.stores[topic]) for name, topic in names.items()}
