@@ -22,7 +22,6 @@ from batonpass.audit.findings import (
     finding_of,
     readable,
 )
-from batonpass.audit.part import Part
 from batonpass.cli.audit import app
 from batonpass.laws import NOTICES
 
@@ -106,7 +105,5 @@ def test_every_notice_is_in_the_table_of_the_document() -> None:
 
 
 def test_a_finding_without_a_meaning_cannot_be_made() -> None:
-    with Part([], 0, 1) as part, pytest.raises(ValueError, match=r"batonpass/laws\.py"):
-        part.find("new-notice", Severity.NOTICE, "select 1 where false")
     with pytest.raises(ValueError, match=r"batonpass/laws\.py"):
         Finding("g", "new-notice", Severity.NOTICE, None, None, "d")
