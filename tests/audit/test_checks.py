@@ -13,6 +13,7 @@ from tests.audit.by_hand import BEGIN_MS, DAY, TASK, Row, clock, found, in_order
 
 from batonpass.audit import checks, ledger
 from batonpass.audit.entries import Entry, topology_word
+from batonpass.audit.facts import Budgets
 from batonpass.audit.findings import END_MISSING, Severity
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.plan import DayPlan, GroupPlan
@@ -223,7 +224,7 @@ def test_an_epoch_is_followed_from_the_joining_on(rows: Sequence[Row], wrong: Se
     placed = [
         one | {"place": place} for one, place in zip(in_order(*rows), [one["place"] for one in rows], strict=True)
     ]
-    known = {"base": 1, "first": 2} if placed[0]["place"] < 0 else {}
+    known: dict[str, Any] = {"base": 1, "first": 2} if placed[0]["place"] < 0 else {}
     assert [tuple(one["sequences"]) for one in found(placed, **known) if one["member"] == "a"] == list(wrong)
 
 
@@ -516,7 +517,7 @@ def test_budgets_are_numbers_or_shares_of_tasks_with_state(config: Row, normal: 
     assert budgets_of(rows) == [None, (normal, drains, 9), (7, 6, 5), (7, 6, 5)]
 
 
-def budgets_of(rows: Sequence[Row]) -> list[tuple[int, int, int | None] | None]:
+def budgets_of(rows: Sequence[Row]) -> list[Budgets | None]:
     """Return the budgets behind each of some rows."""
     known = Ledger(plan_of(rows))
     found = []

@@ -110,7 +110,7 @@ def test_a_snapshot_says_what_its_records_came_to() -> None:
             gone = member if row.what == "gone" else None
             targets = {key: meant for key, meant in targets.items() if meant != gone}
         elif row.what == "inherited":
-            targets = {key: row.word if meant == member else meant for key, meant in targets.items()}
+            targets = {key: row.word or "" if meant == member else meant for key, meant in targets.items()}
         elif row.what == "target":
             targets[task] = member
     copies = {(row.task, row.member): row.what for row in standing if row.what in set(held.values())}

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.audit.by_hand import GENERATION
+from tests.audit.by_hand import GENERATION, Row
 from tests.audit.planted import HOUR_MS, MIDNIGHT_MS, MINUTE_MS
-from tests.audit.test_downtime import BOUNDS, DAY_MS, Row, a_runs, day_of, given, measured, row, settings, taken
+from tests.audit.test_downtime import BOUNDS, DAY_MS, a_runs, day_of, given, measured, row, settings, taken
 
 from batonpass.audit import measures, report
 from batonpass.audit.entries import LAG, Entry
