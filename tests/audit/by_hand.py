@@ -41,7 +41,9 @@ def in_order(*rows: Row, begin: int = 1) -> list[Row]:
     ]
 
 
-def folded(rows: Iterable[Row], plan: GroupPlan, begin_ms: int = BEGIN_MS, end_ms: int = END_MS) -> GroupFold:
+def folded(
+    rows: Iterable[Row], plan: GroupPlan, begin_ms: int = BEGIN_MS, end_ms: int = END_MS, *, lawful: bool = False
+) -> GroupFold:
     """Return the day of a group, from those of the rows that are its own.
 
     A row of a lag whose number is 0 is of a sample.
@@ -60,7 +62,7 @@ def folded(rows: Iterable[Row], plan: GroupPlan, begin_ms: int = BEGIN_MS, end_m
     fold = GroupFold(plan, begin_ms, end_ms, lags=lags, generations=generations)
     for one in sorted(entries, key=itemgetter("seq", "coordinator_epoch", "at_ms", "place")):
         fold.take(Entry(*(one[name] for name in Entry._fields)))
-    fold.end()
+    fold.end(lawful=lawful)
     return fold
 
 
@@ -85,7 +87,7 @@ def found(rows: Sequence[Row], *, groups: Sequence[GroupPlan] = (), lawful: bool
             "at": list(one.at),
         }
         for plan in groups or [plan_of(rows, **bounds)]
-        for one, _ in folded(rows, plan).found(lawful=lawful)
+        for one, _ in folded(rows, plan, lawful=lawful).found()
         if one.law in LAWS or one.law == "unreadable-snapshot"
     ]
     return sorted(findings, key=lambda one: (one["sequences"][-1:], one["detail"]))

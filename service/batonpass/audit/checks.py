@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from batonpass.audit.entries import UNREADABLE, Entry
-from batonpass.audit.facts import Assigned, Decision, Fact, Follows, Granted, Handovers, Run, Told
+from batonpass.audit.facts import Assigned, Decision, Fact, Follows, Granted, Handovers, Noted, Run
 from batonpass.audit.findings import END_MISSING, Finding, Severity
 from batonpass.audit.ledger import ASTRAY_MS, Ledger
 from batonpass.audit.plan import Ask, DayPlan, batched, quoted
@@ -104,7 +104,7 @@ def dates_are_those_of_the_log(fact: Follows, ledger: Ledger) -> Iterator[Wrong]
         yield wrong(detail, one)
 
 
-def records_can_be_read(fact: Told, _: Ledger) -> Iterator[Wrong]:
+def records_can_be_read(fact: Noted, _: Ledger) -> Iterator[Wrong]:
     """L2: what a record says that no program of this version can read is lost to every reader."""
     one = fact.entry
     if one.what == UNREADABLE and one.place >= 0:
@@ -214,7 +214,7 @@ LAWS: Final[Mapping[type, tuple[tuple[str, Law], ...]]] = {
         *(("L2", nothing_is_missing), ("L2", nothing_is_there_twice), ("L2", dates_are_those_of_the_log)),
         ("L4", only_the_newest_coordinator_writes),
     ),
-    Told: (("L2", records_can_be_read),),
+    Noted: (("L2", records_can_be_read),),
     Assigned: (("L2", epochs_grow_by_one),),
     Run: (("L7", caught_up_copies_take_over),),
     Handovers: (("L8", one_handover_for_a_target),),
@@ -239,7 +239,7 @@ def broken(fact: Fact, ledger: Ledger) -> Iterator[Finding]:
                 yield Finding(ledger.plan.group, law, FATAL, task, member, detail, sequences, at)
 
 
-def unreadable_snapshot(fact: Told, ledger: Ledger) -> Iterator[Finding]:
+def unreadable_snapshot(fact: Noted, ledger: Ledger) -> Iterator[Finding]:
     """Yield the notice of a snapshot that no program of this version can read."""
     one = fact.entry
     if one.what == UNREADABLE and one.place < 0:

@@ -164,9 +164,12 @@ def read_standing(version: int, at_ms: int, form: int, payload: bytes) -> list[E
     """Return the state at a snapshot, in the words of the records that would have led to it."""
     try:
         said = list(_standing(read_group(form, payload), at_ms))
+        entries = [Entry(version, place, at_ms, 0, *one) for place, one in enumerate(said, start=-len(said))]
+        for one in entries:
+            _check_numbers(one)
     except DAMAGE as error:
         return [_unreadable(version, -1, at_ms, 0, str(error))]
-    return [Entry(version, place, at_ms, 0, *one) for place, one in enumerate(said, start=-len(said))]
+    return entries
 
 
 class _Said(TypedDict, total=False):

@@ -36,14 +36,14 @@ class Lag(NamedTuple):
 class Warmup:
     """A warmup of a member's copy; ``outcome`` is promoted, standby or dropped, or open.
 
-    ``fresh``: the member had no copy of the task before. ``told`` is what it had to restore, by the log.
+    ``fresh``: the member had no copy of the task before. ``lags`` is what it had to restore, by the log.
     """
 
     began: Entry
     fresh: bool
     ended: Entry | None = None
     outcome: str = "open"
-    told: list[Lag] = field(default_factory=list)
+    lags: list[Lag] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -159,10 +159,10 @@ class Probe(NamedTuple):
     futile: bool
 
 
-class Told(NamedTuple):
+class Noted(NamedTuple):
     """An entry that is a fact by itself: unreadable, stalled, placed, or of a member that went."""
 
     entry: Entry
 
 
-Fact = Follows | Assigned | Granted | Run | Handovers | Warmup | Interval | Decision | Probe | Told
+Fact = Follows | Assigned | Granted | Run | Handovers | Warmup | Interval | Decision | Probe | Noted

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from batonpass.audit.checks import BEHIND, broken, unreadable_snapshot
 from batonpass.audit.downtime import Gap, gap_after
 from batonpass.audit.entries import Entry
-from batonpass.audit.facts import Fact, Interval, Lag, Probe, Run, Told, Warmup
+from batonpass.audit.facts import Fact, Interval, Lag, Noted, Probe, Run, Warmup
 from batonpass.audit.findings import FINDINGS_PER_LAW, Finding, GroupDay, place_of
 from batonpass.audit.ledger import Ledger
 from batonpass.audit.measures import (
@@ -136,23 +136,23 @@ class GroupFold:
         for fact in self.ledger.take(entry):
             self._learn(fact)
 
-    def end(self) -> None:
-        """End the day."""
-        for fact in self.ledger.end():
-            self._learn(fact)
-        flapping = self._measures.flapping()
-        self._kept.add(*(flapping_member(one, self._group) for one in flapping))
-        self.day = self._measures.day(len(flapping), self._generations)
-
-    def found(self, *, lawful: bool = False) -> Iterator[tuple[Finding, int]]:
-        """Yield the first findings of each law, each with how many there are of that law.
+    def end(self, *, lawful: bool = False) -> None:
+        """End the day.
 
         ``lawful``: every decision of the day was made again, with the soft state of then, and nothing was found. A copy
         that is caught up when it is chosen may have fallen a little behind when its owner has stopped; the log has only
         that later state. So what the log alone says of such copies is left to the replay.
         """
+        for fact in self.ledger.end():
+            self._learn(fact)
         if not lawful:
             self._kept.add(*self._behind)
+        flapping = self._measures.flapping()
+        self._kept.add(*(flapping_member(one, self._group) for one in flapping))
+        self.day = self._measures.day(len(flapping), self._generations)
+
+    def found(self) -> Iterator[tuple[Finding, int]]:
+        """Yield the first findings of each law, each with how many there are of that law."""
         yield from self._kept.first()
 
     def names(self) -> list[NameRow]:
@@ -168,7 +168,7 @@ class GroupFold:
                 self._kept.add(one)
         if isinstance(fact, Run):
             self._learn_run(fact)
-        elif isinstance(fact, Told):
+        elif isinstance(fact, Noted):
             self._measures.told(fact.entry)
             self._kept.add(*unreadable_snapshot(fact, self.ledger), *stalled_warmup(fact.entry, self.ledger))
         elif isinstance(fact, Warmup):
@@ -188,7 +188,7 @@ class GroupFold:
     def _learn_warmup(self, one: Warmup) -> None:
         began, ended = one.began, one.ended
         task, member = began.task or "", began.member or ""
-        lags = [*one.told, *self._lags.get((task, member), ())]
+        lags = [*one.lags, *self._lags.get((task, member), ())]
         self._measures.warmup(one)
         self._kept.add(*stuck_warmup(one, lags, self._group, self._begin_ms, self._end_ms))
         self.warmups.append(

@@ -30,9 +30,9 @@ from batonpass.audit.facts import (
     Handovers,
     Interval,
     Lag,
+    Noted,
     Probe,
     Run,
-    Told,
     Warmup,
 )
 from batonpass.audit.plan import GroupPlan
@@ -63,7 +63,7 @@ _WARMTH: Final = {
 class Member:
     """A member, from its join on, and as far as it is named.
 
-    ``tasks`` are those of which it has had a copy; ``epoch`` was told by the entry ``told``, ``epoch_most`` is its
+    ``tasks`` are those of which it has had a copy; ``epoch`` was told by ``epoch_told``, ``epoch_most`` is its
     highest. ``run`` says which of its instance's members it is, from 1.
     """
 
@@ -74,7 +74,7 @@ class Member:
     tasks: dict[str, None] = field(default_factory=dict)
     epoch: int | None = None
     epoch_most: int = 0
-    told: Entry | None = None
+    epoch_told: Entry | None = None
 
     @property
     def identity(self) -> str | None:
@@ -156,7 +156,7 @@ class Ledger:
         self.has_topology = self.kafka_streams = False
         self.excused: set[str] = set()
         self._facts: list[Fact] = []
-        self._gaps: list[int] = []
+        self._lost: list[int] = []
         self._raised_seq = -1
         self._record: Entry | None = None
         self._earlier: Entry | None = None
@@ -182,7 +182,7 @@ class Ledger:
             "config": self._take_config,
             "topology": self._take_topology,
             "probe": self._take_probe,
-            "placed": self._take_told,
+            "placed": self._note,
         }
 
     def take(self, entry: Entry) -> list[Fact]:
@@ -199,7 +199,7 @@ class Ledger:
             if step is not None:
                 step(entry)
         elif what == "stalled":
-            self._facts.append(Told(entry))
+            self._facts.append(Noted(entry))
         elif what == LAG:
             self._take_lag(entry)
         else:
@@ -221,12 +221,12 @@ class Ledger:
 
     def loses(self, after: int, up_to: int) -> bool:
         """Whether a record behind ``after``, up to ``up_to``, is missing or cannot be read."""
-        return bisect_right(self._gaps, after) < bisect_right(self._gaps, up_to)
+        return bisect_right(self._lost, after) < bisect_right(self._lost, up_to)
 
     @property
     def knows_topology(self) -> bool:
         """Whether it is known which tasks have state: the log told of it, or nothing of it is lost."""
-        return self.has_topology or (self.plan.known and not self._gaps)
+        return self.has_topology or (self.plan.known and not self._lost)
 
     def identity_of(self, member: str | None) -> str | None:
         """Return the name by which a member is recognised after a restart, if it is known."""
@@ -253,7 +253,7 @@ class Ledger:
         ):
             self._facts.append(Follows(record, before, earlier, base, after, self._highest))
             if seq > (base if after is None else after) + 1:
-                self._gaps.append(seq)
+                self._lost.append(seq)
                 self._raised_seq = seq
         if self._highest is None or record.coordinator_epoch > self._highest:
             self._highest = record.coordinator_epoch
@@ -262,10 +262,10 @@ class Ledger:
             self._instant.changed = True
 
     def _take_unreadable(self, entry: Entry) -> None:
-        self._facts.append(Told(entry))
+        self._facts.append(Noted(entry))
         if entry.place >= 0:
-            if not self._gaps or self._gaps[-1] < entry.seq:
-                self._gaps.append(entry.seq)
+            if not self._lost or self._lost[-1] < entry.seq:
+                self._lost.append(entry.seq)
             self._raised_seq = entry.seq
 
     def _end_instant(self) -> None:
@@ -307,7 +307,7 @@ class Ledger:
 
     def _take_epoch(self, entry: Entry) -> None:
         member = self._member(entry.member)
-        told = member.told
+        told = member.epoch_told
         if told is not None and entry.number is not None and member.epoch is not None:
             known = member.epoch_most if told.what == "raised" else member.epoch
             self._facts.append(Assigned(entry, known, told, unsure=self._raised_seq > told.seq))
@@ -315,11 +315,11 @@ class Ledger:
 
     @staticmethod
     def _tell_epoch(member: Member, entry: Entry) -> None:
-        member.told, member.epoch = entry, entry.number
+        member.epoch_told, member.epoch = entry, entry.number
         member.epoch_most = max(member.epoch_most, entry.number or 0)
 
     def _take_departure(self, entry: Entry) -> None:
-        self._facts.append(Told(entry))
+        self._facts.append(Noted(entry))
         # Who is away has said that it stopped; its place is kept, not its tasks.
         away = entry.what == "away"
         self._end_member(
@@ -351,7 +351,7 @@ class Ledger:
 
     def _take_suspected(self, entry: Entry) -> None:
         self.excused.add(self._member(entry.member).id)
-        self._facts.append(Told(entry))
+        self._facts.append(Noted(entry))
 
     def _take_drain(self, entry: Entry) -> None:
         member = self._member(entry.member).id
@@ -394,8 +394,8 @@ class Ledger:
             self._instant.probes.append(entry)
         self._probe_due_ms = entry.until_ms
 
-    def _take_told(self, entry: Entry) -> None:
-        self._facts.append(Told(entry))
+    def _note(self, entry: Entry) -> None:
+        self._facts.append(Noted(entry))
 
     # What concerns a task.
 
@@ -403,7 +403,7 @@ class Ledger:
         task = self.tasks.get(entry.task or "")
         copy = task.copies.get(entry.member) if task is not None else None
         if copy is not None and copy.warmup is not None:
-            copy.warmup.told.append(Lag(entry.ms, entry.number))
+            copy.warmup.lags.append(Lag(entry.ms, entry.number))
 
     def _take_of_task(self, entry: Entry) -> None:
         name = entry.task

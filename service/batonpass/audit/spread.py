@@ -134,9 +134,9 @@ class AuditGroups:
                 else:
                     replay.trace(version, form, payload, at_ms)
             yield from self._frames(one, fold, ROWS_PER_BATCH)
-        fold.end()
         if replay is not None:
             replay.end()
+        fold.end(lawful=replay is not None and replay.is_lawful)
         yield from self._frames(one, fold, 1)
         if self.frames:
             yield from _batches(one, "name", fold.names())
@@ -163,13 +163,11 @@ def _batches(one: GroupPlan, name: str, rows: Sequence[Any]) -> Iterator[pa.Reco
 
 
 def _result(one: GroupPlan, fold: GroupFold, replay: GroupReplay | None) -> pa.RecordBatch:
-    if replay is None:
-        result = GroupResult(fold.day, tuple(fold.found()))
-    else:
-        result = GroupResult(
-            *(fold.day, tuple(fold.found(lawful=replay.is_lawful)), tuple(replay.findings)),
-            *(replay.replayed, replay.differing, replay.untraced, replay.left_out),
-        )
+    result = GroupResult(fold.day, tuple(fold.found()))
+    if replay is not None:
+        names = ("replayed", "differing", "untraced", "left_out")
+        counts = {name: getattr(replay, name) for name in names}
+        result = msgspec.structs.replace(result, replay=tuple(replay.findings), **counts)
     return pa.RecordBatch.from_pylist([{GROUP: one.group, RESULT: msgspec.json.encode(result).decode()}], RESULTS)
 
 

@@ -1,4 +1,4 @@
-"""The tables of the service as Spark reads them: each with the columns that the audit relies on, named and typed here.
+"""The tables of the service as the audit reads them: for each the columns that it relies on.
 
 Spark's Python workers carry out the queries, each for its own groups, so that reading is spread as the rest of the work
 is. What each query holds is the audit's contract with the schema in migrations/; a test checks that the two agree.
@@ -6,7 +6,7 @@ is. What each query holds is the audit's contract with the schema in migrations/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,38 +15,11 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from batonpass.audit.database import Row, rows
-from batonpass.audit.plan import DayPlan, GroupPlan, batched, quoted
+from batonpass.audit.plan import DayPlan, batched, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
-TEXT, LONG, INT, DOUBLE = pa.string(), pa.int64(), pa.int32(), pa.float64()
-SHOWN: Final = pa.schema([("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("payload", TEXT)])
-SCHEMAS: Final[Mapping[str, pa.Schema]] = {
-    "records": pa.schema(
-        [
-            *(("group_id", TEXT), ("seq", LONG), ("at_ms", LONG), ("coordinator_epoch", LONG)),
-            *(("kind", TEXT), ("version", INT), ("payload", TEXT)),
-        ]
-    ),
-    "snapshots": pa.schema(
-        [("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("format", INT), ("payload", pa.binary())]
-    ),
-    "generations": pa.schema(
-        [
-            *(("group_id", TEXT), ("number", LONG), ("version", LONG), ("at_ms", LONG), ("members", INT)),
-            *(("tasks", INT), ("moves", INT), ("lower_bound", INT), ("score", DOUBLE)),
-        ]
-    ),
-    "traces": pa.schema(
-        [("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("format", INT), ("code", TEXT), ("payload", TEXT)]
-    ),
-    "warmups": pa.schema([("group_id", TEXT), ("at_ms", LONG), ("task", TEXT), ("member", TEXT), ("lag", LONG)]),
-    "histories": SHOWN,
-    "whole_generations": SHOWN,
-}
-"""The columns that each query of ``SELECTS`` returns."""
 
 COPIES: Final = "json_array_elements(case when json_typeof(copies) = 'array' then copies else '[]' end)"
 """The copies of a sample; a sample that is not an array has none."""
@@ -107,29 +80,16 @@ class DayTables:
         """Return the rows of a query whose answer is small."""
         return rows(self.url, sql)
 
-    def generations(self, most: int) -> list[tuple[Any, ...]]:
+    def generations(self, most: int) -> list[Row]:
         """Return the generations of the day that moved most: group, number, when, moves, lower bound."""
-        found: list[tuple[Any, ...]] = []
-        for some in batched(self.plan.groups):
-            where = _any("version", ((one, one.first - 1, one.last - 1) for one in some))
-            if where:
-                select = select_of("generations", where)
-                found += self.rows(
-                    f"select group_id, number, at_ms, moves, lower_bound from ({select}) as day"  # noqa: S608
-                    f" order by moves desc, group_id, number limit {most}"
-                )
+        found: list[Row] = []
+        for some in batched([one for one in self.plan.groups if one.first <= one.last]):
+            of_day = " or ".join(
+                f"(group_id = {quoted(one.group)} and version between {one.first - 1} and {one.last - 1})"
+                for one in some
+            )
+            found += self.rows(
+                f"select group_id, number, at_ms, moves, lower_bound from ({SELECTS['generations']}) as whole"  # noqa: S608
+                f" where {of_day} order by moves desc, group_id, number limit {most}"
+            )
         return sorted(found, key=lambda row: (-row[3], row[0], row[1]))[:most]
-
-
-def select_of(name: str, where: str) -> str:
-    """Return the query of a name in ``SELECTS``, for its rows that meet a condition."""
-    return f"select {', '.join(SCHEMAS[name].names)} from ({SELECTS[name]}) as whole where {where}"  # noqa: S608
-
-
-def _any(number: str, ranges: Iterable[tuple[GroupPlan, int, int]]) -> str:
-    """Return the condition that a row's number lies in any of the ranges; nothing if every range is empty."""
-    return " or ".join(
-        f"(group_id = {quoted(one.group)} and {number} between {low} and {high})"
-        for one, low, high in ranges
-        if low <= high
-    )
