@@ -64,14 +64,17 @@ def gap_after(run: Run, ledger: Ledger, begin_ms: int, end_ms: int) -> Gap | Non
 def _down_since(run: Run, ledger: Ledger) -> int | None:
     """Return since when it is known that no member runs the task: by a confirmation, the end of a lease, or a report.
 
-    An expired member was last heard one session timeout earlier, a suspected one ``suspect_timeout_ms`` earlier; but no
-    run ends before it began. A task that has not run is down from its first grant on.
+    If the member was given up, since it was last heard, but not before the run. Logs from before that was recorded
+    leave a guess: one session timeout earlier if it expired, ``suspect_timeout_ms`` if it was suspected. A task that
+    has not run is down from its first grant on.
     """
     if run.up is None:
         return run.taken.ms if run.taken is not None else None
     down = run.down
     if down is None:
         return None
+    if run.heard_ms is not None:
+        return max(run.up.ms, min(run.heard_ms, down.ms))
     if down.what == "waived":
         return max(run.up.ms, down.ms - ledger.suspect_ms)
     if down.what == "gone" and down.word == "expired":

@@ -53,7 +53,8 @@ class Run:
     Each field is the first such entry, except ``next_owner``, the last one chosen. ``granted``: the runner's last grant
     before it ran. ``revoked``: the runner was told to give the task up, for the task's ``target``-th target. ``fell``:
     it reported that it does not run. ``taken``: somebody was granted the task, and had ``taken_role`` in it before.
-    ``next_up`` began the next run; ``next_granted`` is that runner's grant.
+    ``heard_ms``: when the runner was last heard, if it was given up. ``next_up`` began the next run; ``next_granted``
+    is that runner's grant.
     """
 
     task: str
@@ -67,6 +68,7 @@ class Run:
     taken_role: str = "none"
     next_owner: str | None = None
     parked: bool = False
+    heard_ms: int | None = None
     next_up: Entry | None = None
     next_granted: Entry | None = None
 

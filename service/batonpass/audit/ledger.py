@@ -488,6 +488,8 @@ class Ledger:
         run = task.run
         if run.down is None and (what == "stopped" or (is_runner and (ends or is_fall))):
             run.down = entry
+        if what in _HEARD and entry.number is not None and (is_runner or what == "stopped"):
+            run.heard_ms = max(run.heard_ms or 0, entry.number)
         if is_runner and act == REVOCATION and run.revoked is None:
             run.revoked, run.target = entry, task.target
         if is_runner and is_fall and run.fell is None:
@@ -562,6 +564,8 @@ class Ledger:
 
 
 _HOLDS: Final = frozenset({"active", "standby", "warmup", "adopted", "unreleased"})
+_HEARD: Final = frozenset({"gone", "waived", "stopped"})
+"""The entries whose number says when the member was last heard."""
 _ASSIGNED: Final = frozenset({"active", "standby", "warmup", "revoked", "demoted"})
 
 
