@@ -203,7 +203,7 @@ def build(settings: Settings, url: str) -> Process:
     policy = AdmissionPolicy(
         gate=None if settings.auth == "off" else _gate(settings, store, coordinator.now_ms),
         ownership=store.ownership,
-        forwarder=Forwarder(verify=_peers(settings), answer_s=settings.forward_answer_s),
+        forwarder=Forwarder(verify=settings.tls_to_others(), answer_s=settings.forward_answer_s),
         meter=counts,
         journal=log,
         limits=_limits(settings),
@@ -373,14 +373,6 @@ def _gate(settings: Settings, store: Store, now_ms: Callable[[], int]) -> Gate:
         open_paths=opened,
         lookups_each_address=settings.token_lookups_each_address,
     )
-
-
-def _peers(settings: Settings) -> ssl.SSLContext:
-    """Return the TLS context for other coordinators: whom to trust, and this one's own certificate."""
-    context = ssl.create_default_context(cafile=settings.tls_peer_ca)
-    if settings.tls_certfile is not None:
-        context.load_cert_chain(settings.tls_certfile, settings.tls_keyfile)
-    return context
 
 
 def spare_the_collector() -> None:

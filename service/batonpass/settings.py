@@ -6,6 +6,7 @@ Every one has a range and says what it is for; docs/settings.md and .env.example
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -414,6 +415,7 @@ class Settings(BaseSettings):
             raise ValueError("tls_keyfile and tls_client_ca need tls_certfile")
         if self.kafka_heartbeats and self.kafka_bootstrap is None:
             raise ValueError("kafka_heartbeats needs kafka_bootstrap")
+        self.tls_to_others()
         self.kafka_login()
         if 2 * self.lease_renewal_ms > self.lease_ms:
             raise ValueError("lease_renewal_ms must leave room for a second try: at most half of lease_ms")
@@ -425,6 +427,26 @@ class Settings(BaseSettings):
     def is_tls(self) -> bool:
         """Whether it serves HTTPS."""
         return self.tls_certfile is not None
+
+    def tls_to_others(self) -> ssl.SSLContext:
+        """Return how this coordinator reaches others: whom it trusts, and the certificate that it shows.
+
+        Raises:
+            ValueError: naming the variables whose files cannot be used; settings that were made raise it no more.
+        """
+        for name in ("tls_client_ca", "tls_peer_ca"):
+            try:
+                context = ssl.create_default_context(cafile=getattr(self, name))
+            except OSError as error:
+                raise ValueError(f"{name} names {getattr(self, name)}, which holds no certificates in PEM") from error
+        if self.tls_certfile is not None:
+            try:
+                # A key with a password is an error: nobody is there to type it.
+                context.load_cert_chain(self.tls_certfile, self.tls_keyfile, password="")
+            except (OSError, ValueError) as error:
+                both = " and ".join(name for name in ("tls_certfile", "tls_keyfile") if getattr(self, name))
+                raise ValueError(f"{both}: not a certificate and its private key, in PEM and without password") from error
+        return context
 
     def kafka_login(self) -> Login:
         """Return how this process logs in to Kafka.
