@@ -445,7 +445,9 @@ class Settings(BaseSettings):
                 context.load_cert_chain(self.tls_certfile, self.tls_keyfile, password="")
             except (OSError, ValueError) as error:
                 both = " and ".join(name for name in ("tls_certfile", "tls_keyfile") if getattr(self, name))
-                raise ValueError(f"{both}: not a certificate and its private key, in PEM and without password") from error
+                raise ValueError(
+                    f"{both}: not a certificate and its private key, in PEM and without password"
+                ) from error
         return context
 
     def kafka_login(self) -> Login:

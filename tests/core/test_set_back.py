@@ -9,13 +9,13 @@ from tests.core.scenes import running_scene
 from tests.core.test_membership_restart import GRACE_MS, pods
 from tests.core.test_newcomers import thrashed
 
-from batonpass.core import model
-from batonpass.core.ids import MemberId
-from batonpass.core.inputs import DrainRequest, Eviction, GroupDeletion, Leave, PauseRequest, Started, Tick
-from batonpass.core.model import Group, GroupConfig, PauseScope, Role
-from batonpass.core.records import GrantsHeld
-from batonpass.core.set_back import APART_MS, INSTANTS, ahead_ms
-from batonpass.core.soft import Soft
+from batonpass.core.state import model
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.inputs import DrainRequest, Eviction, GroupDeletion, Leave, PauseRequest, Started, Tick
+from batonpass.core.state.model import Group, GroupConfig, PauseScope, Role
+from batonpass.core.state.records import GrantsHeld
+from batonpass.core.state.set_back import APART_MS, INSTANTS, ahead_ms
+from batonpass.core.state.soft import Soft
 
 BACK_MS = 900_000
 SESSION_MS = 45_000

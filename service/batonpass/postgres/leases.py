@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from batonpass.postgres.connect import reaching
 
 LONGEST_MS: Final = 60_000
-"""How long a lease may last at most (``BATONPASS_LEASE_MS``). One with more left was written before the clock went back."""
+"""How long a lease may last (``BATONPASS_LEASE_MS``). One that has more left is from before the clock went back."""
 
 _REGISTER: Final = text(
     "insert into coordinators (id, url, code, reads, expires_at)"
