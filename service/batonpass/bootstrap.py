@@ -222,7 +222,7 @@ def build(settings: Settings, url: str) -> Process:
             lambda: store.clock.ahead_ms() / 1_000,
         )
     service = Service(
-        coordinator, store.audits, _tokens(settings, store), settings.body_bytes_max, log.commanded, solver.solve
+        coordinator, store.audits, _tokens(settings, store), log.commanded, solver.solve
     )
     chores = Chores(coordinator, store.samples, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
     kafka = None if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log, counts)
@@ -355,6 +355,12 @@ def _limits(settings: Settings) -> Limits:
         polls=Places(settings.polls_max, "calls that wait for news", each=settings.polls_each_max),
         reads=Places(settings.reads_max, "reads of large groups", each=settings.reads_each_max),
         dry_runs=Places(settings.reads_max, "dry runs", each=settings.reads_each_max),
+        bodies=Places(
+            max(settings.bodies_bytes_max, settings.body_bytes_max),
+            "bytes of bodies under way",
+            each=max(settings.bodies_bytes_each_max, settings.body_bytes_max),
+        ),
+        body_bytes_max=settings.body_bytes_max,
     )
 
 

@@ -235,6 +235,16 @@ class Settings(BaseSettings):
     body_bytes_max: int = Field(
         default=8 * MIB, ge=1_024, le=256 * MIB, description="The largest body of a request, in bytes."
     )
+    bodies_bytes_max: int = Field(
+        default=64 * MIB,
+        ge=MIB,
+        le=16_384 * MIB,
+        description="Bytes of all bodies together that are arriving, or whose requests are being answered; one more is answered "
+        "429. No less than the largest body.",
+    )
+    bodies_bytes_each_max: int = Field(
+        default=32 * MIB, ge=MIB, le=16_384 * MIB, description="How many of them under one token."
+    )
     groups_max: int = Field(default=1_000, ge=1, le=100_000, description="Groups of one coordinator.")
     members_max: int = Field(default=10_000, ge=1, le=100_000, description="Members of one group.")
     tasks_max: int = Field(default=200_000, ge=1, le=10_000_000, description="Tasks of one group.")
