@@ -86,8 +86,8 @@ class Limits:
     """The limits of one process: the rates of members, of heartbeats with news, and of all others.
 
     ``polls`` are the places of calls that wait for news, here or at the coordinator that they are passed on to;
-    ``reads`` and ``dry_runs`` those of what is done beside the event loop. ``bodies`` has one for each byte of a body that
-    is arriving or being answered; one body has ``body_bytes_max`` at most.
+    ``reads`` and ``dry_runs`` those of what is done beside the event loop. ``bodies`` has one for each byte of
+    a body that is arriving or being answered; one body has ``body_bytes_max`` at most.
     """
 
     member: Rate
