@@ -221,9 +221,7 @@ def build(settings: Settings, url: str) -> Process:
             "By how much the database's clock is ahead of this machine's.",
             lambda: store.clock.ahead_ms() / 1_000,
         )
-    service = Service(
-        coordinator, store.audits, _tokens(settings, store), log.commanded, solver.solve
-    )
+    service = Service(coordinator, store.audits, _tokens(settings, store), log.commanded, solver.solve)
     chores = Chores(coordinator, store.samples, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
     kafka = None if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log, counts)
     if kafka is not None:

@@ -91,7 +91,9 @@ class Api:
 
     async def call(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         """Make a request below ``/v1/groups``; a body is sent as JSON, bytes, or what yields them, as they are."""
-        content = {"content": body} if isinstance(body, bytes | AsyncIterator) else {"json": body} if body is not None else {}
+        content = (
+            {"content": body} if isinstance(body, bytes | AsyncIterator) else {"json": body} if body is not None else {}
+        )
         return await self.client.request(method, f"/v1/groups{path}", **content, **options)
 
     async def declare(self, *, partitions: int = 2, **config: Any) -> httpx.Response:
