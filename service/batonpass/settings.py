@@ -444,11 +444,7 @@ class Settings(BaseSettings):
         Raises:
             ValueError: naming the variables whose files cannot be used; settings that were made raise it no more.
         """
-        for name in ("tls_client_ca", "tls_peer_ca"):
-            try:
-                context = ssl.create_default_context(cafile=getattr(self, name))
-            except OSError as error:
-                raise ValueError(f"{name} names {getattr(self, name)}, which holds no certificates in PEM") from error
+        _, context = (self._trusting(name) for name in ("tls_client_ca", "tls_peer_ca"))
         if self.tls_certfile is not None:
             try:
                 # A key with a password is an error: nobody is there to type it.
@@ -459,6 +455,13 @@ class Settings(BaseSettings):
                     f"{both}: not a certificate and its private key, in PEM and without password"
                 ) from error
         return context
+
+    def _trusting(self, name: str) -> ssl.SSLContext:
+        file = getattr(self, name)
+        try:
+            return ssl.create_default_context(cafile=file)
+        except OSError as error:
+            raise ValueError(f"{name} names {file}, which holds no certificates in PEM") from error
 
     def kafka_login(self) -> Login:
         """Return how this process logs in to Kafka.

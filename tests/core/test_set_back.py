@@ -12,7 +12,8 @@ from tests.core.test_newcomers import thrashed
 from batonpass.core.state import model
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import DrainRequest, Eviction, GroupDeletion, Leave, PauseRequest, Started, Tick
-from batonpass.core.state.model import Group, GroupConfig, PauseScope, Role
+from batonpass.core.state.model import Group, PauseScope, Role
+from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.records import GrantsHeld
 from batonpass.core.state.set_back import APART_MS, INSTANTS, ahead_ms
 from batonpass.core.state.soft import Soft

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final, TypeVar, cast
 
 from batonpass.core.state import model as m
 from batonpass.core.state.pmap import PMap
+
+T = TypeVar("T")
 
 APART_MS: Final = 2_000
 """By how much the readings of one clock by two coordinators may differ. A group that is ahead by less is left alone."""
@@ -59,22 +61,22 @@ def ahead_ms(group: m.Group, now_ms: int) -> int:
     at += [max(task.since_ms, task.ran_since_ms) for task in group.tasks.values()]
     at += [max(member.joined_ms, member.drain.since_ms if member.drain else 0) for member in members]
     at += [revocation.since_ms for member in members for revocation in member.revoking.values()]
-    at += [one.at_ms for one in (*gone, *group.losses)]
+    at += [one.at_ms for one in gone] + [one.at_ms for one in group.losses]
     at += [one.since_ms for one in group.kept_out.values()]
     ahead = max(at) - now_ms
     return ahead if ahead > APART_MS else 0
 
 
-def moved_back(value: Any, by_ms: int) -> Any:
+def moved_back(value: T, by_ms: int) -> T:
     """Return a part of a group, or a collection of such parts, with each of its instants earlier by ``by_ms``."""
+    if isinstance(value, PMap):
+        return cast("T", value.updated({key: moved_back(one, by_ms) for key, one in value.items()}))
     kind = type(value)
-    if kind is PMap:
-        return value.updated({key: moved_back(one, by_ms) for key, one in value.items()})
     if kind is tuple:
-        return tuple([moved_back(one, by_ms) for one in value])
+        return cast("T", tuple([moved_back(one, by_ms) for one in cast("tuple[object, ...]", value)]))
     if kind not in INSTANTS:
         return value
     fields = {name: moved_back(getattr(value, name), by_ms) for name in WITHIN.get(kind, ())}
     at = {name: getattr(value, name) for name in INSTANTS[kind]}
     fields |= {name: instant - by_ms for name, instant in at.items() if instant}
-    return value._replace(**fields) if issubclass(kind, tuple) else replace(value, **fields)
+    return value._replace(**fields) if isinstance(value, tuple) else replace(value, **fields)  # type: ignore[attr-defined,type-var]
