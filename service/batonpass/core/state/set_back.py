@@ -36,7 +36,7 @@ INSTANTS: Final[Mapping[type, tuple[str, ...]]] = {
     m.Unreleased: ("free_at_ms",),
     m.Failure: ("at_ms", "joined_ms"),
     m.Stall: ("until_ms",),
-    m.Stop: ("at_ms",),
+    m.Stop: ("at_ms", "heard_ms"),
     m.HostFaults: ("distrusted_ms",),
     m.Fault: ("at_ms",),
 }
