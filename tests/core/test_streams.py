@@ -12,6 +12,7 @@ from batonpass.core.explain.group import explain_group
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import (
     DrainRequest,
+    GroupDeletion,
     Heartbeat,
     Join,
     OtherAssignment,
@@ -306,6 +307,53 @@ def test_a_pause_holds_moves_until_it_is_over_and_starts_what_nobody_runs() -> N
     leader.scene.now_ms += 60_000
     leader.ask(process("a", ALL))
     assert leader.scene.group.pause is None
+
+
+@pytest.mark.parametrize("standbys", [0, 1])
+def test_what_a_forced_deletion_holds_is_asked_for_when_the_hold_ends(standbys: int) -> None:
+    """Not after the probing interval of ten minutes."""
+    leader = Leader(num_standby_replicas=standbys)
+    leader.ask(process("a", ALL))
+    leader.scene.ok(GroupDeletion(force=True), Done)
+    held_until_ms = leader.scene.group.grants_from_ms
+    advice = leader.ask(process("a", ALL), process("b"))
+    assert roles(advice, "b") == {}
+    assert advice.follow_up_ms == held_until_ms - leader.scene.now_ms + ASKS_EVERY_MS
+    leader.scene.now_ms = held_until_ms
+    assert roles(leader.ask(process("a", ALL), process("b")), "b") != {}
+
+
+def test_what_a_pause_holds_is_asked_for_when_the_pause_ends() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    leader.scene.do(PauseRequest(PauseScope.ALL, "release", leader.scene.now_ms + 60_000))
+    over_ms = leader.scene.now_ms + 60_000
+    advice = leader.ask(process("a", ALL), process("b"))
+    assert (roles(advice, "b"), advice.follow_up_ms) == ({}, 60_000)
+    leader.scene.now_ms = over_ms
+    assert roles(leader.ask(process("a", ALL), process("b")), "b") != {}
+    leader.scene.do(PauseRequest(PauseScope.ALL, "release"))
+    assert leader.ask(process("a", ALL)).follow_up_ms is None, "nobody knows when it ends"
+
+
+def test_a_process_that_is_kept_out_for_a_time_is_asked_for_when_that_is_over() -> None:
+    leader = Leader(tasks=2)
+    leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS}))
+    leader.scene.do(DrainRequest(MemberId("b"), until_undone=True, for_ms=900_000))
+    both = {"0_0": RUNS, "0_1": RUNS}
+    for _ in range(4):
+        advice = leader.ask(process("a", {"0_0": RUNS, "0_1": 0}), process("b", {"0_1": RUNS}))
+        if roles(advice, "a")["active"] == list(both):
+            break
+    advice = leader.ask(process("a", both), process("b", {"0_1": 0}))
+    assert advice.at_rest
+    assert advice.follow_up_ms == 600_000, "no later than the probing interval"
+    leader.scene.now_ms += 600_000 - ASKS_EVERY_MS
+    advice = leader.ask(process("a", both), process("b", {"0_1": 0}))
+    assert advice.follow_up_ms is not None
+    leader.scene.now_ms += advice.follow_up_ms - ASKS_EVERY_MS
+    advice = leader.ask(process("a", both), process("b", {"0_1": 0}))
+    assert leader.code(advice, "0_1") or leader.code(advice, "0_0"), "one is to go to b"
 
 
 def test_what_nobody_may_have_runs_all_the_same_because_kafka_leaves_out_what_has_no_active() -> None:

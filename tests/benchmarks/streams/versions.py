@@ -1,0 +1,85 @@
+"""When the others have the tasks of an instance that is closed, by the version of Kafka Streams.
+
+python -m tests.benchmarks.streams.versions [VERSION ...]
+
+Each version runs with the same classes of the plug-in. An instance is closed with `leaveGroup(true)`, once without and
+once with a `group.instance.id`. The session is 12 s: who has left is missed at once, who has not only after that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from tests.benchmarks.streams.stage import Stage, begin, stage
+from tests.clients.streams_job import PARTITIONS
+from tests.e2e.serving import SECRET
+from tests.programs import program
+
+VERSIONS = ("3.8.1", "3.9.2", "4.0.2", "4.1.2", "4.2.2", "4.3.1", "4.4.0")
+SESSION_MS = 12_000
+PATIENCE_S = 120
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion><groupId>io.batonpass</groupId><artifactId>libraries</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId><version>{}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+def libraries(version: str, folder: Path) -> str:
+    """Return the class path of a version of Kafka Streams with what it brings, which Maven fetches."""
+    folder.mkdir()
+    (folder / "pom.xml").write_text(POM.format(version))
+    goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
+    subprocess.run([program("mvn"), "-q", "-B", goal, "-Dmdep.outputFile=class-path"], cwd=folder, check=True)
+    return (folder / "class-path").read_text().strip()
+
+
+def taken_over_after_s(here: Stage, class_path: str, *, static: bool) -> float:
+    """Close one of two instances, out of its group; return when the other has all tasks, counted from the signal."""
+    with here.application(f"closed-{uuid.uuid4().hex[:6]}", {}) as application:
+        job = application.job
+        job.libraries = class_path
+        for name in "AB":
+            settings: dict[str, object] = {
+                "batonpass.url": here.url,
+                "batonpass.token": SECRET,
+                "session.timeout.ms": SESSION_MS,
+                "max.warmup.replicas": PARTITIONS,
+            }
+            job.start(name, settings | ({"group.instance.id": name} if static else {}), leaves=True)
+        job.until({"A": PARTITIONS // 2, "B": PARTITIONS // 2}, within_s=PATIENCE_S)
+        began = time.monotonic()
+        job.instances["B"].process.terminate()
+        job.until({"A": PARTITIONS}, within_s=PATIENCE_S)
+        return time.monotonic() - began
+
+
+def main() -> int:
+    """Measure the versions that are named, or all of them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("versions", nargs="*", metavar="VERSION", default=VERSIONS)
+    versions = parser.parse_args().versions
+    say = begin()
+    rows = ["| Kafka Streams | without `group.instance.id` | with it |", "|---|---|---|"]
+    try:
+        with stage() as here:
+            for version in versions:
+                class_path = libraries(version, here.folder / version)
+                found = [taken_over_after_s(here, class_path, static=static) for static in (False, True)]
+                say(f"{version}: {', '.join(f'{each:.1f} s' for each in found)}")
+                rows.append(f"| {version} | {' | '.join(f'{each:.1f} s' for each in found)} |")
+    finally:
+        sys.stdout.write("\n".join(["", *rows, ""]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
