@@ -30,7 +30,6 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
     static final String VERSION = "0.2.0";
 
     private static final Logger LOG = LoggerFactory.getLogger(BatonpassTaskAssignor.class);
-    private static final Duration MAX_RETRY = Duration.ofMinutes(1);
 
     /** Those who ask, so that nothing on the way to an answer can hold a stream thread up. Few, and none when idle. */
     private static final ThreadPoolExecutor ASKING = new ThreadPoolExecutor(
@@ -123,7 +122,7 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
             LOG.info("Batonpass: {} decided for {}", settings.group(), Words.described(decision));
             return decision;
         } catch (TimeoutException late) {
-            throw new NoAdvice("no answer within " + settings.timeout().toMillis() + " ms from " + settings.urls());
+            throw new NoAdvice(settings.silence(settings.timeout()) + " from " + settings.urls());
         } catch (ExecutionException error) {
             throw error.getCause();
         } finally {
@@ -168,15 +167,9 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
     }
 
     private Decision kept(Snapshot snapshot, Counters counters, String why, Throwable error) {
-        Duration pause = pause(settings.retry(), counters.noAnswer(why));
+        Duration pause = counters.undecided(why, settings.retry());
         LOG.warn("Batonpass: no answer for {}, so owners keep their tasks, and the next question is in {} ms: {}",
             settings.group(), pause.toMillis(), why, error);
         return KeepOwners.decide(snapshot, pause);
-    }
-
-    /** Ask again after as long as nobody has answered, within limits: until somebody does, rebalances are for nothing. */
-    static Duration pause(Duration least, Duration silent) {
-        Duration pause = silent.compareTo(least) > 0 ? silent : least;
-        return pause.compareTo(MAX_RETRY) < 0 ? pause : MAX_RETRY;
     }
 }

@@ -62,7 +62,7 @@ record Settings(
         reader.names();
         Mode mode = reader.mode();
         List<URI> urls = reader.urls(mode);
-        Duration timeout = Duration.ofMillis(reader.number(TIMEOUT_MS, 500, 50, 10_000));
+        Duration timeout = Duration.ofMillis(reader.number(TIMEOUT_MS, 2_000, 50, 10_000));
         return new Settings(
             mode,
             urls,
@@ -83,6 +83,17 @@ record Settings(
             return token;
         }
         return Optional.of(Files.readString(tokenFile.get()).strip());
+    }
+
+    /** The setting that the token comes from. */
+    String tokenSetting() {
+        return tokenFile.isEmpty() ? TOKEN : "the file of " + TOKEN_FILE;
+    }
+
+    /** That nobody has answered in this time, with the setting to change if that is not enough. */
+    String silence(Duration waited) {
+        String silence = "no answer within " + waited.toMillis() + " ms";
+        return mode == Mode.SHADOW ? silence : silence + " (" + TIMEOUT_MS + "=" + timeout.toMillis() + ")";
     }
 
     /** Not the record's own words: these would show the token. */
