@@ -114,6 +114,15 @@ def _declare(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | No
     if group.declared and not group.config.kafka_streams:
         message = f"group {group.id!r} is one of members that heartbeat; name another group for the application"
         return InvalidRequest(message, errors=[("path.group", message)])
+    for name in ("application_id", "cluster_id") if group.declared else ():
+        known, said = getattr(group.config, name), item.config.get(name)
+        if known and said and known != said:
+            message = (
+                f"group {group.id!r} is that of another application: its {name} is {known!r}, and not {said!r}. Give each "
+                f"application a name of its own (batonpass.group). If this one has taken the other's place, delete the "
+                f'group, or set its {name} to ""'
+            )
+            return InvalidRequest(message, errors=[(name, message)])
     try:
         epoch = max(1, group.topology.epoch)
         topology = next_topology(group.topology, replace(item.topology, epoch=epoch))

@@ -26,11 +26,12 @@ final class AdviceRequest {
 
     private AdviceRequest() { }
 
-    static byte[] body(Settings.Mode mode, Snapshot snapshot) throws IOException {
-        return Json.written(question(mode, snapshot));
+    static byte[] body(Settings settings, Optional<String> cluster, Snapshot snapshot) throws IOException {
+        return Json.written(question(settings, cluster, snapshot));
     }
 
-    static byte[] body(Settings.Mode mode, Snapshot snapshot, Decision other) throws IOException {
+    static byte[] body(Settings settings, Optional<String> cluster, Snapshot snapshot, Decision other)
+        throws IOException {
         Map<String, Object> assignment = new LinkedHashMap<>();
         other.tasks().forEach((process, tasks) -> assignment.put(
             Snapshot.name(process), Map.of("active", names(tasks.active()), "standby", names(tasks.copies()))));
@@ -38,14 +39,16 @@ final class AdviceRequest {
         said.put("assignor", other.by());
         said.put("assignment", assignment);
         other.followup().ifPresent(followup -> said.put("followup_ms", followup.toMillis()));
-        Map<String, Object> question = question(mode, snapshot);
+        Map<String, Object> question = question(settings, cluster, snapshot);
         question.put("other", said);
         return Json.written(question);
     }
 
-    private static Map<String, Object> question(Settings.Mode mode, Snapshot snapshot) {
+    private static Map<String, Object> question(Settings settings, Optional<String> cluster, Snapshot snapshot) {
         Map<String, Object> question = new LinkedHashMap<>();
-        question.put("mode", mode.name().toLowerCase(Locale.ROOT));
+        question.put("mode", settings.mode().name().toLowerCase(Locale.ROOT));
+        question.put("application_id", settings.applicationId());
+        cluster.ifPresent(id -> question.put("cluster_id", id));
         question.put("plugin_version", BatonpassTaskAssignor.VERSION);
         question.put("streams_version", AppInfoParser.getVersion());
         question.put("config", config(snapshot.configs()));

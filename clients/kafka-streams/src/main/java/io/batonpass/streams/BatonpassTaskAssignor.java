@@ -40,6 +40,7 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
         });
 
     private Settings settings = Settings.of(Map.of());
+    private Cluster cluster = Cluster.of(Map.of());
 
     /**
      * Check a configuration before an application is started with it.
@@ -78,6 +79,7 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
     @Override
     public void configure(Map<String, ?> configs) {
         settings = Settings.of(configs);
+        cluster = Cluster.of(configs);
     }
 
     @Override
@@ -114,8 +116,8 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
     /** Ask, and wait for as long as the time limit has it. */
     private Decision advised(Snapshot snapshot, Counters counters) throws Throwable {
         long began = System.nanoTime();
-        Future<Decision> answer = ASKING.submit(
-            () -> Coordinator.ask(settings, AdviceRequest.body(Settings.Mode.ASSIGN, snapshot), snapshot));
+        Future<Decision> answer = ASKING.submit(() -> Coordinator.ask(
+            settings, AdviceRequest.body(settings, cluster.id(settings.timeout()), snapshot), snapshot));
         try {
             Decision decision = answer.get(settings.timeout().toMillis(), TimeUnit.MILLISECONDS);
             counters.answer(Duration.ofNanos(System.nanoTime() - began));
@@ -137,7 +139,8 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
             ASKING.execute(() -> {
                 long began = System.nanoTime();
                 try {
-                    byte[] question = AdviceRequest.body(Settings.Mode.SHADOW, snapshot, decision);
+                    byte[] question =
+                        AdviceRequest.body(settings, cluster.id(settings.timeout()), snapshot, decision);
                     Decision other = Coordinator.ask(settings, question, snapshot);
                     counters.answer(Duration.ofNanos(System.nanoTime() - began));
                     LOG.info("Batonpass: in the shadow of {}, for {}: {}",

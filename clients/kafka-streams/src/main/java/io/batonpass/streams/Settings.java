@@ -23,6 +23,7 @@ record Settings(
     List<URI> urls,
     Optional<String> token,
     Optional<Path> tokenFile,
+    String applicationId,
     String group,
     Duration timeout,
     Duration retry,
@@ -39,6 +40,7 @@ record Settings(
     static final String RETRY_MS = "batonpass.retry.ms";
     static final String MAX_ANSWER_BYTES = "batonpass.max.answer.bytes";
 
+    private static final String APPLICATION_ID = "application.id";
     private static final String OURS = "batonpass.";
     private static final Set<String> KNOWN =
         Set.of(URL, TOKEN, TOKEN_FILE, GROUP, MODE, TIMEOUT_MS, RETRY_MS, MAX_ANSWER_BYTES);
@@ -68,6 +70,7 @@ record Settings(
             urls,
             reader.text(TOKEN),
             reader.text(TOKEN_FILE).flatMap(reader::path),
+            reader.text(APPLICATION_ID).orElse(""),
             reader.group(mode),
             mode == Mode.SHADOW ? SHADOW_TIMEOUT : timeout,
             Duration.ofMillis(reader.number(RETRY_MS, 2_000, 500, 60_000)),
@@ -173,7 +176,7 @@ record Settings(
         }
 
         String group(Mode mode) {
-            String group = text(GROUP).or(() -> text("application.id")).orElse("");
+            String group = text(GROUP).or(() -> text(APPLICATION_ID)).orElse("");
             boolean wrong = group.isEmpty() || group.length() > MAX_GROUP || group.contains("/")
                 || group.chars().anyMatch(each -> Character.isISOControl(each) || Character.isWhitespace(each));
             if (wrong && mode != Mode.OFF) {
