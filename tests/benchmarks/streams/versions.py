@@ -82,6 +82,8 @@ def taken_over_after_s(here: Stage, class_path: str, way: Way) -> float:
             }
             job.start(name, settings, leaves=way.at_close)
         job.until({"A": PARTITIONS // 2, "B": PARTITIONS // 2}, within_s=PATIENCE_S)
+        # Two that begin at the same time have as many tasks each without an answer too.
+        wait_until(lambda: " decided for " in job.leader.log.read_text(), seen=job.leader.log.read_text)
         began = time.monotonic()
         job.instances["B"].process.terminate()
         wait_until(
