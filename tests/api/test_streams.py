@@ -138,17 +138,17 @@ async def test_a_group_is_one_of_kafka_streams_or_of_members_that_heartbeat(api:
 async def test_another_application_is_refused_and_told_which_name_is_taken(api: Api) -> None:
     """Protocol 14.3."""
     own = {"application_id": "totals", "cluster_id": "MkU3OEVBNTcwNTJENDM2Qk"}
-    assert (await api.call("POST", "/app/advice", advice_body(process("a", **ALL), **own))).status_code == 200
+    assert (await api.call("POST", "/app/advice", advice_body(process("a", **ALL)) | own)).status_code == 200
     config = (await api.call("GET", "/app")).json()["config"]
     assert {name: config[name] for name in own} == own
-    refused = await api.call("POST", "/app/advice", advice_body(process("x"), **own | {"cluster_id": "other"}))
+    refused = await api.call("POST", "/app/advice", advice_body(process("x")) | own | {"cluster_id": "other"})
     assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "cluster_id")
     assert "'other'" in refused.json()["detail"]
     assert (await api.call("GET", "/app")).json()["members"] == 1
     etag = (await api.call("GET", "/app")).headers["etag"]
     cleared = await api.call("PUT", "/app", {"config": {"cluster_id": ""}}, headers={"if-match": etag})
     assert cleared.is_success, cleared.text
-    moved = await api.call("POST", "/app/advice", advice_body(process("a", **ALL), **own | {"cluster_id": "other"}))
+    moved = await api.call("POST", "/app/advice", advice_body(process("a", **ALL)) | own | {"cluster_id": "other"})
     assert moved.status_code == 200
 
 

@@ -176,7 +176,7 @@ def _clean(name: str, value: object) -> tuple[str, object]:
         known = [level.value for level in IsolationLevel]
         return ("", IsolationLevel(value)) if value in known else (f"must be one of {', '.join(known)}", None)
     if name in _NAMES_OF_KAFKA:
-        fits = isinstance(value, str) and len(value) <= KAFKA_NAME_CHARS_MAX and (value.isprintable() or not value)
+        fits = isinstance(value, str) and len(value) <= KAFKA_NAME_CHARS_MAX and value.isprintable()
         return ("", value) if fits else (f"must be text of at most {KAFKA_NAME_CHARS_MAX} characters", None)
     if name in _SWITCHES:
         return ("", value) if isinstance(value, bool) else ("must be true or false", None)
