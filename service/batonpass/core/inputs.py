@@ -244,6 +244,13 @@ class StreamsRebalance:
     other: OtherAssignment | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedRebalance:
+    """A question of the leader of a Kafka Streams group was refused before it got here, because it is malformed."""
+
+    why: str
+
+
 Input = (
     GroupDeclaration
     | GroupDeletion
@@ -266,5 +273,6 @@ Input = (
     | Started
     | StoreRecovered
     | StreamsRebalance
+    | RefusedRebalance
     | Tick
 )
