@@ -104,7 +104,7 @@ async def test_in_shadow_the_answer_is_shown_and_kafkas_decision_beside_it(api: 
         (advice_body(process("a")) | {"tasks": [{"id": "zero"}]}, ["tasks[0].id"]),
         (advice_body(process("a")) | {"tasks": [{"id": "0_00"}, {"id": "0_0"}]}, ["tasks[0].id"]),
         (advice_body({"id": "a", "tasks": {"0_0": {"role": "standby"}}}), ["members[0].tasks.0_0.role"]),
-        (advice_body(process("a")) | {"config": {"num_standby_replicas": -1}}, ["config.num_standby_replicas"]),
+        (advice_body(process("a")) | {"config": {"num_standby_replicas": "two"}}, ["config.num_standby_replicas"]),
         (b"{", ["body"]),
     ],
 )
@@ -136,7 +136,7 @@ async def test_a_group_is_one_of_kafka_streams_or_of_members_that_heartbeat(api:
 
 
 async def test_a_group_is_not_made_by_a_call_that_is_refused(api: Api) -> None:
-    await api.call("POST", "/app/advice", advice_body(process("a")) | {"config": {"max_warmup_replicas": 0}})
+    await api.call("POST", "/app/advice", advice_body(process("a")) | {"config": {"max_warmup_replicas": "all"}})
     assert (await api.call("GET", "/app")).status_code == 404
 
 

@@ -298,7 +298,8 @@ def test_a_process_of_kafka_streams_stays_out_with_other_threads_and_after_an_ev
 
     def rebalance(threads: float, holds: dict[str, TaskReport]) -> StreamsAdvice:
         found = {TaskId(task): report for task, report in holds.items()}
-        processes = (StreamsProcess(a, 1.0), StreamsProcess(b, threads, tasks=found))
+        copies = {TaskId(f"0_{number}"): TaskReport("none", lag=0) for number in range(4)}
+        processes = (StreamsProcess(a, 1.0, tasks=copies), StreamsProcess(b, threads, tasks=found))
         scene.now_ms += 60_000
         return scene.ok(StreamsRebalance(shape, {}, processes), StreamsAdvice)
 

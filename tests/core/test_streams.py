@@ -1,32 +1,36 @@
 """Groups of Kafka Streams applications: what the leader of a rebalance is answered, and what becomes of the answer."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
 from tests.core.scene import Scene, topology
 
-from batonpass.core.errors import InvalidRequest, InvalidTopology, TooLarge
+from batonpass.core.errors import GroupNotEmpty, InvalidRequest, TooLarge
 from batonpass.core.explain.group import explain_group
+from batonpass.core.explain.status import GroupState, describe_group
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import (
     DrainRequest,
+    DrainReversal,
+    GroupDeletion,
     Heartbeat,
     Join,
     OtherAssignment,
     PartitionCounts,
     PauseRequest,
     PinRequest,
+    RefusedRebalance,
     Started,
     StreamsProcess,
     StreamsRebalance,
     Tick,
 )
-from batonpass.core.model import ActiveState, PauseScope, Subtopology, Topology
+from batonpass.core.model import ActiveState, PauseScope, Subtopology, Task, Topology
 from batonpass.core.policy import Policy
-from batonpass.core.replies import Done, StreamsAdvice
-from batonpass.core.soft import TaskReport
+from batonpass.core.replies import Done, DrainProgress, StreamsAdvice
+from batonpass.core.soft import Refused, Soft, TaskReport
 
 RUNS = "runs"
 ACCEPTABLE = 100
@@ -408,11 +412,287 @@ def test_a_topology_may_grow_and_settings_follow_the_application() -> None:
     assert leader.scene.group.config.num_standby_replicas == 1
 
 
-def test_a_topology_that_shrinks_and_settings_out_of_range_are_refused() -> None:
+def test_settings_are_what_kafka_takes_them_for_within_what_a_group_can_use() -> None:
+    """Protocol 14.7."""
+    no_limit = 2**31 - 1
+    leader = Leader(max_warmup_replicas=no_limit, num_standby_replicas=no_limit, acceptable_recovery_lag=2**63 - 1)
+    leader.config["rack_aware_tags"] = ("zone", "", "zone")
+    leader.ask(process("a", ALL), process("b"))
+    config = leader.scene.group.config
+    assert (config.max_warmup_replicas, config.num_standby_replicas) == (100_000, 1_000)
+    assert (config.acceptable_recovery_lag, config.rack_aware_tags) == (2**63 - 1, ("zone",))
+    leader.config["num_standby_replicas"] = -1
+    leader.ask(process("a", ALL), process("b"))
+    assert leader.scene.group.config.num_standby_replicas == 0
+
+
+def asks(scene: Scene, parts: tuple[Subtopology, ...], *processes: StreamsProcess, **config: object) -> StreamsAdvice:
+    """Return what a leader is answered whose application has these subtopologies; two seconds pass."""
+    advice = scene.ok(StreamsRebalance(Topology(1, parts), config, processes), StreamsAdvice)
+    scene.now_ms += ASKS_EVERY_MS
+    return advice
+
+
+TOTALS = Subtopology("0", 2, source_topics=("orders",), changelog_topics=("totals",))
+
+
+def test_a_topology_that_shrinks_loses_the_tasks_that_are_gone_and_keeps_the_others_where_they_run() -> None:
+    """A pattern's widest topic is deleted (protocol 14.7)."""
+    leader = Leader(num_standby_replicas=1)
+    a: dict[str, int | str] = {"0_0": RUNS, "0_1": RUNS, "0_2": 0, "0_3": 0}
+    b: dict[str, int | str] = {"0_2": RUNS, "0_3": RUNS, "0_0": 0, "0_1": 0}
+    leader.ask(process("a", a), process("b", b))
+    leader.scene.do(PinRequest(TaskId("0_3"), MemberId("b")))
+    leader.ask(process("a", a), process("b", b))
+    leader.tasks = 3
+    del a["0_3"], b["0_3"]
+    advice = leader.ask(process("a", a), process("b", b))
+    assert (roles(advice, "a"), roles(advice, "b")) == (
+        {"active": ["0_0", "0_1"], "standby": ["0_2"]},
+        {"active": ["0_2"], "standby": ["0_0", "0_1"]},
+    )
+    assert (advice.at_rest, advice.follow_up_ms, advice.moves) == (True, None, 0)
+    group = leader.scene.group
+    assert not group.pins
+    assert group.tasks[TaskId("0_3")] == Task(TaskId("0_3"), token=group.tasks[TaskId("0_3")].token)
+    # Bit by bit it comes back, as a task that nobody has had.
+    leader.tasks = 4
+    advice = leader.ask(process("a", a), process("b", b))
+    assert sorted([*roles(advice, "a")["active"], *roles(advice, "b")["active"]]) == ["0_0", "0_1", "0_2", "0_3"]
+
+
+def test_a_subtopology_that_is_removed_is_gone_at_once() -> None:
+    scene = Scene()
+    other = Subtopology("1", 2, stateful=False, source_topics=("clicks",))
+    runs = {"0_0": RUNS, "0_1": RUNS}
+    asks(scene, (TOTALS, other), process("a", runs | {"1_0": RUNS, "1_1": RUNS}))
+    advice = asks(scene, (TOTALS,), process("a", runs))
+    assert (roles(advice, "a"), advice.at_rest) == ({"active": ["0_0", "0_1"]}, True)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        Subtopology("0", 2, stateful=False, source_topics=("orders",)),
+        Subtopology("0", 1, source_topics=("clicks",), changelog_topics=("clicks-seen",)),
+        Subtopology("0", 3, source_topics=("orders",), changelog_topics=("orders-seen",)),
+        Subtopology("0", 2, source_topics=("clicks",)),
+    ],
+    ids=["stateless", "smaller", "same-source", "no-changelog"],
+)
+def test_a_part_put_first_renumbers_the_others_and_what_is_said_of_a_number_is_said_of_no_other_task(
+    first: Subtopology,
+) -> None:
+    """Protocol 14.7."""
+    scene = Scene()
+    scene.now_ms += 1
+    asks(scene, (TOTALS,), process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS}))
+    scene.do(PinRequest(TaskId("0_0"), MemberId("a")))
+    asks(scene, (TOTALS,), process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS}))
+    renumbered = (first, replace(TOTALS, id="1"))
+    advice = asks(scene, renumbered, process("a"), process("b"))
+    tasks = [task for name in "ab" for task in roles(advice, name)["active"]]
+    assert sorted(tasks) == [*(f"0_{number}" for number in range(first.partitions or 0)), "1_0", "1_1"]
+    assert not scene.group.pins
+    a, b = (dict.fromkeys(roles(advice, name)["active"], RUNS) for name in "ab")
+    advice = asks(scene, renumbered, process("a", a), process("b", b))
+    assert (advice.at_rest, advice.moves) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        replace(TOTALS, source_topics=("orders", "more"), changelog_topics=("totals", "seen")),
+        replace(TOTALS, source_topics=("renamed",)),
+        replace(TOTALS, partitions=3),
+    ],
+    ids=["another-store", "another-source", "more-partitions"],
+)
+def test_a_subtopology_that_has_any_of_its_stores_goes_on(now: Subtopology) -> None:
+    scene = Scene()
+    asks(scene, (TOTALS,), process("a", {"0_0": RUNS, "0_1": RUNS}))
+    scene.do(PinRequest(TaskId("0_0"), MemberId("a")))
+    asks(scene, (now,), process("a", {"0_0": RUNS, "0_1": RUNS}), process("b"))
+    assert scene.group.tasks[TaskId("0_0")].owner == "a"
+    assert scene.group.pins == {"0_0": "a"}
+
+
+def test_two_releases_that_lead_in_turn_move_nothing_that_runs() -> None:
+    """A rolling restart: each leader reports the tasks of its own release."""
+    scene = Scene()
+    before, after = (TOTALS,), (replace(TOTALS, stateful=False, changelog_topics=()), replace(TOTALS, id="1"))
+    for parts in (before, after, before, after):
+        runs = [f"{part.id}_{partition}" for part in parts for partition in range(2)]
+        advice = asks(
+            scene, parts, process("a", dict.fromkeys(runs[::2], RUNS)), process("b", dict.fromkeys(runs[1::2], RUNS))
+        )
+        assert (roles(advice, "a")["active"], roles(advice, "b")["active"]) == (runs[::2], runs[1::2])
+
+
+def test_a_drain_goes_on_when_the_topology_shrinks() -> None:
+    leader = Leader()
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", {"0_2": RUNS, "0_3": RUNS}))
+    leader.scene.do(DrainRequest(MemberId("b")))
+    leader.tasks = 3
+    advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", {"0_2": RUNS}))
+    assert roles(advice, "a")["warmup"] == ["0_2"]
+
+
+def test_what_kafka_does_alone_is_followed_when_its_tasks_are_others() -> None:
+    leader = Leader()
+    shadow = OtherAssignment("HighAvailabilityTaskAssignor", {InstanceId("a"): (TaskId("0_0"), TaskId("0_1"))})
+    leader.ask(process("a", ALL), other=shadow)
+    leader.tasks = 2
+    advice = leader.ask(process("a"), process("b"), other=shadow)
+    assert advice.at_rest is False
+    assert {task.owner for task in map(leader.scene.group.tasks.__getitem__, leader.scene.group.table.ids)} == {"a"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda one: replace(one, capacity=3.0),
+        lambda one: replace(one, client_tags={"zone": "c"}),
+        lambda one: replace(one, endpoint="10.0.0.8:9000"),
+    ],
+    ids=["threads", "tags", "address"],
+)
+@pytest.mark.parametrize("until_undone", [False, True])
+def test_a_drain_holds_for_a_process_whatever_it_changes(
+    changed: Callable[[StreamsProcess], StreamsProcess], *, until_undone: bool
+) -> None:
+    """Protocol 14.4."""
+    leader = Leader(2)
+    a, b = process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS})
+    leader.ask(a, b)
+    leader.scene.do(DrainRequest(MemberId("b"), deadline_ms=600_000, until_undone=until_undone))
+    before = leader.scene.group.members[MemberId("b")].drain
+    leader.ask(a, b)
+    leader.ask(process("a", {"0_0": RUNS, "0_1": 0}), b)
+    for held in ({"0_1": 0}, {}):
+        advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), changed(process("b", held)))
+        assert roles(advice, "b") == {}
+    assert leader.scene.group.members[MemberId("b")].drain == before
+    assert DrainProgress((), ()) == leader.scene.do(DrainRequest(MemberId("b")))
+    # It is undone under the name that it was said of.
+    leader.scene.do(DrainReversal(MemberId("b")))
+    advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), changed(process("b")))
+    assert roles(advice, "b")
+
+
+def test_a_drain_is_over_when_its_process_is_gone() -> None:
+    leader = Leader(2)
+    a, b = process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS})
+    leader.ask(a, b)
+    leader.scene.do(DrainRequest(MemberId("b")))
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}))
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", threads=3))
+    assert leader.scene.group.members[MemberId("b.2")].drain is None
+
+
+def refused(leader: Leader) -> None:
+    """Let the leader ask for more than the coordinator allows."""
+    policy = leader.scene.policy
+    leader.scene.policy = replace(policy, max_tasks=1)
+    leader.scene.refused(leader.input(process("a", ALL)), TooLarge)
+    leader.scene.policy = policy
+
+
+def test_a_refusal_is_said_of_the_group_until_there_is_an_answer() -> None:
+    """Protocol 14.8."""
     leader = Leader()
     leader.ask(process("a", ALL))
-    leader.tasks = 2
-    leader.scene.refused(leader.input(process("a", ALL)), InvalidTopology)
+    scene = leader.scene
+    for _ in range(3):
+        scene.now_ms += 60_000
+        refused(leader)
+    scene.now_ms += 5_000
+    (first, *more) = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=1).sentences
+    assert first == (
+        "The application's rebalances are refused, so nothing moves and new instances get nothing: the topology has 4 tasks, "
+        "the limit is 1 (3 refusals in 2 min 5 s, the last 5 s ago)."
+    )
+    assert more == []
+    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert (status.at_rest, status.state) == (False, GroupState.BALANCING)
+    assert status.detail == "its rebalances are refused: the topology has 4 tasks, the limit is 1"
+    leader.ask(process("a", ALL))
+    assert "refused" not in explanation(leader)
+
+
+def test_a_refusal_by_those_who_read_is_one_too_and_no_other_group_hears_of_it() -> None:
+    leader = Leader()
+    scene = leader.scene
+    scene.do(RefusedRebalance("too early"))
+    assert scene.soft.refused is None
+    leader.ask(process("a", ALL))
+    scene.do(RefusedRebalance("tasks: names no task"))
+    assert scene.soft.refused == Refused("tasks: names no task", scene.now_ms, scene.now_ms, 1)
+    heartbeats = Scene()
+    heartbeats.declare()
+    heartbeats.refused(leader.input(process("a", ALL)), InvalidRequest)
+    assert heartbeats.soft.refused is None
+
+
+def test_of_an_application_that_is_not_heard_nobody_says_that_it_is_well() -> None:
+    """Protocol 14.8."""
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    advice = leader.ask(process("a", ALL))
+    assert advice.at_rest
+    assert explanation(leader) == (
+        "At the application's last rebalance, 2 s ago, every task was where it belongs, and every copy caught up."
+    )
+    scene = leader.scene
+    scene.refused(GroupDeletion(), GroupNotEmpty)
+    scene.now_ms += 347_000
+    assert explanation(leader) == (
+        "At the application's last rebalance, 5 min 49 s ago, every task was where it belongs, and every copy caught up. "
+        "Nothing has been heard of the application for 5 min 49 s: it rests, is stopped, or does not get through, and its "
+        "group can be deleted."
+    )
+    scene.soft = Soft()
+    scene.do(Started())
+    assert "before this coordinator started 0 ms ago" in explanation(leader)
+    scene.refused(GroupDeletion(), GroupNotEmpty)
+    scene.now_ms += 46_000
+    assert "Nothing has been heard of the application for 46 s" in explanation(leader)
+    assert scene.do(GroupDeletion()) == Done()
+    # No lease ran, so the next application of the name has its tasks at once.
+    assert roles(leader.ask(process("c")), "c") == {"active": ["0_0", "0_1", "0_2", "0_3"]}
+
+
+def test_an_application_that_was_to_ask_and_has_not_is_said_to_be_overdue() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    advice = leader.ask(process("a", ALL), process("b"))
+    assert advice.follow_up_ms == 2_000
+    leader.scene.now_ms += 40_000
+    leader.scene.refused(GroupDeletion(), GroupNotEmpty)
+    leader.scene.now_ms += 20_000
+    assert "it was to rebalance 1 min ago, so it is stopped, or does not get through" in explanation(leader)
+    assert "asked to rebalance again" not in explanation(leader)
+    assert leader.scene.do(GroupDeletion()) == Done()
+
+
+def test_a_group_whose_application_is_refused_is_not_deleted_without_force_while_it_asks() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    leader.scene.now_ms += 3_600_000
+    refused(leader)
+    leader.scene.now_ms += 100_000
+    leader.scene.refused(GroupDeletion(), GroupNotEmpty)
+    leader.scene.now_ms += 6_000
+    assert leader.scene.do(GroupDeletion()) == Done()
+
+
+def test_copies_that_are_behind_are_said_to_have_been() -> None:
+    leader = Leader(tasks=2, num_standby_replicas=1)
+    a: dict[str, int | str] = {"0_0": RUNS, "0_1": 9_000}
+    b: dict[str, int | str] = {"0_1": RUNS, "0_0": 0}
+    leader.ask(process("a", a), process("b", b))
+    leader.ask(process("a", a), process("b", b))
+    assert "every task was where it belongs, but not every copy caught up" in explanation(leader)
 
 
 def test_its_tasks_are_those_that_the_application_says() -> None:
@@ -560,6 +840,7 @@ def test_a_member_has_the_name_of_its_process_and_each_run_a_number() -> None:
         ("orders.2", "u2", None),
     ]
     assert set(advice.assignment) == {"u1", "u2"}
+    leader.ask(other)
     leader.ask(replace(named, endpoint="10.0.0.8:9000"), other)
     assert sorted((one.id, one.instance_id) for one in leader.scene.group.members.values()) == [
         ("orders.2", "u2"),

@@ -135,7 +135,9 @@ def standing(body: dict[str, Any]) -> list[str]:
     application = body.get("application")
     if application:
         heard_at = application["last_heard_at"]
-        lines.append(f"Its application was last heard {ago(heard_at) if heard_at else 'before the coordinator started'}.")
+        lines.append(
+            f"Its application was last heard {ago(heard_at) if heard_at else 'before the coordinator started'}."
+        )
     if body["warmups"] or body["moves_pending"]:
         soon = "" if body.get("eta_ms") is None else f", caught up in about {duration(body['eta_ms'])}"
         lines.append(f"{body['moves_pending']} moves to come, {body['warmups']} warmups running{soon}.")

@@ -338,7 +338,7 @@ def _at_last_rebalance(view: View, application: Application) -> str:
 def _of_refusals(view: View, refused: Refused) -> str:
     return (
         f"The application's rebalances are refused, so nothing moves and new instances get nothing: {refused.why} "
-        f"({_count(refused.times, 'refusal', 'refusals')} since {_ago(view, refused.since_ms)}, the last "
+        f"({_count(refused.times, 'refusal', 'refusals')} in {duration(view.now_ms - refused.since_ms)}, the last "
         f"{_ago(view, refused.last_ms)})."
     )
 
@@ -350,7 +350,8 @@ def _of_application(view: View, application: Application) -> Iterator[str]:
         meaning = "it rests, is stopped, or does not get through"
         if _is_overdue(view):
             meaning = f"it was to rebalance {_ago(view, view.group.next_probe_ms or 0)}, so it is stopped, or does not get through"
-        yield f"Nothing was heard of the application since {_ago(view, heard_ms)}: {meaning}, and its group can be deleted."
+        silence = duration(view.now_ms - heard_ms)
+        yield f"Nothing has been heard of the application for {silence}: {meaning}, and its group can be deleted."
 
 
 def _is_overdue(view: View) -> bool:

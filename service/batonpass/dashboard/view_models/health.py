@@ -93,7 +93,7 @@ def health(explained: Json, names: Names, *, members: int, tasks: int, lease_ove
         headline = f"Too many members vanished at once, {ago(explained['storm_since'])}: moves are held."
         over = f"when they come back, on Resume, or by itself {soon(explained.get('storm_ends_at'))} if nobody else is lost"
         return Health(Level.TROUBLE, "Storm", headline, reasons, over)
-    application = explained["application"]
+    application = explained.get("application")
     if application and application["refused"]:
         return Health(Level.TROUBLE, "Refused", explained["sentences"][0], reasons[1:])
     if still:
@@ -169,7 +169,7 @@ def health_of_line(group: Json) -> Health:
     """Return the health of a group from its entry in the list alone, which has no single tasks."""
     if not group["members"]:
         return Health(Level.ATTENTION if group["tasks"] else Level.REST, "Empty", "It has no members.")
-    application = group["application"]
+    application = group.get("application")
     if application and application["refused"]:
         return Health(Level.TROUBLE, "Refused", f"Its rebalances are refused: {application['refused']['why']}.")
     match group["state"]:
