@@ -7,11 +7,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 from tests.core.scene import Scene, topology
 
-from batonpass.core.errors import GroupNotEmpty, InvalidRequest, TooLarge
-from batonpass.core.explain.group import explain_group
-from batonpass.core.explain.status import GroupState, describe_group
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.errors import GroupNotEmpty, InvalidRequest, TooLarge
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     GroupDeletion,
@@ -27,10 +25,12 @@ from batonpass.core.inputs import (
     StreamsRebalance,
     Tick,
 )
-from batonpass.core.model import ActiveState, PauseScope, Subtopology, Task, Topology
-from batonpass.core.policy import Policy
-from batonpass.core.replies import Done, DrainProgress, StreamsAdvice
-from batonpass.core.soft import Refused, Soft, TaskReport
+from batonpass.core.state.model import ActiveState, PauseScope, Subtopology, Task, Topology
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.replies import Done, DrainProgress, StreamsAdvice
+from batonpass.core.state.soft import Refused, Soft, TaskReport
+from batonpass.explain.group import explain_group
+from batonpass.explain.status import GroupState, describe_group
 
 RUNS = "runs"
 ACCEPTABLE = 100
@@ -624,7 +624,7 @@ def test_a_refusal_by_those_who_read_is_one_too_and_no_other_group_hears_of_it()
     leader = Leader()
     scene = leader.scene
     scene.do(RefusedRebalance("too early"))
-    assert scene.soft.refused is None
+    assert scene.soft == Soft()
     leader.ask(process("a", ALL))
     scene.do(RefusedRebalance("tasks: names no task"))
     assert scene.soft.refused == Refused("tasks: names no task", scene.now_ms, scene.now_ms, 1)
