@@ -39,7 +39,10 @@ class _Recorded(Scene):
 
 
 def lived_by_streams(group: str, acceptable_recovery_lag: int = ACCEPTABLE) -> GroupRows:
-    """Processes come, go and crash, and Kafka decides by itself at times; the coordinator starts anew once."""
+    """Processes come, go, crash and change, Kafka decides by itself at times, and topics go and come back.
+
+    The coordinator starts anew once.
+    """
     app = Application(random.Random(7), tasks=TASKS)
     app.copies["p9"] = {}
     leader = Leader(TASKS, num_standby_replicas=1, acceptable_recovery_lag=acceptable_recovery_lag)
@@ -50,6 +53,10 @@ def lived_by_streams(group: str, acceptable_recovery_lag: int = ACCEPTABLE) -> G
         if number == REBALANCES // 2:
             scene.soft = Soft()
             scene.ok(Started(), Done)
+        if number % 15 == 14:
+            app.resize(TASKS if app.tasks < TASKS else TASKS - 2)
+            leader.tasks = app.tasks
+            app.threads["p9"] = app.threads.get("p9", 1) % 3 + 1
         app.trouble()
         # Several rebalances follow each other, as Kafka makes them until a move is complete.
         for _ in range(4):

@@ -745,11 +745,17 @@ class Application:
     """Per process, what it has of tasks that it does not run, and how far that is behind."""
     tailed: dict[str, set[str]] = field(default_factory=dict)
     """Per process, the copies that it keeps tailing."""
+    threads: dict[str, int] = field(default_factory=dict)
+    """The processes that have more than one."""
 
     def report(self) -> list[StreamsProcess]:
         """Return what the leader says of everybody."""
         return [
-            process(name, {**copies, **{task: RUNS for task, owner in self.running.items() if owner == name}})
+            process(
+                name,
+                {**copies, **{task: RUNS for task, owner in self.running.items() if owner == name}},
+                threads=self.threads.get(name, 1),
+            )
             for name, copies in sorted(self.copies.items())
         ]
 
@@ -778,6 +784,15 @@ class Application:
                     copies[task] = max(0, copies.get(task, 100_000) - 40_000)
             for task in copies.keys() - self.tailed.get(name, set()):
                 copies[task] += 500
+
+    def resize(self, tasks: int) -> None:
+        """Let the application have so many tasks; of what it has no longer, nothing is reported."""
+        self.tasks = tasks
+        left = {f"0_{number}" for number in range(tasks)}
+        self.running = {task: owner for task, owner in self.running.items() if task in left}
+        for name, copies in self.copies.items():
+            self.copies[name] = {task: lag for task, lag in copies.items() if task in left}
+        self.tailed = {name: tailed & left for name, tailed in self.tailed.items()}
 
     def trouble(self) -> None:
         """Let something happen: a process comes, goes, comes back, or Kafka decides something by itself."""
@@ -808,10 +823,16 @@ def test_any_application_comes_to_rest_balanced_whatever_happened_to_it(seed: in
     leader = Leader(app.tasks, num_standby_replicas=luck.randrange(3), max_warmup_replicas=luck.choice([1, 2, 10]))
     for _ in range(25):
         app.trouble()
+        if luck.random() < 0.2:
+            app.resize(luck.randrange(1, 9))
+            leader.tasks = app.tasks
+        if luck.random() < 0.2:
+            app.threads["p9"] = luck.randrange(1, 4)
         advice = leader.ask(*app.report())
         if luck.random() < 0.8:
             app.obey(advice)
         app.pass_time()
+    app.threads.clear()
     app.copies["p8"] = {f"0_{number}": luck.choice([0, 50, 5_000]) for number in range(app.tasks)}
     advice = leader.ask(*app.report())
     patience_ms = 300_000
