@@ -609,15 +609,24 @@ def test_a_refusal_is_said_of_the_group_until_there_is_an_answer() -> None:
     scene.now_ms += 5_000
     (first, *more) = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=1).sentences
     assert first == (
-        "The application's rebalances are refused, so nothing moves and new instances get nothing: the topology has 4 tasks, "
-        "the limit is 1 (3 refusals in 2 min 5 s, the last 5 s ago)."
+        "Rebalances are refused: the topology has 4 tasks, the limit is 1 (3 refusals in 2 min 5 s, the last 5 s ago). "
+        "Nothing moves for who asks, and new instances get nothing."
     )
     assert more == []
     status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
     assert (status.at_rest, status.state) == (False, GroupState.BALANCING)
-    assert status.detail == "its rebalances are refused: the topology has 4 tasks, the limit is 1"
+    assert status.detail == "rebalances are refused: the topology has 4 tasks, the limit is 1"
     leader.ask(process("a", ALL))
     assert "refused" not in explanation(leader)
+
+
+def test_what_is_refused_in_the_shadow_moves_as_kafka_has_it() -> None:
+    leader = Leader()
+    shadow = OtherAssignment("HighAvailabilityTaskAssignor", {InstanceId("a"): (TaskId("0_0"),)})
+    leader.ask(process("a", ALL), other=shadow)
+    refused(leader)
+    assert "Rebalances are refused: " in explanation(leader)
+    assert "Nothing moves" not in explanation(leader)
 
 
 def test_a_refusal_by_those_who_read_is_one_too_and_no_other_group_hears_of_it() -> None:

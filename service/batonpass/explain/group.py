@@ -336,10 +336,10 @@ def _at_last_rebalance(view: View, application: Application) -> str:
 
 
 def _of_refusals(view: View, refused: Refused) -> str:
+    effect = "" if view.soft.other_assignor else " Nothing moves for who asks, and new instances get nothing."
     return (
-        f"The application's rebalances are refused, so nothing moves and new instances get nothing: {refused.why} "
-        f"({_count(refused.times, 'refusal', 'refusals')} in {duration(view.now_ms - refused.since_ms)}, the last "
-        f"{_ago(view, refused.last_ms)})."
+        f"Rebalances are refused: {refused.why} ({_count(refused.times, 'refusal', 'refusals')} in "
+        f"{duration(view.now_ms - refused.since_ms)}, the last {_ago(view, refused.last_ms)}).{effect}"
     )
 
 

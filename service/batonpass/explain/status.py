@@ -135,7 +135,7 @@ def _state(group: Group, application: Application | None, *, at_rest: bool) -> t
     if group.pause is not None:
         return GroupState.PAUSED, group.pause.reason
     if application is not None and application.refused is not None:
-        return GroupState.BALANCING, f"its rebalances are refused: {application.refused.why}"
+        return GroupState.BALANCING, f"rebalances are refused: {application.refused.why}"
     return (GroupState.AT_REST if at_rest else GroupState.BALANCING), ""
 
 

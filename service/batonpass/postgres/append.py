@@ -9,6 +9,7 @@ and tries again. Instants in the rows are milliseconds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -154,6 +155,9 @@ def member_rows(records: Iterable[r.Record]) -> dict[str, list[Row]]:
             case r.MemberAway(member_id=member_id, until_ms=until_ms):
                 changes[member_id] = changes.get(member_id, _MemberChange())._replace(away_until_ms=until_ms)
             case r.MemberChanged(member_id=member_id, capacity=capacity, client_tags=tags, endpoint=endpoint):
+                if member_id in joined:
+                    member = replace(joined[member_id], capacity=capacity, client_tags=tags, endpoint=endpoint)
+                    joined[member_id] = member
                 changes[member_id] = changes.get(member_id, _MemberChange())._replace(
                     capacity=capacity, client_tags=json_text(tags), endpoint=_plain_or_none(endpoint)
                 )

@@ -171,7 +171,7 @@ def health_of_line(group: Json) -> Health:
         return Health(Level.ATTENTION if group["tasks"] else Level.REST, "Empty", "It has no members.")
     application = group.get("application")
     if application and application["refused"]:
-        return Health(Level.TROUBLE, "Refused", f"Its rebalances are refused: {application['refused']['why']}.")
+        return Health(Level.TROUBLE, "Refused", f"Rebalances are refused: {application['refused']['why']}.")
     match group["state"]:
         case "not-ready":
             return Health(Level.ATTENTION, "Not ready", "It waits for partition counts.")
