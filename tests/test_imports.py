@@ -14,7 +14,7 @@ PACKAGES = (
     "cli",
     "core",
     "core/arrivals",
-    "core/handover/owner",
+    "core/handover",
     "core/placement",
     "core/state",
     "core/target",

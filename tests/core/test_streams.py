@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from tests.core.scene import Scene, topology
 
-from batonpass.core.state.errors import GroupNotEmpty, InvalidRequest, TooLarge
+from batonpass.core.state.errors import GroupNotEmpty, InvalidConfig, InvalidRequest, TooLarge
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
@@ -421,6 +421,8 @@ def test_settings_are_what_kafka_takes_them_for_within_what_a_group_can_use() ->
     config = leader.scene.group.config
     assert (config.max_warmup_replicas, config.num_standby_replicas) == (100_000, 1_000)
     assert (config.acceptable_recovery_lag, config.rack_aware_tags) == (2**63 - 1, ("zone",))
+    for name, value in (("rack_aware_tags", "zone"), ("max_warmup_replicas", True)):
+        leader.scene.refused(StreamsRebalance(topology(4), {name: value}, (process("a", ALL),)), InvalidConfig)
     leader.config["num_standby_replicas"] = -1
     leader.ask(process("a", ALL), process("b"))
     assert leader.scene.group.config.num_standby_replicas == 0
@@ -461,11 +463,16 @@ def test_a_topology_that_shrinks_loses_the_tasks_that_are_gone_and_keeps_the_oth
     assert sorted([*roles(advice, "a")["active"], *roles(advice, "b")["active"]]) == ["0_0", "0_1", "0_2", "0_3"]
 
 
-def test_a_subtopology_that_is_removed_is_gone_at_once() -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_subtopology_that_is_removed_is_gone_at_once(*, restarts: bool) -> None:
+    """Also where a coordinator decides that has heard nobody yet."""
     scene = Scene()
     other = Subtopology("1", 2, stateful=False, source_topics=("clicks",))
     runs = {"0_0": RUNS, "0_1": RUNS}
     asks(scene, (TOTALS, other), process("a", runs | {"1_0": RUNS, "1_1": RUNS}))
+    if restarts:
+        scene.soft = Soft()
+        scene.do(Started())
     advice = asks(scene, (TOTALS,), process("a", runs))
     assert (roles(advice, "a"), advice.at_rest) == ({"active": ["0_0", "0_1"]}, True)
 

@@ -61,9 +61,9 @@ def test_an_application_is_said_to_have_rested_when_it_was_last_heard() -> None:
         "At the application's last rebalance, 5 min ago, every task was where it belongs, and every copy caught up."
     )
     assert look(application=application(), sentences=[sentence]) == (Level.REST, sentence, "")
-    listed = Fleet.of(1, 2).summary() | {"state": "at-rest", "application": application()}
+    listed = Fleet.of(4, 12).summary() | {"state": "at-rest", "application": application()}
     assert health_of_line(listed).headline.startswith(
-        "All 2 tasks run where they belong. Its application was last heard "
+        "All 12 tasks run where they belong. Its application was last heard "
     )
     unheard = listed | {"application": application() | {"last_heard_at": None}}
     assert health_of_line(unheard).headline.endswith(" Its application was not heard lately.")
@@ -73,7 +73,7 @@ def test_an_application_that_is_refused_is_trouble() -> None:
     sentence = "Rebalances are refused: too large (3 refusals in 1 min, the last 5 s ago)."
     found = look(state="balancing", at_rest=False, application=application(REFUSED), sentences=[sentence])
     assert found == (Level.TROUBLE, sentence, "")
-    listed = Fleet.of(1, 2).summary() | {"application": application(REFUSED)}
+    listed = Fleet.of(4, 12).summary() | {"application": application(REFUSED)}
     assert (health_of_line(listed).level, health_of_line(listed).headline) == (
         Level.TROUBLE,
         "Rebalances are refused: too large.",
