@@ -38,10 +38,10 @@ class _Recorded(Scene):
         return reply
 
 
-def lived_by_streams(group: str, acceptable_recovery_lag: int = ACCEPTABLE) -> GroupRows:
-    """Processes come, go, crash and change, Kafka decides by itself at times, and topics go and come back.
+def lived_by_streams(group: str, acceptable_recovery_lag: int = ACCEPTABLE, *, resizes: bool = True) -> GroupRows:
+    """Processes come, go and crash, and Kafka decides by itself at times; the coordinator starts anew once.
 
-    The coordinator starts anew once.
+    If it ``resizes``, topics go and come back, and a process has now more and now fewer threads.
     """
     app = Application(random.Random(7), tasks=TASKS)
     app.copies["p9"] = {}
@@ -53,7 +53,7 @@ def lived_by_streams(group: str, acceptable_recovery_lag: int = ACCEPTABLE) -> G
         if number == REBALANCES // 2:
             scene.soft = Soft()
             scene.ok(Started(), Done)
-        if number % 15 == 14:
+        if resizes and number % 15 == 14:
             app.resize(TASKS if app.tasks < TASKS else TASKS - 2)
             leader.tasks = app.tasks
             app.threads["p9"] = app.threads.get("p9", 1) % 3 + 1
