@@ -19,6 +19,7 @@ final class CoordinatorCheck {
     private static final int MOST = 16 << 20;
     private static final int OK = 200;
     private static final int BAD_REQUEST = 400;
+    private static final int UNAUTHENTICATED = 401;
     private static final int NOT_FOUND = 404;
     private static final int TOO_MANY = 429;
     private static final int SERVER_ERROR = 500;
@@ -57,7 +58,9 @@ final class CoordinatorCheck {
             if (status == OK) {
                 return ofGroup(url, settings, (Map<?, ?>) Json.read(said));
             }
-            if (status == TOO_MANY || status >= SERVER_ERROR) {
+            // A token in a file may still be replaced while the application runs.
+            boolean mayChange = status == UNAUTHENTICATED && settings.tokenFile().isPresent();
+            if (mayChange || status == TOO_MANY || status >= SERVER_ERROR) {
                 throw new IOException("it answered " + status + " " + words);
             }
             if (status == NOT_FOUND && words.contains("unknown-group")) {

@@ -24,6 +24,7 @@ record Settings(
     List<URI> urls,
     Optional<String> token,
     Optional<Path> tokenFile,
+    String applicationId,
     String group,
     Duration timeout,
     Duration retry,
@@ -40,6 +41,7 @@ record Settings(
     static final String RETRY_MS = "batonpass.retry.ms";
     static final String MAX_ANSWER_BYTES = "batonpass.max.answer.bytes";
 
+    private static final String APPLICATION_ID = "application.id";
     private static final String OURS = "batonpass.";
     private static final Set<String> KNOWN =
         Set.of(URL, TOKEN, TOKEN_FILE, GROUP, MODE, TIMEOUT_MS, RETRY_MS, MAX_ANSWER_BYTES);
@@ -67,12 +69,13 @@ record Settings(
         reader.names();
         Mode mode = reader.mode();
         List<URI> urls = reader.urls(mode);
-        Duration timeout = Duration.ofMillis(reader.number(TIMEOUT_MS, 500, 50, 10_000));
+        Duration timeout = Duration.ofMillis(reader.number(TIMEOUT_MS, 2_000, 50, 10_000));
         return new Settings(
             mode,
             urls,
             reader.text(TOKEN),
             reader.text(TOKEN_FILE).flatMap(reader::path),
+            reader.text(APPLICATION_ID).orElse(""),
             reader.group(mode),
             mode == Mode.SHADOW ? SHADOW_TIMEOUT : timeout,
             Duration.ofMillis(reader.number(RETRY_MS, 2_000, 500, 60_000)),
@@ -88,6 +91,17 @@ record Settings(
             return token;
         }
         return Optional.of(Files.readString(tokenFile.get()).strip());
+    }
+
+    /** The setting that the token comes from. */
+    String tokenSetting() {
+        return tokenFile.isEmpty() ? TOKEN : "the file of " + TOKEN_FILE;
+    }
+
+    /** That nobody has answered in this time, with the setting to change if that is not enough. */
+    String silence(Duration waited) {
+        String silence = "no answer within " + waited.toMillis() + " ms";
+        return mode == Mode.SHADOW ? silence : silence + " (" + TIMEOUT_MS + "=" + timeout.toMillis() + ")";
     }
 
     /** Not the record's own words: these would show the token. */
@@ -167,7 +181,7 @@ record Settings(
         }
 
         String group(Mode mode) {
-            String group = text(GROUP).or(() -> text("application.id")).orElse("");
+            String group = text(GROUP).or(() -> text(APPLICATION_ID)).orElse("");
             boolean wrong = group.codePointCount(0, group.length()) > MAX_GROUP || !NAME.matcher(group).matches();
             if (wrong && mode != Mode.OFF) {
                 problems.add(GROUP + " (or else application.id) is '" + Words.shown(group)
