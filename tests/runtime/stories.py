@@ -23,6 +23,8 @@ from batonpass.core.state.inputs import (
     ReleaseRequest,
     ResumeRequest,
     StoreRecovered,
+    StreamsProcess,
+    StreamsRebalance,
     TrustRequest,
 )
 from batonpass.core.state.model import OnLeaseLost, Role
@@ -351,6 +353,15 @@ def dies_before_it_confirms() -> StoryScene:
     return scene
 
 
+def has_other_threads() -> StoryScene:
+    """A process of a Kafka Streams application goes on with another thread, another tag and another address."""
+    scene = StoryScene()
+    for capacity in (1.0, 2.0):
+        process = StreamsProcess(InstanceId("p"), capacity, {"zone": f"z{capacity:g}"}, {}, "pod", f"pod:{capacity:g}")
+        scene.do(StreamsRebalance(topology(1), {}, (process,)))
+    return scene
+
+
 STORIES: tuple[Callable[[], StoryScene], ...] = (
     begins,
     fails_to_be_placed,
@@ -372,4 +383,5 @@ STORIES: tuple[Callable[[], StoryScene], ...] = (
     is_probed,
     changes_its_mind,
     dies_before_it_confirms,
+    has_other_threads,
 )

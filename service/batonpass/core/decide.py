@@ -164,6 +164,7 @@ _Command = (
     | i.PinRequest
     | i.ReleaseRequest
     | i.TrustRequest
+    | i.RefusedRebalance
 )
 
 
@@ -185,6 +186,8 @@ def _command(draft: DecisionDraft, item: _Command) -> Reply:
             return commands.release(draft, item)
         case i.TrustRequest():
             return commands.trust(draft, item)
+        case i.RefusedRebalance():
+            return streams.refuse(draft, item.why)
         case i.ProbeRequest():
             if not draft.group.declared:
                 return UnknownGroup(f"no group {draft.group.id!r} is declared")
