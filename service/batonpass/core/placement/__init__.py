@@ -68,12 +68,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from batonpass.core.placement.actives import place_stateful, place_stateless
+from batonpass.core.placement.actives import (
+    place_stateful,
+    place_stateless,
+    place_weighted,
+    stateful_tasks,
+    stateless_tasks,
+)
 from batonpass.core.placement.flow import PlacementError, Solver, minimum_flow
-from batonpass.core.placement.levels import level_loads
 from batonpass.core.placement.standbys import place_standbys
 from batonpass.core.placement.state import PlacementState
-from batonpass.core.placement.weights import place_weighted
 from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementRequest
 from batonpass.core.reasons import Held, Why
 
@@ -96,7 +100,7 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
     elif request.table.uniform:
         place_stateful(state)
     else:
-        lower_bound = place_weighted(state)
+        lower_bound = place_weighted(state, stateful_tasks(state))
     if state.eligible and request.table.stateless_indexes:
         _place_stateless(state, state.stateful_load(state.owner))
     standbys, short = place_standbys(state)
@@ -121,7 +125,7 @@ def _place_stateless(state: PlacementState, load: list[float]) -> None:
         unit = weights.pop()
         place_stateless(state, [part / unit for part in load])
     else:
-        level_loads(state, list(load))
+        place_weighted(state, stateless_tasks(state, load))
 
 
 def _stay(state: PlacementState) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 
 import numpy as np
 
+from batonpass.core.placement.amounts import Amounts
 from batonpass.core.placement.exchange import Exchange, Floats, TaskClass, Wish
 from batonpass.core.placement.flow import Ints
 from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas, quotas
@@ -117,6 +119,16 @@ class Kind:
         if request.balance_held:
             self.least = [min(has, high) for has, high in zip(self.have.tolist(), self.most, strict=True)]
 
+    def of(self, state: PlacementState, tasks: Ints, amounts: Ints) -> Kind:
+        """Return some of the tasks as a kind of their own, of which members are to have these amounts."""
+        some = copy(self)
+        some.tasks = tasks
+        orphans = {*self.orphans}
+        some.orphans = [task for task in tasks.tolist() if task in orphans]
+        some.have = state.count(state.home[tasks[~np.isin(tasks, some.orphans)]])
+        some.most = some.least = amounts.tolist()
+        return some
+
     def count(self, state: PlacementState) -> int:
         """Return how many of the tasks will be on eligible members."""
         total = int(self.have.sum()) + len(self.orphans)
@@ -170,7 +182,12 @@ def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list
 
 def _place(state: PlacementState, kind: Kind) -> None:
     count = kind.count(state)
-    quota = _quota(state, kind, count)
+    overflow = int(kind.have.sum()) + len(kind.orphans) > count
+    _place_part(state, kind, _quota(state, kind, count), overflow=overflow)
+
+
+def _place_part(state: PlacementState, kind: Kind, quota: Quotas, *, overflow: bool) -> None:
+    """Give tasks of one weight a target, as many to each member as its quota says."""
     floors, tops = np.array(quota.floors), np.array(quota.floors) + quota.fractional
     opened = state.may_be_target[:-1]
     at_rest = bool(((floors <= kind.have) & (kind.have <= tops))[opened].all())
@@ -178,14 +195,87 @@ def _place(state: PlacementState, kind: Kind) -> None:
         return
     gives = opened & ((kind.have > floors) | (state.restricted and not state.request.balance_held))
     takes = opened & ((kind.have < tops) | state.restricted)
-    exchange, classes = _network(
-        state, kind, quota, gives, takes, overflow=int(kind.have.sum()) + len(kind.orphans) > count
-    )
+    exchange, classes = _network(state, kind, quota, gives, takes, overflow=overflow)
     for task, _, target in exchange.solve(classes):
         if target == UNASSIGNED:
             state.wait(task, Held.NO_CAPACITY)
         else:
             state.owner[task] = target
+
+
+def place_weighted(state: PlacementState, kind: Kind) -> int:
+    """Give tasks of unequal weights a target: first how many of each weight every member has, then which ones.
+
+    Returns:
+        A number of moves, of these tasks, below which the highest load cannot be as low.
+    """
+    request, table = state.request, state.request.table
+    need = table.topology_epoch if state.restricted else [0] * len(table.ids)
+    sort_of = {task: (-need[task], -table.weight[task]) for task in kind.tasks.tolist()}
+    sorts = {sort: place for place, sort in enumerate(sorted({*sort_of.values()}))}
+    number = np.array([sorts[sort_of[task]] for task in kind.tasks.tolist()], np.int64)
+    epochs = np.array([member.topology_epoch for member in state.request.members])
+    allowed = state.may_be_target[:-1, None] & (epochs[:, None] >= [-sort[0] for sort in sorts])
+    home = state.home[kind.tasks].copy()
+    home[np.isin(kind.tasks, kind.orphans)] = UNASSIGNED
+    load = np.array(kind.load or [0.0] * len(state.capacity))
+    for task, member in state.request.bound.items():
+        load[member] += table.weight[task] if state.stateful[task] == kind.stateful else 0.0
+    weight = [-sort[1] for sort in sorts]
+    total = float(load[state.eligible].sum() + sum(table.weight[task] for task in kind.tasks.tolist()))
+
+    def table_of(members: Ints) -> Ints:
+        counts = np.zeros((len(load), len(sorts)), np.int64)
+        placed = members != UNASSIGNED
+        np.add.at(counts, (members[placed], number[placed]), 1)
+        return counts
+
+    have = table_of(home)
+    slots = np.array(kind.most) - kind.have
+    drafts: list[Amounts] = []
+    for hints in _hints(state, kind):
+        draft = Amounts(weight, allowed, have, load, np.array(state.capacity), slots, total)
+        lacking = np.bincount(number[home == UNASSIGNED], minlength=len(sorts))
+        for task, member in hints.items():
+            sort, source = sorts[sort_of[task]], state.home[task] if task not in kind.orphans else UNASSIGNED
+            if draft.takes(sort, member, below_quota=source == UNASSIGNED):
+                draft.put(sort, member)
+                if source == UNASSIGNED:
+                    lacking[sort] -= 1
+                else:
+                    draft.put(sort, int(source), -1)
+        for sort in range(len(sorts)):
+            draft.place(sort, int(lacking[sort]))
+        draft.shed()
+        if not state.request.balance_held:
+            draft.level()
+            draft.spare()
+        drafts.append(draft)
+    best = min(drafts, key=lambda draft: (draft.waiting.sum(), draft.moves()))
+    for sort, amounts in enumerate(best.counts.T):
+        tasks = kind.tasks[number == sort]
+        part = kind.of(state, tasks, amounts)
+        _place_part(state, part, Quotas(amounts.tolist(), [False] * len(amounts), 0), overflow=bool(best.waiting[sort]))
+    forced = sum(request.home[task] != member for task, member in request.bound.items() if state.stateful[task])
+    return forced + len(kind.orphans) + best.fewest_moves()
+
+
+def _hints(state: PlacementState, kind: Kind) -> Iterator[dict[int, int]]:
+    """Yield where tasks might go: as they are under way, and only where tasks without a member are warm."""
+    request, tasks = state.request, {*kind.tasks.tolist()}
+    warm: dict[int, int] = {}
+    for task, known in sorted(request.warmth(kind.orphans, state.eligible).items()) if kind.stateful else ():
+        there = [(held, member) for member, held in known.items() if held < NO_STATE and state.takes(task, member)]
+        if there:
+            warm[task] = min(there)[1]
+    under_way = {
+        task: member
+        for task, member in sorted({**request.previous, **request.warming}.items())
+        if task in tasks and state.may_be_target[member] and member != request.home[task] and state.takes(task, member)
+    }
+    if under_way:
+        yield warm | under_way
+    yield warm
 
 
 def _quota(state: PlacementState, kind: Kind, count: int) -> Quotas:
@@ -210,7 +300,8 @@ def _quota(state: PlacementState, kind: Kind, count: int) -> Quotas:
         tally[key] = tally.get(key, 0) + 1
     cohorts = [Cohort(amount, to, home) for (home, to), amount in sorted(tally.items())]
     cohorts += [Cohort(int(kind.bound[member]), (), member) for member in state.eligible if kind.bound[member]]
-    return Division(cohorts, blocks, state.shares, kind.least, kind.most, final).solve(state.eligible)
+    nothing = [0] * len(state.capacity)
+    return Division(cohorts, blocks, state.shares, kind.least, kind.most, final, nothing).solve(state.eligible)
 
 
 def epoch_blocks(state: PlacementState) -> tuple[list[list[int]], Callable[[int], tuple[int, ...]]]:
