@@ -28,10 +28,10 @@ def off(group: Group, placed: object) -> float:
     )
 
 
-def test_a_first_placement_is_near_all_quotas_and_even_per_subtopology() -> None:
-    group = by_subtopology(1.0, 5.0, 2.5, size=10)
+def test_a_first_placement_is_balanced_and_even_per_subtopology() -> None:
+    group = by_subtopology(1.0, 5.0, 2.5)
     placed = group.place()
-    assert max(loads(group, placed).values()) - min(loads(group, placed).values()) <= 5.0
+    assert len(set(loads(group, placed).values())) == 1
     assert skew(group, placed) <= 1
     assert group.settle(placed).place().moves == 0
 
@@ -45,7 +45,7 @@ def test_a_first_placement_of_weights_that_all_differ_is_near_all_quotas() -> No
 def test_a_join_takes_few_heavy_tasks_rather_than_many_light_ones() -> None:
     group = by_subtopology(1.0, 4.0).settle().join(seat("zz"))
     placed = group.place()
-    assert placed.moves == placed.lower_bound == 3
+    assert placed.moves == placed.lower_bound == 6
     assert {target for _, target in moved(group, placed).values()} == {"zz"}
     assert off(group, placed) <= 1
 
@@ -69,12 +69,12 @@ def test_one_heavy_task_is_shed_for_many_light_ones() -> None:
 def test_what_must_move_goes_where_it_is_warm() -> None:
     before = by_subtopology(1.0, 3.0).settle()
     orphans = [task_index for task_index, name in enumerate(before.home) if name == "m00"]
-    warm = {task_index: {"m02": CAUGHT_UP} for task_index in orphans[:3]} | {
+    warm = {task_index: {"m02": CAUGHT_UP} for task_index in orphans[:2]} | {
         orphans[4]: {"m01": Warmth(Ready.BEHIND, 9), "m02": Warmth(Ready.BEHIND, 3)}
     }
     group = replace(before.leave("m00"), warm=warm)
     placed = group.place()
-    assert {group.name(placed.owner[task_index]) for task_index in [*orphans[:3], orphans[4]]} == {"m02"}
+    assert {group.name(placed.owner[task_index]) for task_index in [*orphans[:2], orphans[4]]} == {"m02"}
 
 
 def test_what_members_give_away_goes_where_it_is_warm_too() -> None:
@@ -115,7 +115,8 @@ def test_a_running_warmup_keeps_its_goal_and_one_without_a_reason_is_dropped() -
     second = running.join(seat("y"))
     placed = second.place()
     targets = {task_index: target for task_index, (_, target) in moved(second, placed).items()}
-    assert placed.moves == placed.lower_bound == 8
+    assert placed.moves == 11
+    assert placed.lower_bound == 9
     assert len(pending.previous.items() & targets.items()) == 4
     assert running.leave("x").place().moves == 0
 

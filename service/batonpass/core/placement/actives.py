@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 
 import numpy as np
@@ -210,6 +210,9 @@ def place_weighted(state: PlacementState, kind: Kind) -> int:
         A number of moves, of these tasks, below which the highest load cannot be as low.
     """
     request, table = state.request, state.request.table
+    forced = sum(request.home[task] != member for task, member in request.bound.items() if state.stateful[task])
+    if not len(kind.tasks):
+        return forced
     need = table.topology_epoch if state.restricted else [0] * len(table.ids)
     sort_of = {task: (-need[task], -table.weight[task]) for task in kind.tasks.tolist()}
     sorts = {sort: place for place, sort in enumerate(sorted({*sort_of.values()}))}
@@ -233,12 +236,13 @@ def place_weighted(state: PlacementState, kind: Kind) -> int:
     have = table_of(home)
     slots = np.array(kind.most) - kind.have
     drafts: list[Amounts] = []
-    for hints in _hints(state, kind):
+    warm, under_way = _hints(state, kind)
+    for hints in [warm | under_way, warm] if under_way else [warm]:
         draft = Amounts(weight, allowed, have, load, np.array(state.capacity), slots, total)
         lacking = np.bincount(number[home == UNASSIGNED], minlength=len(sorts))
         for task, member in hints.items():
             sort, source = sorts[sort_of[task]], state.home[task] if task not in kind.orphans else UNASSIGNED
-            if draft.takes(sort, member, below_quota=source == UNASSIGNED):
+            if draft.takes(sort, member, below_quota=task not in under_way):
                 draft.put(sort, member)
                 if source == UNASSIGNED:
                     lacking[sort] -= 1
@@ -249,6 +253,7 @@ def place_weighted(state: PlacementState, kind: Kind) -> int:
         draft.shed()
         if not state.request.balance_held:
             draft.level()
+        if not state.request.balance_held and hints is warm:
             draft.spare()
         drafts.append(draft)
     best = min(drafts, key=lambda draft: (draft.waiting.sum(), draft.moves()))
@@ -256,12 +261,11 @@ def place_weighted(state: PlacementState, kind: Kind) -> int:
         tasks = kind.tasks[number == sort]
         part = kind.of(state, tasks, amounts)
         _place_part(state, part, Quotas(amounts.tolist(), [False] * len(amounts), 0), overflow=bool(best.waiting[sort]))
-    forced = sum(request.home[task] != member for task, member in request.bound.items() if state.stateful[task])
     return forced + len(kind.orphans) + best.fewest_moves()
 
 
-def _hints(state: PlacementState, kind: Kind) -> Iterator[dict[int, int]]:
-    """Yield where tasks might go: as they are under way, and only where tasks without a member are warm."""
+def _hints(state: PlacementState, kind: Kind) -> tuple[dict[int, int], dict[int, int]]:
+    """Return where tasks without a member are warm, and where tasks are on their way to."""
     request, tasks = state.request, {*kind.tasks.tolist()}
     warm: dict[int, int] = {}
     for task, known in sorted(request.warmth(kind.orphans, state.eligible).items()) if kind.stateful else ():
@@ -273,9 +277,7 @@ def _hints(state: PlacementState, kind: Kind) -> Iterator[dict[int, int]]:
         for task, member in sorted({**request.previous, **request.warming}.items())
         if task in tasks and state.may_be_target[member] and member != request.home[task] and state.takes(task, member)
     }
-    if under_way:
-        yield warm | under_way
-    yield warm
+    return warm, under_way
 
 
 def _quota(state: PlacementState, kind: Kind, count: int) -> Quotas:

@@ -31,16 +31,14 @@ from batonpass.core.placement.state import Marks
 
 _COMPARED: Final = 1 << 18
 """How many exchanges of one member are compared, with the lowest others first; at least those with eight others."""
-_TRIES: Final = 500
-_LEVELLED: Final = 20_000
+_TRIES: Final = 200
+_LEVELLED: Final = 2_000
 """How often moves are tried otherwise: so many times, and with so many members together."""
 
 
 class Change(NamedTuple):
-    """A move of one task, or an exchange of two: the higher of the two loads that it leads to, and what it moves."""
+    """A move of one task, or an exchange of two, from the member with the higher load."""
 
-    height: float
-    lightness: float
     source: int
     target: int
     given: int
@@ -152,21 +150,25 @@ class Amounts:
 
     def level(self) -> None:
         """Lower the highest loads until no move of one task, and no exchange of two, lowers the higher of two."""
-        changes = True
-        while changes:
-            changes = False
-            highest = [(-self._height(member), member) for member in np.flatnonzero(self.counts.any(axis=1)).tolist()]
-            heapify(highest)
-            while highest:
-                height, member = highest[0]
-                if height != -self._height(member):
-                    heapreplace(highest, (-self._height(member), member))
-                elif change := self._best_change(member):
-                    self._make(change)
-                    heappush(highest, (-self._height(change.target), change.target))
-                    changes = True
-                else:
-                    heappop(highest)
+        while self._lower(np.flatnonzero(self.counts.any(axis=1)).tolist()):
+            pass
+
+    def _lower(self, members: Sequence[int]) -> bool:
+        """Lower the loads of these members, and of those that take from them, the highest first. Say whether any was."""
+        changes = False
+        highest = [(-self._height(member), member) for member in members]
+        heapify(highest)
+        while highest:
+            height, member = highest[0]
+            if height != -self._height(member):
+                heapreplace(highest, (-self._height(member), member))
+            elif change := self._best_change(member):
+                self._make(change)
+                heappush(highest, (-self._height(change.target), change.target))
+                changes = True
+            else:
+                heappop(highest)
+        return changes
 
     def _height(self, member: int) -> float:
         return round(float(self._load[member] / self._capacity[member]), PLACES)
@@ -187,15 +189,15 @@ class Amounts:
 
     def _best_move(self, member: int) -> Change | None:
         """Return the move of one task from a member that leaves the higher of two loads lowest; None if none lowers it."""
-        height, best = self._height(member), None
-        for sort in np.flatnonzero(self.counts[member]).tolist():
-            left = round((self._load[member] - self._weight[sort]) / self._capacity[member], PLACES)
-            heights = self._heights(sort)
-            target = int(heights.argmin())
-            if heights[target] < height:
-                change = Change(max(left, float(heights[target])), -self._weight[sort], member, target, sort)
-                best = min(best, change) if best else change
-        return best
+        gives = np.flatnonzero(self.counts[member])
+        weight = self._weight[gives][:, None]
+        here = np.round((self._load[member] - weight) / self._capacity[member], PLACES)
+        there = np.round((self._load + weight) / self._capacity, PLACES)
+        can = self._allowed[:, gives].T & (self._slots > 0) & (there < self._height(member))
+        if not can.any():
+            return None
+        sort, target = np.unravel_index(int(np.where(can, np.maximum(here, there), np.inf).argmin()), can.shape)
+        return Change(member, int(target), int(gives[sort]))
 
     def _best_exchange(self, member: int) -> Change | None:
         """Return the exchange of two tasks that leaves the higher of two loads lowest; None if none lowers it."""
@@ -214,11 +216,9 @@ class Amounts:
         can &= (self.counts[others][:, takes].T > 0)[None] & self._allowed[others][:, gives].T[:, None]
         if not can.any():
             return None
-        heights = np.where(can, np.maximum(here, there), np.inf)
-        given, taken, other = np.unravel_index(int(heights.argmin()), heights.shape)
-        return Change(
-            float(heights[given, taken, other]), 0.0, member, int(others[other]), int(gives[given]), int(takes[taken])
-        )
+        best = int(np.where(can, np.maximum(here, there), np.inf).argmin())
+        given, taken, other = np.unravel_index(best, can.shape)
+        return Change(member, int(others[other]), int(gives[given]), int(takes[taken]))
 
     def fewest_moves(self) -> int:
         """Return how many tasks have to move at least, so that no load per capacity is higher than the highest now."""
@@ -246,11 +246,14 @@ class Amounts:
                     break
 
     def _trials(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield the moves made, from a member to another, each with the sort to give instead; -1: none."""
-        given, got = self.counts < self._have, self.counts > self._have
+        """Yield, for what a member got, whom to give it (first those that gave such a task) and for which sort; -1: none."""
+        got = self.counts > self._have
         for sort in np.argsort(self._weight, kind="stable").tolist():
-            for member in np.flatnonzero(given[:, sort]).tolist():
-                for other in np.flatnonzero(got[:, sort]).tolist():
+            gave = self.counts[:, sort] < self._have[:, sort]
+            for other in np.flatnonzero(got[:, sort]).tolist():
+                for member in np.argsort(~gave, kind="stable")[: len(gave)].tolist():
+                    if member == other or not self._allowed[member, sort]:
+                        continue
                     instead = self.counts[member] * self._allowed[other]
                     yield from ((member, other, sort, each) for each in [-1, *np.flatnonzero(instead).tolist()])
 
@@ -262,7 +265,9 @@ class Amounts:
         if instead >= 0:
             self.put(instead, member, -1)
             self.put(instead, other)
-        self.level()
+        self._lower([member, other])
+        if self.moves() < before[3]:
+            self.level()
         if self.moves() < before[3] and (self._slots >= np.minimum(before[2], 0)).all():
             return True
         self.counts, self._load, self._slots = before[:3]
