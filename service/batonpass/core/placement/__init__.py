@@ -71,13 +71,13 @@ import numpy as np
 from batonpass.core.placement.actives import (
     place_stateful,
     place_stateless,
-    place_weighted,
     stateful_tasks,
     stateless_tasks,
 )
 from batonpass.core.placement.flow import PlacementError, Solver, minimum_flow
 from batonpass.core.placement.standbys import place_standbys
 from batonpass.core.placement.state import PlacementState
+from batonpass.core.placement.weights import place_weighted
 from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementRequest
 from batonpass.core.reasons import Held, Why
 

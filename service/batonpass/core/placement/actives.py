@@ -7,7 +7,6 @@ from copy import copy
 
 import numpy as np
 
-from batonpass.core.placement.amounts import Amounts
 from batonpass.core.placement.exchange import Exchange, Floats, TaskClass, Wish
 from batonpass.core.placement.flow import Ints
 from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas, quotas
@@ -183,10 +182,10 @@ def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list
 def _place(state: PlacementState, kind: Kind) -> None:
     count = kind.count(state)
     overflow = int(kind.have.sum()) + len(kind.orphans) > count
-    _place_part(state, kind, _quota(state, kind, count), overflow=overflow)
+    place_part(state, kind, _quota(state, kind, count), overflow=overflow)
 
 
-def _place_part(state: PlacementState, kind: Kind, quota: Quotas, *, overflow: bool) -> None:
+def place_part(state: PlacementState, kind: Kind, quota: Quotas, *, overflow: bool) -> None:
     """Give tasks of one weight a target, as many to each member as its quota says."""
     floors, tops = np.array(quota.floors), np.array(quota.floors) + quota.fractional
     opened = state.may_be_target[:-1]
@@ -201,83 +200,6 @@ def _place_part(state: PlacementState, kind: Kind, quota: Quotas, *, overflow: b
             state.wait(task, Held.NO_CAPACITY)
         else:
             state.owner[task] = target
-
-
-def place_weighted(state: PlacementState, kind: Kind) -> int:
-    """Give tasks of unequal weights a target: first how many of each weight every member has, then which ones.
-
-    Returns:
-        A number of moves, of these tasks, below which the highest load cannot be as low.
-    """
-    request, table = state.request, state.request.table
-    forced = sum(request.home[task] != member for task, member in request.bound.items() if state.stateful[task])
-    if not len(kind.tasks):
-        return forced
-    need = table.topology_epoch if state.restricted else [0] * len(table.ids)
-    sort_of = {task: (-need[task], -table.weight[task]) for task in kind.tasks.tolist()}
-    sorts = {sort: place for place, sort in enumerate(sorted({*sort_of.values()}))}
-    number = np.array([sorts[sort_of[task]] for task in kind.tasks.tolist()], np.int64)
-    epochs = np.array([member.topology_epoch for member in state.request.members])
-    allowed = state.may_be_target[:-1, None] & (epochs[:, None] >= [-sort[0] for sort in sorts])
-    home = state.home[kind.tasks].copy()
-    home[np.isin(kind.tasks, kind.orphans)] = UNASSIGNED
-    load = np.array(kind.load or [0.0] * len(state.capacity))
-    for task, member in state.request.bound.items():
-        load[member] += table.weight[task] if state.stateful[task] == kind.stateful else 0.0
-    weight = [-sort[1] for sort in sorts]
-    total = float(load[state.eligible].sum() + sum(table.weight[task] for task in kind.tasks.tolist()))
-
-    def table_of(members: Ints) -> Ints:
-        counts = np.zeros((len(load), len(sorts)), np.int64)
-        placed = members != UNASSIGNED
-        np.add.at(counts, (members[placed], number[placed]), 1)
-        return counts
-
-    have = table_of(home)
-    slots = np.array(kind.most) - kind.have
-    drafts: list[Amounts] = []
-    warm, under_way = _hints(state, kind)
-    for hints in [warm | under_way, warm] if under_way else [warm]:
-        draft = Amounts(weight, allowed, have, load, np.array(state.capacity), slots, total)
-        lacking = np.bincount(number[home == UNASSIGNED], minlength=len(sorts))
-        for task, member in hints.items():
-            sort, source = sorts[sort_of[task]], state.home[task] if task not in kind.orphans else UNASSIGNED
-            if draft.takes(sort, member, below_quota=task not in under_way):
-                draft.put(sort, member)
-                if source == UNASSIGNED:
-                    lacking[sort] -= 1
-                else:
-                    draft.put(sort, int(source), -1)
-        for sort in range(len(sorts)):
-            draft.place(sort, int(lacking[sort]))
-        draft.shed()
-        if not state.request.balance_held:
-            draft.level()
-        if not state.request.balance_held and hints is warm:
-            draft.spare()
-        drafts.append(draft)
-    best = min(drafts, key=lambda draft: (draft.waiting.sum(), draft.moves()))
-    for sort, amounts in enumerate(best.counts.T):
-        tasks = kind.tasks[number == sort]
-        part = kind.of(state, tasks, amounts)
-        _place_part(state, part, Quotas(amounts.tolist(), [False] * len(amounts), 0), overflow=bool(best.waiting[sort]))
-    return forced + len(kind.orphans) + best.fewest_moves()
-
-
-def _hints(state: PlacementState, kind: Kind) -> tuple[dict[int, int], dict[int, int]]:
-    """Return where tasks without a member are warm, and where tasks are on their way to."""
-    request, tasks = state.request, {*kind.tasks.tolist()}
-    warm: dict[int, int] = {}
-    for task, known in sorted(request.warmth(kind.orphans, state.eligible).items()) if kind.stateful else ():
-        there = [(held, member) for member, held in known.items() if held < NO_STATE and state.takes(task, member)]
-        if there:
-            warm[task] = min(there)[1]
-    under_way = {
-        task: member
-        for task, member in sorted({**request.previous, **request.warming}.items())
-        if task in tasks and state.may_be_target[member] and member != request.home[task] and state.takes(task, member)
-    }
-    return warm, under_way
 
 
 def _quota(state: PlacementState, kind: Kind, count: int) -> Quotas:

@@ -288,7 +288,10 @@ class _Standbys:
         count = min(int(self._count[state.eligible].sum()) + lacking, sum(most))
 
         def final(members: Sequence[int], some: int) -> Quotas:
-            load, capacity = [self._actives[member] for member in members], [state.capacity[member] for member in members]
+            load, capacity = (
+                [self._actives[member] for member in members],
+                [state.capacity[member] for member in members],
+            )
             return level_quotas(load, capacity, [0] * len(members), [most[member] for member in members], some)
 
         if self._tags.kinds == 1 and not state.restricted:
