@@ -15,7 +15,7 @@ from tests.core.placement_exact import (
 )
 from tests.core.placing import Group, copy_counts, is_balanced, moved, seat, skew, tasks
 
-from batonpass.core.placement_types import Ready, TaskTable, Warmth
+from batonpass.core.state.placement_types import Ready, TaskTable, Warmth
 
 GROUPS = 120
 

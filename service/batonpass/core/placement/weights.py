@@ -9,7 +9,7 @@ from batonpass.core.placement.amounts import Amounts, Room
 from batonpass.core.placement.flow import Ints
 from batonpass.core.placement.quotas import Quotas
 from batonpass.core.placement.state import PlacementState
-from batonpass.core.placement_types import NO_STATE, UNASSIGNED
+from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED
 
 
 def place_weighted(state: PlacementState, kind: Kind) -> int:
