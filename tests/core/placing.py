@@ -8,17 +8,10 @@ from math import ceil, floor
 
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
-from batonpass.core.placement import place
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.placement_types import (
-    UNASSIGNED,
-    Copies,
-    Placed,
-    PlacementMember,
-    PlacementRequest,
-    TaskTable,
-    Warmth,
-)
+from batonpass.core.state.task_table import TaskTable
+from batonpass.placement.place import place
+from batonpass.placement.types import UNASSIGNED, Copies, Placed, PlacementMember, PlacementRequest, Warmth
 
 Warm = Mapping[int, Mapping[str, Warmth]]
 TINY = 1e-6

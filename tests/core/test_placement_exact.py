@@ -15,7 +15,8 @@ from tests.core.placement_exact import (
 )
 from tests.core.placing import Group, copy_counts, is_balanced, moved, seat, skew, tasks
 
-from batonpass.core.state.placement_types import Ready, TaskTable, Warmth
+from batonpass.core.state.task_table import TaskTable
+from batonpass.placement.types import Ready, Warmth
 
 GROUPS = 120
 

@@ -7,9 +7,10 @@ import pytest
 from ortools.graph.python.max_flow import SimpleMaxFlow
 from tests.core.placing import Group, seats, tasks
 
-from batonpass.core.placement import exchange, place, quotas, standbys
-from batonpass.core.placement.flow import PlacementError
-from batonpass.core.state.placement_types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, Ready, Warmth
+from batonpass.placement import exchange, quotas, standbys
+from batonpass.placement.flow import PlacementError
+from batonpass.placement.place import place
+from batonpass.placement.types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, Ready, Warmth
 
 MEMBERS = 80
 TASKS = 400

@@ -19,8 +19,8 @@ from tests.core.placing import (
     together,
 )
 
-from batonpass.core.placement import standbys
-from batonpass.core.state.placement_types import PlacementMember, Ready, Warmth
+from batonpass.placement import standbys
+from batonpass.placement.types import PlacementMember, Ready, Warmth
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, faults, loads, moved, seat, seats, skew, tasks
 
-from batonpass.core.state.placement_types import Ready, Warmth
-from batonpass.core.state.reasons import Held
+from batonpass.placement.types import Ready, Waits, Warmth
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 
@@ -198,5 +197,5 @@ def test_what_fits_nowhere_waits() -> None:
     table = tasks(5, weight=lambda _one, partition: 1.0 + partition)
     group = Group(table, (seat("a", max_tasks=2), seat("b", max_tasks=1)), home=("a",) * 4 + (None,))
     placed = group.place()
-    assert sorted(placed.waiting.values()) == [Held.NO_CAPACITY] * 2
+    assert sorted(placed.waiting.values()) == [Waits.NO_CAPACITY] * 2
     assert faults(group, placed) == []

@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 from batonpass.core.handover.budget import HeldBack, give_slots, held_back
 from batonpass.core.handover.copies import TaskPlan, plan_task
 from batonpass.core.handover.view import View
-from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Group, Pending, Role, Task
-from batonpass.core.state.placement_types import Placed
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held, Reason, Why
@@ -23,6 +21,8 @@ from batonpass.core.state.soft import Soft
 from batonpass.core.target.reach import with_targets
 from batonpass.core.target.retarget import plan_target
 from batonpass.dry_run.snapshot import Snapshot, to_group
+from batonpass.placement.flow import Solver, minimum_flow
+from batonpass.placement.types import Placed
 
 Roles = Mapping[str, tuple[TaskId, ...]]
 

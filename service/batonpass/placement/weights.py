@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from batonpass.core.placement.actives import Kind, place_part
-from batonpass.core.placement.amounts import Amounts, Room
-from batonpass.core.placement.flow import Ints
-from batonpass.core.placement.quotas import Quotas
-from batonpass.core.placement.state import PlacementState
-from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED
+from batonpass.placement.actives import Kind, place_part
+from batonpass.placement.amounts import Amounts, Room
+from batonpass.placement.flow import Ints
+from batonpass.placement.quotas import Quotas
+from batonpass.placement.state import PlacementState
+from batonpass.placement.types import NO_STATE, UNASSIGNED
 
 
 def place_weighted(state: PlacementState, kind: Kind) -> int:
@@ -69,7 +69,7 @@ class _Sorts:
 
     def __init__(self, state: PlacementState, kind: Kind) -> None:
         table = state.request.table
-        need = np.array(table.topology_epoch if state.restricted else [0] * len(table.ids))[kind.tasks]
+        need = np.array(table.topology_epoch if state.restricted else [0] * len(table.stateful))[kind.tasks]
         weight = np.array(table.weight, float)[kind.tasks]
         sorts, self.sort = np.unique(np.stack([-need, -weight]), axis=1, return_inverse=True)
         self._held = state.request.balance_held

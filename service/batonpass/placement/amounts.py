@@ -23,10 +23,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from batonpass.core.placement.exchange import Floats
-from batonpass.core.placement.flow import Ints
-from batonpass.core.placement.quotas import PLACES
-from batonpass.core.placement.state import Marks
+from batonpass.placement.exchange import Floats
+from batonpass.placement.flow import Ints
+from batonpass.placement.quotas import PLACES
+from batonpass.placement.state import Marks
 
 _COMPARED: Final = 1 << 18
 """How many exchanges of one member are compared, the lowest loads first; at least those with eight others."""

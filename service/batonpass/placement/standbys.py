@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from batonpass.core.placement.actives import ranks
-from batonpass.core.placement.blocks import Blocks
-from batonpass.core.placement.exchange import Exchange, Floats, Move, TaskClass, Wish
-from batonpass.core.placement.flow import Ints
-from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas
-from batonpass.core.placement.state import Marks, PlacementState, Wishes
-from batonpass.core.placement.tags import Tags
-from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Ready, Warmth
+from batonpass.placement.actives import ranks
+from batonpass.placement.blocks import Blocks
+from batonpass.placement.exchange import Exchange, Floats, Move, TaskClass, Wish
+from batonpass.placement.flow import Ints
+from batonpass.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas
+from batonpass.placement.state import Marks, PlacementState, Wishes
+from batonpass.placement.tags import Tags
+from batonpass.placement.types import NO_STATE, UNASSIGNED, Ready, Warmth
 
 LEVELS: Final = ("wait", "apart", "balance", "height", "move", "unready", "cold", "restore", "even", "size")
 

@@ -7,12 +7,11 @@ from copy import copy
 
 import numpy as np
 
-from batonpass.core.placement.exchange import Exchange, Floats, TaskClass, Wish
-from batonpass.core.placement.flow import Ints
-from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas, quotas
-from batonpass.core.placement.state import Marks, PlacementState, Wishes
-from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Ready
-from batonpass.core.state.reasons import Held
+from batonpass.placement.exchange import Exchange, Floats, TaskClass, Wish
+from batonpass.placement.flow import Ints
+from batonpass.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas, quotas
+from batonpass.placement.state import Marks, PlacementState, Wishes
+from batonpass.placement.types import NO_STATE, UNASSIGNED, Ready, Waits
 
 LEVELS = (
     "wait",
@@ -148,7 +147,7 @@ def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list
     if state.restricted:
         newest = max(epochs.values())
         for task in [task for task in orphans if need[task] > newest]:
-            state.wait(task, Held.STALE_TOPOLOGY)
+            state.wait(task, Waits.STALE_TOPOLOGY)
         orphans = [task for task in orphans if need[task] <= newest]
     if not state.limited or not orphans:
         return orphans
@@ -175,7 +174,7 @@ def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list
             for epoch in levels:
                 room[epoch] -= 1
         else:
-            state.wait(task, Held.NO_CAPACITY)
+            state.wait(task, Waits.NO_CAPACITY)
     return sorted(fitting)
 
 
@@ -197,7 +196,7 @@ def place_part(state: PlacementState, kind: Kind, quota: Quotas, *, overflow: bo
     exchange, classes = _network(state, kind, quota, gives, takes, overflow=overflow)
     for task, _, target in exchange.solve(classes):
         if target == UNASSIGNED:
-            state.wait(task, Held.NO_CAPACITY)
+            state.wait(task, Waits.NO_CAPACITY)
         else:
             state.owner[task] = target
 
@@ -304,7 +303,7 @@ class _Sorting:
             self._part = np.zeros(len(self._part), np.int64)
         self.blocks: list[list[int]] = [[]]
         self.reach: list[tuple[tuple[int, int], ...]] = [((0, 0),)]
-        self._reach = np.zeros(len(table.ids), np.int64)
+        self._reach = np.zeros(len(table.stateful), np.int64)
         if state.restricted:
             self.blocks, reach_of = epoch_blocks(state)
             needs, self._reach = np.unique(np.array(table.topology_epoch, np.int64), return_inverse=True)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
-from batonpass.core.placement.flow import PlacementError
+from batonpass.placement.flow import PlacementError
 
 PLACES: Final = 8
 """Loads per capacity that agree to so many places count as equal. They differ only by rounding."""
