@@ -15,6 +15,7 @@ from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import ProbeRequest
 from batonpass.core.state.model import ActiveState, Role
+from batonpass.core.state.reasons import Held, NoChange
 from batonpass.core.state.records import TargetPlaced
 from batonpass.core.target.targets import build_request
 from batonpass.explain.group import explain_group
@@ -22,7 +23,7 @@ from batonpass.explain.status import describe_group
 from batonpass.placement import flow
 from batonpass.placement.flow import PlacementError
 from batonpass.placement.place import place
-from batonpass.placement.types import NO_STATE, UNASSIGNED, Ready, Waits, Warmth
+from batonpass.placement.types import NO_STATE, UNASSIGNED, Ready, Warmth
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 WORLDS = 150
@@ -191,7 +192,7 @@ def test_a_group_whose_members_may_be_full_waits_when_its_first_placement_fails(
         assert [one.failed for one in scene.log if isinstance(one, TargetPlaced) and one.failed]
         assert all(scene.task(task).owner is None for task in scene.group.table.ids)
         status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
-        assert {entry.reason for entry in status.held_back} == {Waits.PLACEMENT_FAILED}
+        assert {entry.reason for entry in status.held_back} == {Held.PLACEMENT_FAILED}
     scene.do(ProbeRequest())
     scene.settle()
     assert all(scene.task(task).owner == "a" for task in scene.group.table.ids)

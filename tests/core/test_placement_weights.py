@@ -19,7 +19,7 @@ def off(group: Group, placed: object) -> float:
     """Return how far the farthest open member is from its quota, in units of the heaviest task."""
     load = loads(group, placed, stateful_only=True)  # type: ignore[arg-type]
     whole = sum(one.capacity for one in group.seats if one.may_be_target)
-    heaviest = max(group.table.stateful_weights)
+    heaviest = max(group.table.weight[task_index] for task_index in group.table.stateful_indexes)
     return max(
         abs(load[one.id] - sum(load.values()) * one.capacity / whole) / heaviest
         for one in group.seats

@@ -35,7 +35,7 @@ from batonpass.core.handover.owner import choose_active
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.handover.lag import Readiness, copy_as_reported
 from batonpass.core.state.model import ActiveState, Member, Pending, Role, Task
-from batonpass.placement.types import NO_STATE, UNASSIGNED, Copies, Placed, PlacementMember, PlacementRequest, Ready, Warmth
+from batonpass.placement.types import Moves, NO_STATE, UNASSIGNED, Copies, Placed, PlacementMember, PlacementRequest, Ready, Warmth
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
 
