@@ -105,21 +105,33 @@ class Amounts:
         They go to members below their quota that have fewest of the sort, or else to the lowest loads per capacity.
         """
         for sort in np.flatnonzero(self.lacking).tolist():
-            weight, amount = self._weight[sort], int(self.lacking[sort])
+            weight, amount = float(self._weight[sort]), int(self.lacking[sort])
             heights = self._heights(sort)
             shares = np.round(self.counts[:, sort] / self._capacity, PLACES)
             lowest = np.lexsort((heights, shares, heights > self._quota, heights == np.inf))[:amount].tolist()
-            heap = [(heights[each] > self._quota, shares[each], heights[each], each) for each in lowest]
-            while amount and heap and heap[0][2] < np.inf:
+            heap = [
+                (bool(heights[each] > self._quota), float(shares[each]), float(heights[each]), each)
+                for each in lowest
+                if heights[each] < np.inf
+            ]
+            load, capacity, slots = self._load.tolist(), self._capacity.tolist(), self._slots.tolist()
+            counts = self.counts[:, sort].tolist()
+            while amount and heap:
                 member = heap[0][3]
-                self.put(sort, member)
+                load[member], counts[member], slots[member] = (
+                    load[member] + weight,
+                    counts[member] + 1,
+                    slots[member] - 1,
+                )
                 amount -= 1
-                if self._slots[member] > 0:
-                    height = round((self._load[member] + weight) / self._capacity[member], PLACES)
-                    share = round(self.counts[member, sort] / self._capacity[member], PLACES)
+                if slots[member] > 0:
+                    height = round((load[member] + weight) / capacity[member], PLACES)
+                    share = round(counts[member] / capacity[member], PLACES)
                     heapreplace(heap, (height > self._quota, share, height, member))
                 else:
                     heappop(heap)
+            for member in lowest:
+                self.put(sort, member, counts[member] - int(self.counts[member, sort]))
             while amount and self._make_room(sort):
                 amount -= 1
             self.lacking[sort] = amount
