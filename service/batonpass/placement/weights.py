@@ -41,13 +41,12 @@ def place_weighted(state: PlacementState, kind: Kind) -> int:
 
 def _warm(state: PlacementState, kind: Kind) -> dict[int, int]:
     """Return for tasks without a member the one that is warmest for them."""
-    warm: dict[int, int] = {}
     known = state.request.warmth(kind.orphans, state.eligible) if kind.stateful else {}
-    for task, copies in sorted(known.items()):
-        there = [(copy, member) for member, copy in copies.items() if copy < NO_STATE and state.takes(task, member)]
-        if there:
-            warm[task] = min(there)[1]
-    return warm
+    there = {
+        task: [(copy, member) for member, copy in copies.items() if copy < NO_STATE and state.takes(task, member)]
+        for task, copies in sorted(known.items())
+    }
+    return {task: min(copies)[1] for task, copies in there.items() if copies}
 
 
 def _under_way(state: PlacementState, kind: Kind) -> dict[int, int]:
