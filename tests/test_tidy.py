@@ -40,6 +40,7 @@ CORE_MAY_IMPORT = {
     "abc",
     "bisect",
     "collections",
+    "copy",
     "dataclasses",
     "enum",
     "fractions",
