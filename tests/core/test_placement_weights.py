@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.core.placing import Group, faults, loads, moved, seat, seats, skew, tasks
+from tests.core.placing import Group, faults, is_balanced, loads, moved, seat, seats, skew, tasks
 
 from batonpass.placement.types import Ready, Waits, Warmth
 
@@ -47,6 +47,29 @@ def test_a_join_takes_few_heavy_tasks_rather_than_many_light_ones() -> None:
     assert placed.moves == placed.lower_bound == 6
     assert {target for _, target in moved(group, placed).values()} == {"zz"}
     assert off(group, placed) <= 1
+
+
+def test_a_task_that_weighs_a_little_more_leaves_nobody_idle() -> None:
+    table = tasks(2, weight=lambda _one, partition: 1.0 + partition / 10_000)
+    group = Group(table, seats(2), home=("m00", "m00"))
+    assert sorted(loads(group, group.place()).values()) == [1.0, 1.0001]
+
+
+def test_light_tasks_are_shared_beside_a_member_with_a_heavy_one() -> None:
+    table = tasks(1, 11, weight=lambda one, _: 1.0 if one else 12.0)
+    group = Group(table, seats(3), home=("m01",) + ("m00",) * 11)
+    placed = group.place()
+    assert (loads(group, placed), placed.moves) == ({"m00": 6.0, "m01": 12.0, "m02": 5.0}, 5)
+
+
+@pytest.mark.parametrize(("members", "size", "moves"), [(10, 1_000, 31), (100, 10_000, 101)])
+def test_a_join_of_a_large_group_of_mixed_weights_moves_few_tasks(members: int, size: int, moves: int) -> None:
+    table = tasks(size, weight=lambda _one, partition: (1.0, 1.0, 1.0, 2.0, 3.0, 8.0)[partition % 6])
+    group = Group(table, seats(members)).settle().join(seat("zz"))
+    placed = group.place()
+    assert placed.moves == moves
+    assert max(loads(group, placed).values()) * (members + 1) <= 1.001 * sum(table.weight)
+    assert is_balanced(group, placed.owner)
 
 
 def test_a_leave_moves_only_the_leavers_tasks() -> None:
