@@ -1,8 +1,8 @@
 """How many tasks of each weight every member should have: balanced, with few moves.
 
 Tasks that weigh the same, and that the same members may have, are a *sort*. Balanced means that no move of one task,
-and no exchange of two, lowers the higher of two loads per capacity. The fewest moves for that are a packing problem
-(NP-hard), so few are searched for:
+and no exchange of two, lowers the higher of two loads per capacity by more than a thousandth of the average one. The
+fewest moves for that are a packing problem (NP-hard), so few are searched for:
 
 1. ``place``: tasks without a member go to members below their quota, heaviest first.
 2. ``shed``: members above their limit give away their lightest tasks.
@@ -28,6 +28,8 @@ from batonpass.placement.flow import Ints
 from batonpass.placement.quotas import PLACES
 from batonpass.placement.state import Marks
 
+_TOLERANCE: Final = 0.001
+"""A change has to lower the higher load per capacity by more than this part of the average one."""
 _COMPARED: Final = 1 << 18
 """How many exchanges of one member are compared, the lowest loads first; at least those with eight others."""
 _TRIES: Final = 200
@@ -83,6 +85,7 @@ class Amounts:
         takers = allowed.any(axis=1)
         total = float(self._load[takers].sum() + lacking @ self._weight)
         self._quota = round(total / float(room.capacity[takers].sum()), PLACES) if takers.any() else 0.0
+        self._least = self._quota * _TOLERANCE
 
     def put(self, sort: int, member: int, amount: int = 1) -> None:
         """Add tasks to a member; a negative amount takes some away."""
@@ -199,9 +202,9 @@ class Amounts:
         self.put(change.given, change.target)
 
     def _lower_others(self, member: int) -> Ints:
-        """Return the members, lowest first, to which the least difference between tasks may go without being higher."""
+        """Return the members, lowest first, that the least difference between tasks would leave lower than this one."""
         heights = np.round((self._load + self._step) / self._capacity, PLACES)
-        others = np.flatnonzero(heights < self._height(member))
+        others = np.flatnonzero(heights < self._height(member) - self._least)
         return others[np.argsort(heights[others], kind="stable")]
 
     def _best_move(self, member: int) -> Change | None:
@@ -210,24 +213,28 @@ class Amounts:
         weight = self._weight[gives][:, None]
         here = np.round((self._load[member] - weight) / self._capacity[member], PLACES)
         there = np.round((self._load[others] + weight) / self._capacity[others], PLACES)
-        can = self._allowed[others][:, gives].T & (self._slots[others] > 0) & (there < self._height(member))
+        higher = np.maximum(here, there)
+        can = self._allowed[others][:, gives].T & (self._slots[others] > 0)
+        can &= higher < self._height(member) - self._least
         if not can.any():
             return None
-        sort, other = np.unravel_index(int(np.where(can, np.maximum(here, there), np.inf).argmin()), can.shape)
+        sort, other = np.unravel_index(int(np.where(can, higher, np.inf).argmin()), can.shape)
         return Change(member, int(others[other]), int(gives[sort]))
 
     def _best_exchange(self, member: int) -> Change | None:
         """Return the exchange with a member that leaves the higher of two loads lowest; None if none lowers it."""
-        gives, takes = np.flatnonzero(self.counts[member]), np.flatnonzero(self._allowed[member])
-        others = self._lower_others(member)[: max(8, _COMPARED // max(1, len(gives) * len(takes)))]
+        gives, others = np.flatnonzero(self.counts[member]), self._lower_others(member)
+        others = others[: max(8, _COMPARED // max(1, len(gives) * self.counts.shape[1]))]
+        takes = np.flatnonzero(self._allowed[member] & (self.counts[others] > 0).any(axis=0))
         more = (self._weight[gives][:, None] - self._weight[takes])[..., None]
         here = np.round((self._load[member] - more) / self._capacity[member], PLACES)
         there = np.round((self._load[others] + more) / self._capacity[others], PLACES)
-        can = (more > 0) & (there < self._height(member))
+        higher = np.maximum(here, there)
+        can = (more > 0) & (higher < self._height(member) - self._least)
         can &= (self.counts[others][:, takes].T > 0)[None] & self._allowed[others][:, gives].T[:, None]
         if not can.any():
             return None
-        best = int(np.where(can, np.maximum(here, there), np.inf).argmin())
+        best = int(np.where(can, higher, np.inf).argmin())
         given, taken, other = np.unravel_index(best, can.shape)
         return Change(member, int(others[other]), int(gives[given]), int(takes[taken]))
 
