@@ -36,6 +36,7 @@ from batonpass.client import (
 )
 from batonpass.core.state.durations import duration
 from batonpass.http_clients import proxy_for
+from batonpass.private_files import read_private
 from batonpass.terminal import say, say_on_stderr, screen, shown
 from batonpass.variables import variable
 
@@ -372,9 +373,9 @@ def _named(folder: Path) -> list[Running]:
 
 def _token_of(running: Running) -> str | None:
     try:
-        return UpFolder(running.folder).token_file.read_text().strip() or None
+        return read_private(UpFolder(running.folder).token_file).strip() or None
     except OSError:
-        # The folder belongs to another user: the coordinator will answer that a token is missing.
+        # It is of another user, who runs the coordinator: that will answer that a token is missing.
         return None
 
 

@@ -149,12 +149,13 @@ def partition_counts(draft: DecisionDraft, item: PartitionCounts) -> Reply:
 def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
     if not draft.group.declared:
         return UnknownGroup(f"no group {draft.group.id!r} is declared")
-    if item.expires_ms is not None and item.expires_ms <= draft.now_ms:
+    expires_ms = item.expires_ms if item.for_ms is None else draft.now_ms + item.for_ms
+    if expires_ms is not None and expires_ms <= draft.now_ms:
         message = "expires_at lies in the past"
         return InvalidRequest(message, errors=[("expires_at", message)])
-    draft.record(Paused(Pause(item.scope, item.reason, draft.now_ms, item.expires_ms)))
-    if item.expires_ms is not None:
-        draft.wake(item.expires_ms)
+    draft.record(Paused(Pause(item.scope, item.reason, draft.now_ms, expires_ms)))
+    if expires_ms is not None:
+        draft.wake(expires_ms)
     draft.needs_step = True
     return Done()
 

@@ -53,6 +53,7 @@ from batonpass.core.state.model import (
 )
 from batonpass.core.state.newcomers import stay_began_ms
 from batonpass.core.state.pmap import PMap
+from batonpass.core.state.set_back import moved_back
 from batonpass.core.state.topology import build_table
 
 
@@ -126,6 +127,12 @@ class GroupBuilder:
 
     def change(self, **fields: object) -> None:
         self.group = replace(self.group, **fields)  # type: ignore[arg-type]
+
+    def set_back(self, by_ms: int) -> None:
+        """Have every instant earlier by ``by_ms``."""
+        self.group = moved_back(self.group, by_ms)
+        self.tasks = {task_id: moved_back(self.task(task_id), by_ms) for task_id in self.every_task()}
+        self.members |= {member_id: moved_back(member, by_ms) for member_id, member in self.every_member()}
 
     def finish(self, version: int) -> Group:
         """Return the group with everything folded in, at ``version``."""
@@ -535,7 +542,9 @@ def _storm_ended(builder: GroupBuilder, _record: r.StormEnded) -> None:
 
 
 def _grants_held(builder: GroupBuilder, record: r.GrantsHeld) -> None:
-    """Nothing is granted for a while. A later hold never shortens this one."""
+    """Nothing is granted for a while. A later hold never shortens this one. The clock may have gone back before."""
+    if record.set_back_ms:
+        builder.set_back(record.set_back_ms)
     builder.change(grants_from_ms=max(builder.group.grants_from_ms, record.until_ms))
     if record.adopting:
         builder.change(recovering_until_ms=max(builder.group.recovering_until_ms, record.until_ms))

@@ -141,11 +141,12 @@ class ProbeRequest:
 
 @dataclass(frozen=True, slots=True)
 class PauseRequest:
-    """An operator holds moves until ``expires_ms`` (an instant), or until they are resumed."""
+    """An operator holds moves until ``expires_ms`` (an instant), for ``for_ms`` from now, or until they are resumed."""
 
     scope: PauseScope = PauseScope.BALANCE
     reason: str = ""
     expires_ms: int | None = None
+    for_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

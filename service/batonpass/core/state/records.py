@@ -318,11 +318,15 @@ class StormEnded:
 
 @dataclass(frozen=True, slots=True)
 class GrantsHeld:
-    """Nothing is granted before ``until_ms``. ``adopting``: until then the group adopts what members run (L3)."""
+    """Nothing is granted before ``until_ms``. ``adopting``: until then the group adopts what members run (L3).
+
+    ``set_back_ms``: the clock has gone back by so much, and so do all instants that were stored before (``set_back``).
+    """
 
     until_ms: int
     reason: str
     adopting: bool = False
+    set_back_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
