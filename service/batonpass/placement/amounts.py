@@ -93,10 +93,9 @@ class Amounts:
         self._load[member] = round(self._load[member] + amount * self._weight[sort], PLACES)
         self._slots[member] -= amount
 
-    def takes(self, sort: int, member: int, *, below_quota: bool) -> bool:
-        """Say whether a member may have one task more, and if asked, whether its load is at most its quota with it."""
-        height = self._heights(sort)[member]
-        return bool(height <= self._quota if below_quota else height < np.inf)
+    def takes_below_quota(self, sort: int, member: int) -> bool:
+        """Say whether a member may have one task more, with a load that is then at most its quota."""
+        return bool(self._heights(sort)[member] <= self._quota)
 
     def moves(self) -> int:
         """Return how many tasks are no longer on the member that had them."""

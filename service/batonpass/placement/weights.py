@@ -96,7 +96,8 @@ class _Sorts:
         amounts = Amounts(self._weight, self._allowed, self._room, counts[:-1], counts[-1])
         for task, member in {**warm, **under_way}.items():
             sort, home = int(self.sort[self._place_of[task]]), int(self._home[self._place_of[task]])
-            if amounts.takes(sort, member, below_quota=task not in under_way):
+            # What is under way may go to a member that is full only until others have left it.
+            if task in under_way or amounts.takes_below_quota(sort, member):
                 amounts.put(sort, member)
                 if home == UNASSIGNED:
                     amounts.lacking[sort] -= 1
