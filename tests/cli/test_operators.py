@@ -168,6 +168,13 @@ def test_a_member_that_is_not_clear_is_refused(server: Canned, name: str, code: 
     assert (error["type"], error.get("status")) == (("unknown-member", 404) if code == 5 else ("failed", None))
 
 
+def test_processes_of_kafka_streams_are_called_what_people_call_them(server: Canned) -> None:
+    """Their instance ids are process ids, which nobody can tell apart."""
+    run = member("counts-1.2", "c731eb0f-8a3b-4d6b-9a55-0f4d1c3b2a10")
+    server.on("GET", "/v1/groups/app/members", (200, {"members": [run], "next": None}))
+    assert "Its members are counts-1.2." in server.run("drain", "app", "counts-3").stderr
+
+
 def test_members_are_listed_and_shown(server: Canned) -> None:
     listed = server.run("members", "orders").stdout
     for word in ("orders-1", "orders-2", M3, "stable, draining", "zone=a", "12.3 kB of 50.0 kB"):
