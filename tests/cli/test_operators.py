@@ -216,6 +216,21 @@ def test_groups_are_listed_and_shown(server: Canned) -> None:
     assert "There are no groups" in server.run("groups").stdout
 
 
+def test_an_application_that_is_refused_or_silent_is_listed_and_shown_as_such(server: Canned) -> None:
+    since = "2026-05-04T12:00:00.000Z"
+    refused = {"why": "too large", "since": since, "last_at": since, "times": 3}
+    known = {"last_heard_at": since, "silent": True, "refused": refused}
+    server.on("GET", "/v1/groups", (200, {"groups": [group(application=known)], "next": None}))
+    assert "balancing, refused, silent" in server.run("groups").stdout
+    detail = "rebalances are refused: too large"
+    server.on("GET", "/v1/groups/orders", (200, group(application=known, detail=detail)))
+    shown = server.run("groups", "show", "orders").stdout
+    assert "Group orders: balancing (rebalances are refused: too large), generation 3." in shown
+    assert "Its application was last heard " in shown
+    server.on("GET", "/v1/groups/orders", (200, group(application=known | {"last_heard_at": None})))
+    assert "last heard before the coordinator started." in server.run("groups", "show", "orders").stdout
+
+
 def test_names_in_brackets_are_shown_as_they_stand(server: Canned) -> None:
     server.on("GET", "/v1/groups", (200, {"groups": [group(group="[red]orders[/red]")], "next": None}))
     assert "[red]orders[/red]" in server.run("groups").stdout
