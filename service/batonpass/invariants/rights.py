@@ -58,8 +58,7 @@ def lease_floor_ms(transition: Transition, member_id: MemberId) -> int:
     """
     member_soft = transition.soft.members.get(member_id) or transition.soft_after.members.get(member_id)
     if member_soft is None:
-        # If the start lies in the future, the clock has gone back since. The coordinator has started all the same.
-        started_ms = min(transition.now_ms, max(transition.soft.started_ms, transition.soft_after.started_ms))
+        started_ms = max(transition.soft.started_ms, transition.soft_after.started_ms)
         # The instant from which members may be judged was set with the longest timeout at the start. A timeout that was
         # declared later has not reached a member that was not heard since.
         counted_ms = transition.soft.judge_from_ms - transition.soft.started_ms
@@ -214,15 +213,9 @@ def _vouches(transition: Transition, item: Input, member_id: MemberId) -> bool:
             return takeover and instance_id is not None and known is not None and known.instance_id == instance_id
         case StreamsRebalance(processes=processes):
             member = transition.before.members.get(member_id)
-            return member is not None and not any(_is_of(member, process) for process in processes)
+            return member is not None and all(process.id != member.instance_id for process in processes)
         case _:
             return False
-
-
-def _is_of(member: Member, process: StreamsProcess) -> bool:
-    """Say whether a member is still this process. A process with other threads, tags or address is a new run."""
-    described = (process.id, process.capacity, dict(process.client_tags), process.endpoint)
-    return described == (member.instance_id, member.capacity, dict(member.client_tags), member.endpoint)
 
 
 def _check_waiver(ledger: Ledger, task_id: TaskId, member_id: MemberId) -> list[Violation]:
@@ -304,7 +297,12 @@ def _check_away(transition: Transition, member_id: MemberId) -> list[Violation]:
 
 
 def _check_deletion(transition: Transition, record: r.GroupDeleted) -> list[Violation]:
-    """Check that nothing is granted under the name before the last lease of a deleted group is over."""
+    """Check that nothing is granted under the name before the last lease of a deleted group is over.
+
+    No lease runs in a group of Kafka Streams.
+    """
+    if transition.before.config.kafka_streams:
+        return []
     leases = [
         lease_floor_ms(transition, member_id)
         for member_id, member in transition.before.members.items()
@@ -391,7 +389,10 @@ def check_start(transition: Transition) -> list[Violation]:
     """Return what is judged or granted too early after a start or a recovery (L3)."""
     violations = []
     starts = [item for item in transition.inputs or () if isinstance(item, Started)]
-    is_start, has_clock_moved = bool(starts), any(item.clock_moved for item in starts)
+    is_set_back = any(isinstance(record, r.GrantsHeld) and record.set_back_ms for record in transition.records)
+    is_start, has_clock_moved = bool(starts), is_set_back or any(item.clock_moved for item in starts)
+    if is_set_back and not is_start:
+        violations.append(Violation("L1", "instants are set back without a start"))
     is_recovery = any(isinstance(item, StoreRecovered) for item in transition.inputs or ())
     if is_start or is_recovery:
         calm = transition.now_ms + transition.before.longest_session_ms

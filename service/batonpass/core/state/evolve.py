@@ -53,6 +53,7 @@ from batonpass.core.state.model import (
 )
 from batonpass.core.state.newcomers import stay_began_ms
 from batonpass.core.state.pmap import PMap
+from batonpass.core.state.set_back import moved_back
 from batonpass.core.state.topology import build_table
 
 
@@ -126,6 +127,12 @@ class GroupBuilder:
 
     def change(self, **fields: object) -> None:
         self.group = replace(self.group, **fields)  # type: ignore[arg-type]
+
+    def set_back(self, by_ms: int) -> None:
+        """Have every instant earlier by ``by_ms``."""
+        self.group = moved_back(self.group, by_ms)
+        self.tasks = {task_id: moved_back(self.task(task_id), by_ms) for task_id in self.every_task()}
+        self.members |= {member_id: moved_back(member, by_ms) for member_id, member in self.every_member()}
 
     def finish(self, version: int) -> Group:
         """Return the group with everything folded in, at ``version``."""
@@ -206,6 +213,13 @@ def _topology_changed(builder: GroupBuilder, record: r.TopologyChanged) -> None:
     """The tasks are those of the new topology."""
     builder.change(revision=builder.group.revision + 1)
     _set_topology(builder, record.topology)
+
+
+def _tasks_ended(builder: GroupBuilder, record: r.TasksEnded) -> None:
+    """Only their tokens are left. Nobody holds them any more."""
+    for task_id in record.tasks:
+        builder.tasks[task_id] = Task(task_id, token=builder.task(task_id).token)
+    builder.change(pins=builder.group.pins.updated(dict.fromkeys(record.tasks)))
 
 
 def _config_changed(builder: GroupBuilder, record: r.ConfigChanged) -> None:
@@ -405,6 +419,12 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
     )
 
 
+def _member_changed(builder: GroupBuilder, record: r.MemberChanged) -> None:
+    """The member has other threads, tags or another address, and everything else as before."""
+    changed = {"capacity": record.capacity, "client_tags": dict(record.client_tags), "endpoint": record.endpoint}
+    builder.change_member(record.member_id, **changed)
+
+
 def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
     """Every target and pin of the member belongs to its successor, which goes on with its stay."""
     old, successor = record.member_id, record.successor
@@ -535,7 +555,9 @@ def _storm_ended(builder: GroupBuilder, _record: r.StormEnded) -> None:
 
 
 def _grants_held(builder: GroupBuilder, record: r.GrantsHeld) -> None:
-    """Nothing is granted for a while. A later hold never shortens this one."""
+    """Nothing is granted for a while. A later hold never shortens this one. The clock may have gone back before."""
+    if record.set_back_ms:
+        builder.set_back(record.set_back_ms)
     builder.change(grants_from_ms=max(builder.group.grants_from_ms, record.until_ms))
     if record.adopting:
         builder.change(recovering_until_ms=max(builder.group.recovering_until_ms, record.until_ms))
@@ -904,11 +926,13 @@ def _added(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId
 _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.GroupDeclared: _declared,
     r.TopologyChanged: _topology_changed,
+    r.TasksEnded: _tasks_ended,
     r.ConfigChanged: _config_changed,
     r.GroupDeleted: _deleted,
     r.MemberJoined: _joined,
     r.MemberGone: _gone,
     r.MemberAway: _away,
+    r.MemberChanged: _member_changed,
     r.PlaceInherited: _inherited,
     r.DrainStarted: _drain_started,
     r.DrainCancelled: _drain_cancelled,

@@ -36,6 +36,13 @@ class TopologyChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class TasksEnded:
+    """A Kafka Streams application has these tasks no more. If it has others under their ids, those begin anew."""
+
+    tasks: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigChanged:
     """The settings are ``config`` from now on."""
 
@@ -81,6 +88,16 @@ class MemberAway:
     member_id: MemberId
     until_ms: int
     at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChanged:
+    """A process of a Kafka Streams application goes on with other threads, tags or another address."""
+
+    member_id: MemberId
+    capacity: float
+    client_tags: Mapping[str, str]
+    endpoint: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,11 +335,15 @@ class StormEnded:
 
 @dataclass(frozen=True, slots=True)
 class GrantsHeld:
-    """Nothing is granted before ``until_ms``. ``adopting``: until then the group adopts what members run (L3)."""
+    """Nothing is granted before ``until_ms``. ``adopting``: until then the group adopts what members run (L3).
+
+    ``set_back_ms``: the clock has gone back by so much, and so do all instants that were stored before (``set_back``).
+    """
 
     until_ms: int
     reason: str
     adopting: bool = False
+    set_back_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,11 +384,13 @@ class GoneForgotten:
 Record = (
     GroupDeclared
     | TopologyChanged
+    | TasksEnded
     | ConfigChanged
     | GroupDeleted
     | MemberJoined
     | MemberGone
     | MemberAway
+    | MemberChanged
     | PlaceInherited
     | DrainStarted
     | DrainCancelled
