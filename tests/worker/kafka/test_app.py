@@ -1,6 +1,7 @@
 """A job in a few lines does on a real broker what it says: topics, group, types, tables, and what is refused."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -37,6 +38,9 @@ from batonpass.worker.kafka import (
 from batonpass.worker.kafka.stores import TaskState
 from batonpass.worker.kafka.topics import MissingPartition, settings_of
 from batonpass.worker.testing import HttpServer, LocalCoordinator
+
+BEGIN_MS = (time.time_ns() // 1_000_000_000 - 3_600) * 1_000
+"""What times of records are counted from: an hour ago, for brokers delete what is older than a week."""
 
 
 class User(msgspec.Struct):
@@ -76,12 +80,12 @@ class World:
         """Write keys and values with their times to partition 0."""
         async with AIOKafkaProducer(**self.connection.client_options()) as producer:
             for key, value, at_ms in records:
-                await producer.send_and_wait(topic, value, key=key, partition=0, timestamp_ms=at_ms)
+                await producer.send_and_wait(topic, value, key=key, partition=0, timestamp_ms=BEGIN_MS + at_ms)
 
     async def read(self, topic: str) -> list[tuple[bytes, bytes, int]]:
         """Return keys, values and times of a topic's partition 0."""
         job = Job(self.connection, self.name, "", "", "")
-        return [(one.key, one.value, one.timestamp) for one in await read(job, topic)]
+        return [(one.key, one.value, one.timestamp - BEGIN_MS) for one in await read(job, topic)]
 
     async def has(self, topic: str, *values: bytes) -> bool:
         """Whether a topic has these values, and no others."""
@@ -398,7 +402,7 @@ async def test_a_function_is_called_every_so_often_by_the_times_of_records(world
 
         @app.punctuate(1_000)
         async def tick(at_ms: int, context: Context) -> None:
-            await context.send(written, f"{at_ms} {context.store(sums).get('all')}", key=None)
+            await context.send(written, f"{at_ms - BEGIN_MS} {context.store(sums).get('all')}", key=None)
 
         return app
 

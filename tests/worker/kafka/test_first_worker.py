@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,9 @@ async def test_the_job_of_the_page_adds_orders_up(bootstrap: str, tmp_path: Path
 # --- sessions, a join, and a count under another key ----------------------------------------------------------------
 
 GAP_MS = 30_000
+BEGIN_MS = time.time_ns() // 1_000_000 - 3 * 3_600_000
+"""When the clicks begin: hours ago, for brokers delete what is older than a week."""
+
 OUTPUTS = ("ended", "visits", "counts")
 
 
@@ -87,7 +91,7 @@ class Click(NamedTuple):
 
 def clicks_of_a_while(many: int) -> Iterator[Click]:
     """Yield clicks of some users, some of them with long pauses, and one late enough to end every session."""
-    rng, at_ms = random.Random(1), 1_000_000
+    rng, at_ms = random.Random(1), BEGIN_MS
     for _ in range(many):
         at_ms += rng.choice((500, 2_000, 9_000, 40_000))
         yield Click(f"u{rng.randrange(6)}", f"/{rng.randrange(3)}", at_ms)
