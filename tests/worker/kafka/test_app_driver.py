@@ -6,6 +6,8 @@ import pytest
 
 from batonpass.worker.kafka import BYTES, INT, TEXT, App, Context, Record, State, Timer, optional
 
+GONE = 99
+
 app = App("orders")
 orders = app.topic("orders", key=TEXT, value=INT)
 prices = app.topic("prices", key=TEXT, value=optional(INT))
@@ -25,6 +27,8 @@ async def add(order: Record[str, int], context: Context, total: State[int]) -> N
         raise ValueError("less than nothing")
     if order.value == 0:
         total.clear_timer()
+    if order.value == GONE:
+        total.delete()
 
 
 @app.on_timer(sums)
@@ -76,6 +80,15 @@ async def test_time_passes_with_records_and_state_and_timers_outlive_a_restore()
     # Its timer was taken away.
     assert dict(test.store(sums).scan()) == {"c": 0, "e": 5}
     assert test.changelog(sums.changelog).keys() == {b"c", b"e"}
+
+
+async def test_what_is_removed_leaves_no_timer() -> None:
+    test = app.test()
+    for value in (1, GONE):
+        await test.send(orders, value, key="a", timestamp_ms=1_000)
+    assert test.changelog(sums.changelog) == {}
+    # Only the time is left.
+    assert len(test.changelog("orders-0-timers-changelog")) == 1
 
 
 async def test_of_a_function_that_raises_nothing_stays_and_the_record_is_next_again() -> None:
