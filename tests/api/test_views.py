@@ -9,7 +9,7 @@ from tests.api.conftest import Api
 
 from batonpass.codec.snapshots import read_snapshot, write_snapshot
 from batonpass.codec.views import group_body, member_body
-from batonpass.core.budget import HeldBack
+from batonpass.core.copies import HeldBack
 from batonpass.core.explain.status import describe_group
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.model import ActiveState, Group, Member

@@ -19,8 +19,9 @@ from batonpass.core.decide import Decision
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.inputs import Heartbeat, Input, Leave, ProbeRequest, Tick
 from batonpass.core.invariants import Transition, check_step
+from batonpass.core.planner import plan_step
 from batonpass.core.retarget import place_now
-from batonpass.core.step import explain, plan_step
+from batonpass.core.step import explain
 
 OPERATIONS = ("first", "re-run", "join", "leave")
 
@@ -76,7 +77,7 @@ def one_step(moment: Moment) -> DecisionDraft:
     """Place a group anew and take one step towards the target, as far as an assignor goes."""
     draft = DecisionDraft(moment.group, moment.soft, moment.now_ms, POLICY)
     place_now(draft)
-    explain(draft, *plan_step(draft.view())[:2])
+    explain(draft, plan_step(draft.view()))
     return draft
 
 

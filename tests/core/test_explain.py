@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import TASK, guarded, pair
 
-from batonpass.core.budget import HeldBack
+from batonpass.core.copies import HeldBack
 from batonpass.core.explain.group import Budget, GroupExplanation, explain_group
 from batonpass.core.explain.task import (
     WAITS_FOR,

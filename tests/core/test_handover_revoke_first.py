@@ -22,10 +22,10 @@ def pin(scene: Scene, task: TaskId, member: str) -> None:
     scene.tick(scene.group.config.rebalance_batch_ms)
 
 
-def slow_to_stop(max_tasks: int | None = None, **config: object) -> Scene:
+def slow_to_stop(max_tasks: int | None = None, *, more: int = 0, **config: object) -> Scene:
     """Return a group in which m2 is to have 0_0 of m1, and has yet to stop 0_1, which m3 is to have."""
     scene = Scene()
-    scene.declare(topology(2), **({"acceptable_recovery_lag": 100} | config))
+    scene.declare(topology(2 + more), **({"acceptable_recovery_lag": 100} | config))
     for name in ("m1", "m2", "m3"):
         scene.join(name, max_tasks=max_tasks)
     pin(scene, FIRST, "m1")

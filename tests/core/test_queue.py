@@ -10,7 +10,7 @@ from tests.core.luck import Luck
 from tests.core.scene import Scene, copy, topology
 from tests.core.test_membership_random import Chaos
 
-from batonpass.core import copies, step
+from batonpass.core import copies, planner
 from batonpass.core.decide import Decision, decide
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Input, Join
@@ -110,7 +110,7 @@ def test_no_step_stages_what_waits_for_a_slot(monkeypatch: pytest.MonkeyPatch) -
         staged.append(task.id)
         return real(view, task)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(step, "plan_task", noted)
+    monkeypatch.setattr(planner, "plan_task", noted)
     task_id, member_id = min(warming(one).items())
     one.beat(member_id, {task_id: copy("warmup", 5_000)})
     assert staged

@@ -8,11 +8,11 @@ from tests.core.scene import Scene, copy, replace_report, restoring, running, to
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import Eviction, Leave, PinRequest, ProbeRequest, Started
 from batonpass.core.model import Role
+from batonpass.core.planner import plan_step
 from batonpass.core.reasons import Held
 from batonpass.core.replies import Done
 from batonpass.core.room import ANY_NUMBER, DiskRoom, has_limits, room_on_disks
 from batonpass.core.soft import TaskReport
-from batonpass.core.step import plan_step
 
 SIZE = 10
 
@@ -128,7 +128,7 @@ def test_a_copy_that_fits_no_more_is_not_begun() -> None:
     assert len([task for task in scene.group.tasks.values() if task.target == "m2"]) == 3
     settle(scene, sizes=dict.fromkeys(scene.owners(), 2 * SIZE))
     assert scene.held("m2", Role.ACTIVE) == [first]
-    assert {entry.reason for entry in plan_step(scene.view())[1]} == {Held.NO_CAPACITY}
+    assert {entry.reason for entry in plan_step(scene.view()).held} == {Held.NO_CAPACITY}
     assert scene.group.next_probe_ms is not None
     scene.ok(ProbeRequest(), Done)
     assert scene.group.unsettled == {}

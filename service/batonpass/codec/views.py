@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from batonpass.codec.answers import assignment_body, positions_body, rfc3339, time_of
-from batonpass.core.budget import HeldBack
+from batonpass.core.copies import HeldBack
 from batonpass.core.explain.group import Budget, GroupExplanation, Obstacle, WaitingTask
 from batonpass.core.explain.status import Assignments, GroupStatus
 from batonpass.core.explain.task import CopyStatus, TaskExplanation, Wait

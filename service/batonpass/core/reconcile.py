@@ -27,11 +27,44 @@ from batonpass.core.copy_capacity import RoomLeft
 from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Grant, Member, OnLeaseLost, Role, Task
-from batonpass.core.reasons import Why
+from batonpass.core.reasons import Held, Why
 from batonpass.core.records import AssignmentChanged, NextOwnerChosen, Record, ReleaseWaived
 from batonpass.core.soft import Positions
 from batonpass.core.state_size import lag_at_start
 from batonpass.core.view import View
+
+
+def hold_ungranted(view: View, task_plans: Iterable[TaskPlan]) -> None:
+    """Say why tasks are not granted yet to the member that they go to, nor a copy to the target that has a slot for it.
+
+    That a task's last owner has not confirmed is a reason only after a heartbeat interval: most members do at once.
+    """
+    for plan in task_plans:
+        task, active = plan.task, plan.choice.active
+        if task.owner is None and active is not None:
+            held = _why_not_released(view, task) or _why_not_granted(view, active)
+            if held is not None:
+                plan.hold(active, held)
+        elif plan.waits_for_copy and plan.requests[0].member_id in plan.copies:
+            held = _why_not_granted(view, plan.requests[0].member_id)
+            if held is not None:
+                plan.hold(plan.task.target, held)
+
+
+def _why_not_released(view: View, task: Task) -> Held | None:
+    if view.as_if_released or not task.unreleased:
+        return None
+    if any(entry.free_at_ms is not None for entry in task.unreleased):
+        return Held.LEASE
+    return Held.REVOKING if view.now_ms - task.since_ms >= view.config.heartbeat_interval_ms else None
+
+
+def _why_not_granted(view: View, member_id: MemberId) -> Held | None:
+    if view.as_if_released:
+        return None
+    if view.now_ms < view.group.grants_from_ms:
+        return Held.GRANTS_HELD
+    return Held.REVOKE_FIRST if view.members[member_id].revoking else None
 
 
 class _MemberChanges:

@@ -24,9 +24,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from batonpass.core import membership, reports
-from batonpass.core.budget import HeldBack
 from batonpass.core.commands import require_size
-from batonpass.core.copies import TaskPlan
+from batonpass.core.copies import HeldBack, TaskPlan
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import InvalidRequest, ProtocolError, TooLarge
 from batonpass.core.ids import InstanceId, MemberId, TaskId
@@ -35,6 +34,7 @@ from batonpass.core.kept_out import let_in_when_over
 from batonpass.core.lag import level_in_ms
 from batonpass.core.liveness import end_pause_if_over, find_stalls, forget_gone
 from batonpass.core.model import ActiveState, Cause, Member, Role, Task
+from batonpass.core.planner import plan_step
 from batonpass.core.policy import parse_config
 from batonpass.core.probing import is_at_rest
 from batonpass.core.reasons import Reason
@@ -53,7 +53,7 @@ from batonpass.core.records import (
 from batonpass.core.replies import Reply, StreamsAdvice
 from batonpass.core.retarget import place_now
 from batonpass.core.soft import TaskReport
-from batonpass.core.step import plan_step, take_step
+from batonpass.core.step import take_step
 from batonpass.core.topology import next_topology
 from batonpass.core.turns import give_way
 from batonpass.core.view import View
@@ -243,15 +243,11 @@ def _take_steps(draft: DecisionDraft) -> None:
     In one rebalance Kafka takes copies away, gives new ones, and starts tasks without an owner. So several steps are
     possible: what one step took away, the next may give.
     """
-    while draft.needs_step or draft.group.unsettled:
+    before = -1
+    while len(draft.records) != before:
         before = len(draft.records)
-        draft.needs_step = False
         take_step(draft)
-        carried_out = _carried_out(draft)
-        draft.record(*carried_out)
-        if len(draft.records) == before:
-            break
-    draft.needs_step = False
+        draft.record(*_carried_out(draft))
 
 
 def _carried_out(draft: DecisionDraft) -> list[Record]:
@@ -275,7 +271,7 @@ def _carried_out(draft: DecisionDraft) -> list[Record]:
 
 def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
     view = draft.view()
-    task_plans, held, _ = plan_step(view)
+    step = plan_step(view)
     delay_ms, is_for_everybody = _follow_up(view)
     at_ms = None if delay_ms is None else draft.now_ms + delay_ms
     if at_ms != draft.group.next_probe_ms:
@@ -283,13 +279,13 @@ def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
     placed = [record for record in draft.records if isinstance(record, TargetPlaced)]
     return StreamsAdvice(
         generation=draft.group.generation,
-        assignment=_assignment(view, item, {plan.task.id: plan for plan in task_plans}),
+        assignment=_assignment(view, item, {plan.task.id: plan for plan in step.task_plans}),
         follow_up_ms=delay_ms,
         follow_up_by_everybody=is_for_everybody,
         at_rest=is_at_rest(draft.view()),
         moves=sum(record.moves for record in placed),
         lower_bound=sum(record.lower_bound for record in placed),
-        held_back=tuple([(entry.task, _process(view, entry), entry.reason.value) for entry in held]),
+        held_back=tuple([(entry.task, _process(view, entry), entry.reason.value) for entry in step.held]),
         reasons=_first_of_each(draft.reasons),
     )
 

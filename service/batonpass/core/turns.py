@@ -18,9 +18,9 @@ from batonpass.core.copies import is_for_drain
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Role, Task
+from batonpass.core.planner import plan_step
 from batonpass.core.reasons import Held
 from batonpass.core.records import WarmupStalled
-from batonpass.core.step import plan_step
 from batonpass.core.view import View
 
 _SHARED: Final = (Held.WARMUP_BUDGET, Held.MEMBER_WARMUP_BUDGET, Held.DRAIN_BUDGET, Held.NO_CAPACITY)
@@ -58,7 +58,7 @@ def give_way(draft: DecisionDraft) -> bool:
     ]
     if not idle:
         return False
-    task_plans, _, slots = plan_step(view)
+    task_plans, slots = plan_step(view)
     refused = [
         _Refused(plan.task.id, request.member_id, request.for_drain, reason)
         for plan in task_plans

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from batonpass.core.budget import HeldBack, give_slots, held_back
-from batonpass.core.copies import TaskPlan, plan_task
+from batonpass.core.copies import HeldBack, TaskPlan
 from batonpass.core.dry_run.snapshot import Snapshot, to_group
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Group, Pending, Role, Task
 from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.placement_types import Placed
+from batonpass.core.planner import StepPlan, plan_step
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import Policy
 from batonpass.core.reach import with_targets
@@ -64,13 +64,11 @@ def plan(group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver =
     before = View(everything, soft, now_ms, policy, as_if_released=True)
     target_plan = plan_target(before, solver)
     view = with_targets(before, target_plan.changes)
-    task_plans = [plan_task(view, task) for task in view.tasks.pick(view.group.table.ids)]
-    slots = give_slots(view, task_plans)
-    return _answer(view, task_plans, held_back(view, slots, task_plans), target_plan.placed)
+    return _answer(view, plan_step(view, view.group.table.ids), target_plan.placed)
 
 
-def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], placed: Placed) -> Plan:
-    group = view.group
+def _answer(view: View, step: StepPlan, placed: Placed) -> Plan:
+    group, task_plans, held = view.group, step.task_plans, step.held
     target = _blank(group, ("active", "standby"))
     assignment = _blank(group, ("active", "standby", "warmup"))
     is_same = is_aimed = is_ready = True
@@ -96,7 +94,6 @@ def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], placed
         to_come = to_come or not aimed or not ready
     # Without members nothing can change, but a task that waits for a member is not at rest.
     at_rest = is_same and is_aimed and is_ready and bool(group.members or not held)
-    waits = {entry.task: entry for entry in held}
     texts: _Texts = {}
     there = {plan.task.id for plan in task_plans if plan.task.target in (plan.choice.active or "", *plan.copies)}
     return Plan(
@@ -109,7 +106,7 @@ def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], placed
         probing_needed=to_come and not at_rest,
         # A task that failed where it belongs, or waits beside a ready copy, has a reason but is not on this list.
         held_back=tuple(entry for entry in held if view.is_stateful(entry.task) and entry.task not in there),
-        reasons=tuple([_reason(view, plan, waits.get(plan.task.id), texts) for plan in task_plans]),
+        reasons=tuple([_reason(view, plan, texts) for plan in task_plans]),
     )
 
 
@@ -168,8 +165,8 @@ _DETAIL: Mapping[str, str] = {
 _Texts = dict[tuple[Why, MemberId | None, MemberId | None, MemberId | None], str]
 
 
-def _reason(view: View, plan: TaskPlan, back: HeldBack | None, texts: _Texts) -> Reason:
-    task, choice = plan.task, plan.choice
+def _reason(view: View, plan: TaskPlan, texts: _Texts) -> Reason:
+    task, choice, back = plan.task, plan.choice, plan.held
     if back is not None and back.reason is Held.FAILED:
         return Reason(back.reason, task.id, None, f"failed on {choice.active}, and no other member is ready to take it")
     if back is not None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from batonpass.core.answers import why_drain_is_blocked
-from batonpass.core.budget import HeldBack, slots_used
-from batonpass.core.copies import TaskPlan, is_for_drain
+from batonpass.core.budget import slots_used
+from batonpass.core.copies import HeldBack, TaskPlan, is_for_drain
 from batonpass.core.durations import duration
 from batonpass.core.explain.status import GroupState, GroupStatus, idle_tasks, status_of
 from batonpass.core.explain.task import SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
@@ -21,10 +21,10 @@ from batonpass.core.handover import choose_active
 from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.leases import expires_ms, fenced_by_ms
 from batonpass.core.model import Group, Member, Role
+from batonpass.core.planner import plan_step
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import meaning_of
 from batonpass.core.soft import Soft
-from batonpass.core.step import plan_step
 from batonpass.core.storm import ends_ms
 from batonpass.core.view import View
 
@@ -91,11 +91,10 @@ class GroupExplanation:
 def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limit: int) -> GroupExplanation:
     """Return why the group is where it is, with at most ``limit`` of its waiting tasks."""
     view = View(group, soft, now_ms, policy)
-    task_plans, held, _ = plan_step(view)
-    held_of = {entry.task: entry for entry in held}
-    unsettled = [plan for plan in task_plans if plan.task.id in group.table.index_of]
-    waiting = [_waiting(view, plan, held_of.get(plan.task.id)) for plan in unsettled[:limit]]
-    status = status_of(view, held)
+    step = plan_step(view)
+    unsettled = [plan for plan in step.task_plans if plan.task.id in group.table.index_of]
+    waiting = [_waiting(view, plan) for plan in unsettled[:limit]]
+    status = status_of(view, step.held)
     behind = [] if unsettled or status.at_rest else list(_behind(view))
     idle = idle_tasks(view)
     warmups, drains, full = _budgets(view, unsettled)
@@ -120,10 +119,9 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
     )
 
 
-def _waiting(view: View, plan: TaskPlan, held: HeldBack | None) -> WaitingTask:
-    return WaitingTask(
-        plan.task.id, state_of(view, plan.task), held, tuple(waits_of(view, plan.task, plan.choice, held))
-    )
+def _waiting(view: View, plan: TaskPlan) -> WaitingTask:
+    waits = tuple(waits_of(view, plan.task, plan.choice, plan.held))
+    return WaitingTask(plan.task.id, state_of(view, plan.task), plan.held, waits)
 
 
 def _behind(view: View) -> Iterator[WaitingTask]:

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from batonpass.core.budget import HeldBack
+from batonpass.core.copies import HeldBack
 from batonpass.core.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
 from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.lag import caught_up_in_ms
 from batonpass.core.model import ActiveState, Group, Role, Task
+from batonpass.core.planner import plan_step
 from batonpass.core.policy import Policy
 from batonpass.core.probing import is_at_rest
 from batonpass.core.soft import MeasuredReport, Soft
 from batonpass.core.state_size import state_sizes
-from batonpass.core.step import plan_step
 from batonpass.core.topology import is_ready, why_not_ready
 from batonpass.core.view import View
 
@@ -62,8 +62,7 @@ class GroupStatus:
 def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> GroupStatus:
     """Return where the group stands at ``now_ms``."""
     view = View(group, soft, now_ms, policy)
-    _, held, _ = plan_step(view)
-    return status_of(view, held)
+    return status_of(view, plan_step(view).held)
 
 
 def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
@@ -146,8 +145,7 @@ class Assignments:
 def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Assignments:
     """Return the three assignments of a group."""
     view = View(group, soft, now_ms, policy)
-    task_plans, _, _ = plan_step(view)
-    step = {plan.task.id: plan for plan in task_plans}
+    step = {plan.task.id: plan for plan in plan_step(view).task_plans}
     names = sorted(group.members)
     target: dict[MemberId, dict[str, list[TaskId]]] = {name: {"active": [], "standby": []} for name in names}
     middle: dict[MemberId, dict[str, list[TaskId]]] = {name: {role.value: [] for role in Role} for name in names}

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from batonpass.core.budget import HeldBack, give_slots, held_back
-from batonpass.core.copies import TaskPlan, plan_task
+from batonpass.core.copies import HeldBack, TaskPlan
 from batonpass.core.durations import duration
 from batonpass.core.explain.status import is_idle
 from batonpass.core.failures import avoided_until_ms, is_avoided
@@ -21,11 +20,11 @@ from batonpass.core.lag import Copy, caught_up_in_ms
 from batonpass.core.leases import expires_ms, fenced_by_ms, heard_since_ms
 from batonpass.core.model import ActiveState, Group, Member, Outcome, Role, Task
 from batonpass.core.open_transactions import open_transactions_of, place_in_words
+from batonpass.core.planner import plan_step
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held, Why, meaning_of
 from batonpass.core.room import has_limit
 from batonpass.core.soft import Soft
-from batonpass.core.step import plan_step
 from batonpass.core.storm import ends_ms
 from batonpass.core.view import View
 
@@ -142,8 +141,8 @@ def explain_task(group: Group, soft: Soft, task_id: TaskId, now_ms: int, policy:
     """Return why ``task_id``, which must be a task of the group, is where it is, and what it waits for."""
     view = View(group, soft, now_ms, policy)
     task = group.tasks[task_id]
-    task_plans, held = _plan_of(view, task)
-    choice = task_plans.choice if task_plans is not None else choose_active(view, task)
+    plan = _plan_of(view, task)
+    choice, held = (choose_active(view, task), None) if plan is None else (plan.choice, plan.held)
     copies = tuple(copies_of(view, task))
     waits = tuple(waits_of(view, task, choice, held))
     state = state_of(view, task)
@@ -162,19 +161,15 @@ def explain_task(group: Group, soft: Soft, task_id: TaskId, now_ms: int, policy:
     )
 
 
-def _plan_of(view: View, task: Task) -> tuple[TaskPlan | None, HeldBack | None]:
+def _plan_of(view: View, task: Task) -> TaskPlan | None:
     """Return what the present step does with a task, and why its move is held back. Settled tasks have no step."""
     if task.id not in view.group.unsettled:
-        return None, None
-    alone = plan_task(view, task)
-    if alone.requests or view.limited:
+        return None
+    step = plan_step(view, [task.id])
+    if step.task_plans[0].requests or view.limited:
         # Plan the whole step, because slots and room are shared. Alone, the task would get what others take.
-        task_plans, held, _ = plan_step(view)
-    else:
-        task_plans = [alone]
-        held = held_back(view, give_slots(view, task_plans), task_plans)
-    plan = next((plan for plan in task_plans if plan.task.id == task.id), None)
-    return plan, next((entry for entry in held if entry.task == task.id), None)
+        step = plan_step(view)
+    return next(plan for plan in step.task_plans if plan.task.id == task.id)
 
 
 def state_of(view: View, task: Task) -> TaskState:
