@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batonpass.core.answers import no_such_task, refusal
+from batonpass.core.answers import Taken, no_such_task, refusal
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import (
     GroupNotEmpty,
@@ -21,7 +21,9 @@ from batonpass.core.inputs import (
     PartitionCounts,
     PauseRequest,
     PinRequest,
+    ProbeRequest,
     ReleaseRequest,
+    ResumeRequest,
     TrustRequest,
 )
 from batonpass.core.model import Pause, Topology
@@ -82,7 +84,6 @@ def _create(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
     config = parse_config(item.config or {})
     require_size(draft, topology)
     draft.record(GroupDeclared(topology, config, draft.now_ms))
-    draft.needs_step = True
     return Declared(created=True, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
 
 
@@ -154,11 +155,10 @@ def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
     draft.record(Paused(Pause(item.scope, item.reason, draft.now_ms, item.expires_ms)))
     if item.expires_ms is not None:
         draft.wake(item.expires_ms)
-    draft.needs_step = True
     return Done()
 
 
-def resume(draft: DecisionDraft) -> Reply:
+def resume(draft: DecisionDraft, _item: ResumeRequest) -> Reply:
     """End a pause, and a storm."""
     if not draft.group.declared:
         return UnknownGroup(f"no group {draft.group.id!r} is declared")
@@ -171,6 +171,13 @@ def resume(draft: DecisionDraft) -> Reply:
         # Place without a delay: meanwhile, copies that only the old target wants would take the slots.
         draft.schedule("resume", 0)
     return Done()
+
+
+def probe(draft: DecisionDraft, _item: ProbeRequest) -> Reply:
+    """Place the group anew, as ``decide`` does on each such request."""
+    if not draft.group.declared:
+        return UnknownGroup(f"no group {draft.group.id!r} is declared")
+    return Taken(is_news=True)
 
 
 def pin(draft: DecisionDraft, item: PinRequest) -> Reply:

@@ -19,20 +19,11 @@ from batonpass.core.view import View
 
 
 class DecisionDraft:
-    """A decision in the making.
-
-    Attributes:
-        needs_step: something changed that may let a task move. The decision then takes the group one step further
-            before it ends. The code that handles an input sets this. ``decide`` clears it before each input, to see
-            which inputs set it, and sets it again in the end if any of them did.
-        estimated: members that have a warmup whose rate has just become known, so that its catch-up can be estimated.
-    """
+    """A decision in the making."""
 
     __slots__ = (
         "_view",
-        "estimated",
         "group",
-        "needs_step",
         "now_ms",
         "policy",
         "reasons",
@@ -50,8 +41,6 @@ class DecisionDraft:
         self.solver = solver
         self.records: list[Record] = []
         self.reasons: list[Reason] = []
-        self.needs_step = False
-        self.estimated: dict[MemberId, None] = {}
         self.wake_ms: int | None = soft.wake_ms
         self._view: View | None = None
 
@@ -95,7 +84,6 @@ class DecisionDraft:
             due_ms = pending_ms
         self.record(RebalanceScheduled(due_ms, trigger))
         self.wake(due_ms)
-        self.needs_step = True
 
     def member_soft(self, member_id: MemberId) -> MemberSoft | None:
         return self.soft.members.get(member_id)

@@ -9,11 +9,12 @@ from dataclasses import replace
 from operator import itemgetter
 
 from batonpass.core import storm
+from batonpass.core.answers import Taken
 from batonpass.core.availability import Availability, availability_of
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.failures import distrusted_until_ms, host_of
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import PollBroken, PollOpened, Started
+from batonpass.core.inputs import PollBroken, PollOpened, Started, Tick
 from batonpass.core.kept_out import let_in_when_over
 from batonpass.core.lag import Readiness
 from batonpass.core.model import Cause, Drain, Group, Member, OnLeaseLost, Role
@@ -51,8 +52,7 @@ def started(draft: DecisionDraft, item: Started) -> Reply:
     if item.clock_moved and judge_from_ms > draft.group.grants_from_ms and draft.group.version:
         draft.record(GrantsHeld(judge_from_ms, "the clock of the database has moved"))
         draft.wake(judge_from_ms)
-    draft.needs_step = True
-    return Done()
+    return Taken(is_news=True)
 
 
 def notice_own_silence(draft: DecisionDraft) -> None:
@@ -64,20 +64,19 @@ def notice_own_silence(draft: DecisionDraft) -> None:
         draft.wake(judge_from_ms)
 
 
-def notice_return(draft: DecisionDraft, before: Soft, member: Member) -> None:
-    """Look again at what waits for an overdue member once it is heard. ``before``: the soft state before that.
+def notice_return(draft: DecisionDraft, before: Soft, member: Member) -> bool:
+    """Say whether a member is heard again that was overdue in the soft state ``before``: some moves wait for that.
 
     If the present target gives it nothing new because it was not there, the group is placed anew.
     """
     if not availability_of(draft.group, draft.soft, draft.now_ms, member).is_heard:
-        return
-    if availability_of(draft.group, before, draft.now_ms, member) is Availability.OVERDUE:
-        draft.needs_step = True
+        return False
     missing = draft.soft.placed_without
     if member.id in missing:
         draft.soft = draft.soft._replace(placed_without=missing - {member.id})
         if draft.group.placement_due_ms is None:
             draft.schedule(HEARD_AGAIN)
+    return availability_of(draft.group, before, draft.now_ms, member) is Availability.OVERDUE
 
 
 def poll_broken(draft: DecisionDraft, item: PollBroken) -> Reply:
@@ -104,7 +103,7 @@ def poll_opened(draft: DecisionDraft, item: PollOpened) -> Reply:
     return Done()
 
 
-def pass_time(draft: DecisionDraft) -> None:
+def pass_time(draft: DecisionDraft, _item: Tick) -> Reply:
     """Do everything that is due by now.
 
     The order matters, because an earlier item may make a later one unnecessary. A pause that is over holds nothing, and
@@ -123,7 +122,7 @@ def pass_time(draft: DecisionDraft) -> None:
     find_stalls(draft)
     _end_distrust(draft)
     forget_gone(draft)
-    draft.needs_step = True
+    return Taken(is_news=True)
 
 
 def end_pause_if_over(draft: DecisionDraft) -> None:

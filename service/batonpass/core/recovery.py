@@ -145,7 +145,6 @@ def _ask_for_full_reports(draft: DecisionDraft) -> None:
         }
         member_softs[member_id] = replace(member_soft, full=False, reports=running)
     draft.soft = draft.soft._replace(members=draft.soft.members.updated(member_softs))
-    draft.needs_step = True
 
 
 def adopt(draft: DecisionDraft, member: Member, epoch: int, reports: Mapping[TaskId, TaskReport]) -> bool:
@@ -186,7 +185,6 @@ def adopt(draft: DecisionDraft, member: Member, epoch: int, reports: Mapping[Tas
     records: list[Record] = [TasksAdopted(member.id, tokens, tuple(dropped), draft.now_ms)]
     records.insert(0, EpochsRaised({member.id: max(member.epoch, epoch) + 1}, draft.group.tokens_from))
     draft.record(*records)
-    draft.needs_step = True
     return True
 
 
