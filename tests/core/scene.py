@@ -13,10 +13,12 @@ from tests.core.in_vain import done_in_vain
 from batonpass.core.decide import Decision, decide
 from batonpass.core.errors import ProtocolError
 from batonpass.core.evolve import evolve
+from batonpass.core.explain.task import WaitsFor, held_wait
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join, Tick
 from batonpass.core.invariants import Transition, check_group, check_repeated, check_step
 from batonpass.core.model import ActiveState, Grant, Group, Member, Role, Subtopology, Task, Topology
+from batonpass.core.planner import plan_step
 from batonpass.core.policy import Policy
 from batonpass.core.records import Record
 from batonpass.core.replies import Answer, Reply
@@ -77,7 +79,21 @@ class Scene:
             assert found == [], f"{found} by {item} at {self.now_ms}: {decision.records}"
         self.log.extend(decision.records)
         self.group, self.soft, self.last = decision.after, decision.soft, decision
+        if self.whole and not self.group.config.kafka_streams:
+            self._check_wake_up(item)
         return decision.replies[0]
+
+    def _check_wake_up(self, item: Input) -> None:
+        """Whatever is held until an instant is looked at by then (``wakeups``)."""
+        view = self.view()
+        for held in plan_step(view).held if self.group.members else ():
+            wait = held_wait(view, self.task(held.task), held)
+            assert wait.what is not WaitsFor.TIME or wait.until_ms is not None, (
+                f"say until when {held} lasts: held_wait"
+            )
+            if wait.until_ms is not None and wait.until_ms > self.now_ms:
+                wake_ms = self.soft.wake_ms or 2**62
+                assert wake_ms <= wait.until_ms, f"next look {wake_ms}, {wait} after {item}: see wakeups.SOURCES"
 
     def ok(self, item: Input, kind: type[T]) -> T:
         """Let ``item`` happen; its answer must be of this kind."""

@@ -153,8 +153,6 @@ def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
         message = "expires_at lies in the past"
         return InvalidRequest(message, errors=[("expires_at", message)])
     draft.record(Paused(Pause(item.scope, item.reason, draft.now_ms, item.expires_ms)))
-    if item.expires_ms is not None:
-        draft.wake(item.expires_ms)
     return Done()
 
 

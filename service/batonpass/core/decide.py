@@ -2,8 +2,8 @@
 
 This file is the protocol's table of contents. ``HANDLERS`` names the file that handles each input. Then, once for
 all inputs together: ``retarget`` places what is due, ``step`` takes the group one step towards its target
-(``handover``, ``copies``, ``budget``, ``reconcile``), ``probing`` sets the next look, and ``answers`` makes the
-replies.
+(``handover``, ``copies``, ``budget``, ``reconcile``), ``probing`` sets the next probe, ``answers`` makes the
+replies, and ``wakeups`` says when to look again.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from batonpass.core.room import has_limits
 from batonpass.core.soft import Soft
 from batonpass.core.step import take_step
 from batonpass.core.turns import give_way
+from batonpass.core.wakeups import next_wake_ms
 
 
 class Decision(NamedTuple):
@@ -75,14 +76,11 @@ def decide(  # noqa: PLR0917 - the state, the inputs, the time, and the two thin
     for item, outcome in zip(inputs, outcomes, strict=True):
         if isinstance(item, i.Heartbeat) and isinstance(outcome, Taken) and outcome.is_estimated:
             probe_sooner(draft, item.member_id)
-    if draft.group.config.kafka_streams:
-        draft.wake_ms = None  # Nothing is due between two rebalances.
-    elif any(isinstance(item, i.Tick | i.Started) for item in inputs):
-        liveness.find_wake(draft)
     replies = tuple([_reply(draft, item, outcome) for item, outcome in zip(inputs, outcomes, strict=True)])
-    if draft.wake_ms != draft.soft.wake_ms:
-        draft.soft = draft.soft._replace(wake_ms=draft.wake_ms)
-    return Decision(tuple(draft.records), draft.group, draft.soft, replies, draft.wake_ms, tuple(draft.reasons))
+    wake_ms = next_wake_ms(draft, (group, soft), inputs)
+    if wake_ms != draft.soft.wake_ms:
+        draft.soft = draft.soft._replace(wake_ms=wake_ms)
+    return Decision(tuple(draft.records), draft.group, draft.soft, replies, wake_ms, tuple(draft.reasons))
 
 
 def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Reply], bool, set[TaskId] | None]:

@@ -1,4 +1,4 @@
-"""A decision in the making: the group so far, with the records, reasons and wake-ups so far.
+"""A decision in the making: the group so far, with the records and reasons so far.
 
 Each part of a decision folds its records at once, so the next part sees their effect. A ``DecisionDraft`` lives for one
 call of ``decide``.
@@ -30,7 +30,6 @@ class DecisionDraft:
         "records",
         "soft",
         "solver",
-        "wake_ms",
     )
 
     def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> None:
@@ -41,7 +40,6 @@ class DecisionDraft:
         self.solver = solver
         self.records: list[Record] = []
         self.reasons: list[Reason] = []
-        self.wake_ms: int | None = soft.wake_ms
         self._view: View | None = None
 
     def record(self, *records: Record) -> None:
@@ -55,15 +53,6 @@ class DecisionDraft:
     ) -> None:
         """Add a reason. ``tasks`` is how many tasks share it."""
         self.reasons.append(Reason(code, task, to, detail, tasks))
-
-    def wake(self, at_ms: int) -> None:
-        """Ask to be woken at ``at_ms`` at the latest.
-
-        A decision on a tick or a start computes the wake-up anew (``liveness.find_wake``). An instant that
-        ``find_wake`` does not find is then lost.
-        """
-        if self.wake_ms is None or at_ms < self.wake_ms:
-            self.wake_ms = at_ms
 
     def view(self) -> View:
         if self._view is None:
@@ -83,7 +72,6 @@ class DecisionDraft:
         if pending_ms is not None and due_ms <= pending_ms <= self.now_ms + longest_ms:
             due_ms = pending_ms
         self.record(RebalanceScheduled(due_ms, trigger))
-        self.wake(due_ms)
 
     def member_soft(self, member_id: MemberId) -> MemberSoft | None:
         return self.soft.members.get(member_id)

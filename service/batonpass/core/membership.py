@@ -76,7 +76,6 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
     if same_place != [True] or was_missed or _waits_for_a_missing_member(draft):
         draft.schedule("join", group.config.initial_rebalance_delay_ms if is_first else None)
     storm.end_if_back(draft)
-    draft.wake(draft.now_ms + group.config.session_timeout_ms)
     return Taken(ignored)
 
 
@@ -215,7 +214,6 @@ def leave(draft: DecisionDraft, item: Leave) -> Reply:
     grace_ms = group.config.rejoin_grace_ms
     if item.restart and grace_ms > 0 and member.drain is None:
         draft.record(MemberAway(member.id, draft.now_ms + grace_ms, draft.now_ms))
-        draft.wake(draft.now_ms + grace_ms)
         if _waits_for_a_missing_member(draft):
             draft.schedule("restart")
         return Done()
@@ -267,7 +265,6 @@ def evict(draft: DecisionDraft, item: Eviction) -> Reply:
     now_ms = draft.now_ms
     end_ms = now_ms if is_dead or member.away_until_ms is not None else max(now_ms, draft.lease_end_ms(member))
     draft.record(MemberGone(member.id, Cause.EVICTED, at_ms=now_ms, lease_end_ms=end_ms))
-    draft.wake(end_ms)
     draft.schedule("evict")
     return Done()
 
@@ -297,8 +294,6 @@ def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
         gives_up_ms = since + group.config.drain_timeout_ms
         was_draining = member.drain is not None
         draft.record(DrainStarted(member.id, since, deadline_ms, gives_up_ms))
-        if deadline_ms is not None:
-            draft.wake(deadline_ms)
         if not was_draining:
             draft.schedule("drain")
     return Done()

@@ -121,7 +121,6 @@ def _hold_grants(draft: DecisionDraft, why: str) -> None:
     if until_ms > draft.group.recovering_until_ms:
         draft.record(GrantsHeld(until_ms, why, adopting=True))
     draft.explain(LOST_COMMITS, detail=why)
-    draft.wake(until_ms)
 
 
 def _tokens_from(group: Group) -> int:
@@ -205,7 +204,6 @@ def _waits_for_others(draft: DecisionDraft, member: Member, claimed: list[TaskId
     until_ms = max(silent.values()) + draft.group.longest_session_ms
     if until_ms > draft.group.recovering_until_ms:
         draft.record(GrantsHeld(until_ms, f"what {', '.join(sorted(silent))} run is not known yet", adopting=True))
-        draft.wake(until_ms)
     return True
 
 

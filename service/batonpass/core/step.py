@@ -34,7 +34,6 @@ def take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None = None,
         step = step._replace(task_plans=[taken_over.get(plan.task.id, plan) for plan in step.task_plans])
     explained = None if concerned is None or explains_all else {*concerned, *_tasks_in(records)}
     explain(draft, _explained(view, step, explained))
-    _wake_for_confirmations(draft, records)
 
 
 def _take_one_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -> tuple[View, StepPlan, list[Record]]:
@@ -93,11 +92,3 @@ def explain(draft: DecisionDraft, step: StepPlan) -> None:
     if len(step.task_plans) > len(going):
         draft.explain(Why.STAYS, tasks=len(step.task_plans) - len(going))
     draft.reasons += [Reason(entry.reason, entry.task, entry.to) for entry in step.held]
-
-
-def _wake_for_confirmations(draft: DecisionDraft, records: list[Record]) -> None:
-    if records:
-        config = draft.group.config
-        draft.wake(draft.now_ms + min(config.rebalance_timeout_ms, config.warmup_stall_timeout_ms))
-    if draft.group.grants_from_ms > draft.now_ms:
-        draft.wake(draft.group.grants_from_ms)

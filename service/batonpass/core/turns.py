@@ -17,10 +17,11 @@ from batonpass.core.budget import Slots
 from batonpass.core.copies import is_for_drain
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState, Role, Task
+from batonpass.core.model import ActiveState, Member, Role, Task
 from batonpass.core.planner import plan_step
 from batonpass.core.reasons import Held
 from batonpass.core.records import WarmupStalled
+from batonpass.core.soft import MeasuredReport, Soft
 from batonpass.core.view import View
 
 _SHARED: Final = (Held.WARMUP_BUDGET, Held.MEMBER_WARMUP_BUDGET, Held.DRAIN_BUDGET, Held.NO_CAPACITY)
@@ -36,12 +37,23 @@ class _Refused(NamedTuple):
     reason: Held
 
 
-def closer_ms(view: View, task_id: TaskId, member_id: MemberId) -> int:
+def closer_ms(soft: Soft, task_id: TaskId, member: Member) -> int:
     """Return when a warmup last came closer. It counts from its grant, and from the start of this coordinator."""
-    member_soft = view.member_softs.get(member_id)
-    measured = member_soft.reports.get(task_id) if member_soft is not None else None
-    grant = view.members[member_id].assignment[task_id]
-    return max(grant.since_ms, view.soft.started_ms, measured.closer_ms if measured is not None else 0)
+    measured = _last_report(soft, task_id, member)
+    since_ms = max(member.assignment[task_id].since_ms, soft.started_ms)
+    return since_ms if measured is None else max(since_ms, measured.closer_ms)
+
+
+def progress_ms(soft: Soft, task_id: TaskId, member: Member) -> int:
+    """Return when a warmup last read on. It counts as ``closer_ms`` does."""
+    measured = _last_report(soft, task_id, member)
+    since_ms = max(member.assignment[task_id].since_ms, soft.started_ms)
+    return since_ms if measured is None else max(since_ms, measured.progress_ms)
+
+
+def _last_report(soft: Soft, task_id: TaskId, member: Member) -> MeasuredReport | None:
+    known = soft.members.get(member.id)
+    return known.reports.get(task_id) if known is not None else None
 
 
 def give_way(draft: DecisionDraft) -> bool:
@@ -52,7 +64,7 @@ def give_way(draft: DecisionDraft) -> bool:
         (task, member_id)
         for task in view.tasks.pick(view.group.table.in_order(view.group.moving_tasks()))
         for member_id in task.warmups
-        if view.now_ms - closer_ms(view, task.id, member_id) >= timeout_ms
+        if view.now_ms - closer_ms(view.soft, task.id, view.members[member_id]) >= timeout_ms
         and member_id != task.next_owner
         and not view.is_stalled(task, member_id)
     ]

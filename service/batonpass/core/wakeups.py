@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from batonpass.core import storm
 from batonpass.core.decision_draft import DecisionDraft
-from batonpass.core.failures import distrusted_until_ms, host_of
+from batonpass.core.failures import distrust_ends
 from batonpass.core.inputs import Input, PollBroken, Started, Tick
 from batonpass.core.model import Group, Member, Task
 from batonpass.core.newcomers import stay_began_ms
@@ -97,9 +97,7 @@ def _newcomers(asked: _Asked) -> _Instants:
 
 def _distrust(asked: _Asked) -> _Instants:
     """When a member that has faults is trusted again."""
-    group = asked.draft.group
-    hosts = {host_of(member) for member in group.members.values()} if group.hosts and asked.is_all else ()
-    yield from (distrusted_until_ms(group.config, group.hosts[host]) for host in hosts if host in group.hosts)
+    return distrust_ends(asked.draft.group) if asked.is_all else ()
 
 
 SOURCES: Final[Mapping[str, Callable[[_Asked], _Instants]]] = {
@@ -129,8 +127,12 @@ def next_wake_ms(draft: DecisionDraft, before: tuple[Group, Soft], inputs: Seque
         asked = _Asked(draft, members, tasks, is_all=False)
     else:
         return soft.wake_ms
-    instants = [at_ms for instants_of in SOURCES.values() for at_ms in instants_of(asked)]
-    instants = [at_ms for at_ms in instants if at_ms is not None and at_ms > draft.now_ms]
+    instants = [
+        at_ms
+        for instants_of in SOURCES.values()
+        for at_ms in instants_of(asked)
+        if at_ms is not None and at_ms > draft.now_ms
+    ]
     if not is_all and soft.wake_ms is not None:
         instants.append(soft.wake_ms)
     return min(instants, default=None)

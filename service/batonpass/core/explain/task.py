@@ -222,10 +222,11 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
 def waits_of(view: View, task: Task, choice: Choice, held: HeldBack | None) -> list[Wait]:
     """Return what a task waits for on its way to its target; nothing if it is there and runs."""
     waits = [_release_wait(view, task, entry.member_id, entry.free_at_ms) for entry in task.unreleased]
-    if held is not None and held.reason not in _SAID_ANYWAY:
-        waits.append(_held_wait(view, task, held))
+    is_for_copy = held is not None and held.reason is Held.GRANTS_HELD and task.owner is not None
+    if held is not None and (held.reason not in _SAID_ANYWAY or is_for_copy):
+        waits.append(held_wait(view, task, held))
     elif choice.held is not None and choice.held not in (Held.PARKED, Held.OPEN_TRANSACTION):
-        waits.append(_held_wait(view, task, HeldBack(task.id, choice.active, choice.held)))
+        waits.append(held_wait(view, task, HeldBack(task.id, choice.active, choice.held)))
     if task.owner is None:
         waits.extend(_grant_waits(view, task, choice.active))
     else:
@@ -295,7 +296,7 @@ def _standby_wait(view: View, task: Task, member_id: MemberId) -> Wait:
     """Return why a standby that the target wants has not begun: moves are held, or it waits for a slot."""
     reason = view.why_moves_are_held(for_balance=True)
     if reason is not None:
-        return _held_wait(view, task, HeldBack(task.id, member_id, reason))
+        return held_wait(view, task, HeldBack(task.id, member_id, reason))
     return Wait(WaitsFor.SLOT, member_id, None, None, "a standby is to begin there when it gets a slot")
 
 
@@ -310,7 +311,8 @@ def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int |
     return Wait(WaitsFor.CONFIRMATION, member_id, until_ms, None, detail + (SILENT_SUFFIX if is_silent else ""))
 
 
-def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
+def held_wait(view: View, task: Task, held: HeldBack) -> Wait:
+    """Return what ends the wait of a task that is held back, and when at the latest, if that is known."""
     what, detail = WAITS_FOR[held.reason], meaning_of(held.reason)
     group, until_ms = view.group, None
     if held.reason is Held.REVOKE_FIRST and held.to is not None:
@@ -322,6 +324,8 @@ def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
             until_ms = group.placement_due_ms
         case Held.STORM:
             until_ms = ends_ms(group)
+        case Held.GRANTS_HELD:
+            until_ms = group.grants_from_ms
         case Held.FAILED_THERE if held.to is not None:
             until_ms, detail = _failed_there(view, task, group.members[held.to], detail)
         case Held.STALLED:
