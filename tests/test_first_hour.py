@@ -19,7 +19,7 @@ def test_the_rule_of_the_first_hour_fails_and_then_passes(tmp_path: Path) -> Non
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     with (tmp_path / "tests" / "core" / "test_budget.py").open("a") as tests:
-        tests.write("\nfrom batonpass.core.inputs import ResumeRequest\n" + test)
+        tests.write("\nfrom batonpass.core.state.inputs import ResumeRequest\n" + test)
 
     def outcome() -> str:
         command = [sys.executable, "-m", "pytest", "-q", "tests/core/test_budget.py", "-k", "heavier"]

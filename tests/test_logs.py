@@ -20,9 +20,9 @@ from tests.api.conftest import serving
 
 from batonpass import logs
 from batonpass.api.access import Unauthenticated
-from batonpass.core.ids import GroupId
-from batonpass.core.inputs import Tick
-from batonpass.core.invariants import Violation
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.inputs import Tick
+from batonpass.invariants import Violation
 from batonpass.runtime.history import Asked
 
 

@@ -106,7 +106,7 @@ def test_the_pictures_show_files_that_are_there() -> None:
         ("`core/decide.py` (`Decision`, or `decided`)", [], ["decided in core/decide.py"]),
         ("## core\n\n`decide.py`, `Decision`", [], []),
         ("`decide.py`, `Decision`", ["decide.py"], ["Decision in decide.py"]),
-        ("| a word | a `core/model.py` | `max.warmup.replicas` |", [], []),
+        ("| a word | a `core/state/model.py` | `max.warmup.replicas` |", [], []),
     ],
 )
 def test_what_is_not_there_is_found(page: str, gone: list[str], strange: list[str]) -> None:

@@ -29,7 +29,7 @@ from batonpass.codec.streams import (
     StreamsProcessBody,
     StreamsTaskBody,
 )
-from batonpass.core.reasons import Held
+from batonpass.core.state.reasons import Held
 from batonpass.schemas import load
 from batonpass.worker.testing.conformance.cases import CASES
 

@@ -13,7 +13,7 @@ from tests.settings_documents import DOCUMENT, EXAMPLE, SCHEMA, bounds, document
 import batonpass.variables
 from batonpass.cli.exits import Failure
 from batonpass.cli.serve import settings_of
-from batonpass.core.policy import RANGES, GroupConfig
+from batonpass.core.state.policy import RANGES, GroupConfig
 from batonpass.settings import Settings
 from batonpass.worker.kafka import KafkaConnection
 

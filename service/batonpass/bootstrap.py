@@ -28,13 +28,13 @@ from batonpass.api.limits import Limits, Rate
 from batonpass.api.service import Service
 from batonpass.codec.code import code_version
 from batonpass.connections import ConnectionLimits, bounded
-from batonpass.core.answers import answer_to_poll
+from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.decide import decide
-from batonpass.core.errors import ProtocolError
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId
-from batonpass.core.invariants import check_step
-from batonpass.core.policy import Policy
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.policy import Policy
+from batonpass.invariants import check_step
 from batonpass.metrics.audits import AuditGauges
 from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape

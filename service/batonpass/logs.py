@@ -18,10 +18,10 @@ from batonpass.runtime.ports import Observer
 from batonpass.terminal import printable, printable_lines
 
 if TYPE_CHECKING:
-    from batonpass.core.errors import ProtocolError
-    from batonpass.core.ids import GroupId
-    from batonpass.core.inputs import Input
-    from batonpass.core.invariants import Violation
+    from batonpass.core.state.errors import ProtocolError
+    from batonpass.core.state.ids import GroupId
+    from batonpass.core.state.inputs import Input
+    from batonpass.invariants import Violation
     from batonpass.runtime.history import Asked
     from batonpass.runtime.ports import Commit
 

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from batonpass import bootstrap
 from batonpass.bootstrap import Process, Server, build, server_config
-from batonpass.core.ids import GroupId
+from batonpass.core.state.ids import GroupId
 from batonpass.runtime.clocks import MachineClock
 from batonpass.runtime.memory_store import Alone, MemoryRecordLog, MemoryStore
 from batonpass.settings import Settings

@@ -13,7 +13,7 @@ from tests.api.conftest import Api, serving
 from batonpass.api.access import Gate, WithAdmin, check, check_local
 from batonpass.api.app import ROUTERS, served
 from batonpass.api.calls import ADMIN, ROLES, Calls
-from batonpass.core.ids import GroupId
+from batonpass.core.state.ids import GroupId
 from batonpass.runtime.access import AccessRole, Forbidden, NewToken, Principal, StoredToken
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.memory_store import MemoryTokens

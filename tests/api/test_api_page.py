@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.api.test_openapi import SERVED
 from tests.pages import table
 
-from batonpass.core.explain.status import GroupState
+from batonpass.explain.status import GroupState
 from batonpass.runtime.events import MEANINGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.api.conftest import Api
 
-from batonpass.core.ids import GroupId
+from batonpass.core.state.ids import GroupId
 
 ORDERS = "/v1/groups/{group}"
 MEMBER = ORDERS + "/members/{member}"

@@ -12,9 +12,9 @@ from tests.schemas.examples import EXAMPLES
 from tests.schemas.validating import faults
 
 from batonpass.codec.requests import read_declaration, read_heartbeat, read_join, read_pause, read_what_if
-from batonpass.core.errors import ProtocolError
-from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.policy import parse_config
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.policy import parse_config
 
 MISSING = object()
 MEMBER, GROUP = MemberId("m1"), GroupId("orders")

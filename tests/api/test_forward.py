@@ -18,7 +18,7 @@ import uvicorn
 from tests.api.pairs import BEARER, Divided, Pair, listening, paired
 from tests.waiting import until
 
-from batonpass.core.ids import GroupId
+from batonpass.core.state.ids import GroupId
 from batonpass.runtime.history import Asked
 from batonpass.sockets import bind, url_of
 

@@ -9,8 +9,8 @@ import pytest
 from tests.api.conftest import serving
 
 from batonpass.api.access import LOOKUPS_EACH_ADDRESS_MAX, LOOKUPS_MAX, TOKENS_MAX, Gate, Unauthenticated, WithAdmin
-from batonpass.core.errors import LimitExceeded
-from batonpass.core.ids import GroupId
+from batonpass.core.state.errors import LimitExceeded
+from batonpass.core.state.ids import GroupId
 from batonpass.runtime.access import AccessRole, NewToken, Principal
 from batonpass.runtime.history import NOBODY_ASKED
 from batonpass.runtime.memory_store import MemoryTokens

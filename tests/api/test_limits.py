@@ -16,12 +16,12 @@ from tests.waiting import until
 from batonpass.api.context import RequestIds
 from batonpass.api.health import Readiness
 from batonpass.api.limits import SWEEP_AT_LEAST, Limits, Rate, has_news
-from batonpass.core.errors import LimitExceeded
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import Heartbeat
-from batonpass.core.model import Grant, Group, Member, Revocation, Role
-from batonpass.core.pmap import PMap
-from batonpass.core.soft import MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.core.state.errors import LimitExceeded
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import Heartbeat
+from batonpass.core.state.model import Grant, Group, Member, Revocation, Role
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.soft import MeasuredReport, MemberSoft, Soft, TaskReport
 from batonpass.runtime.places import Places
 
 

@@ -11,7 +11,7 @@ from tests.api.pairs import BEARER, Pair
 from tests.api.plain import Socket, ask, beat, epoch_of, one_member
 from tests.waiting import until
 
-from batonpass.core.ids import GroupId, MemberId
+from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.runtime import watchers
 
 RUNNING = {"0_0": {"role": "active", "state": "running"}}

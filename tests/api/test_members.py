@@ -7,10 +7,10 @@ import pytest
 from tests.api.conftest import BODY_BYTES_MAX, TASKS_PER_HEARTBEAT_MAX, Api
 
 from batonpass.codec.bodies import REPORTED_NUMBERS, ReportBody
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import Heartbeat, PollBroken, PollOpened
-from batonpass.core.model import ActiveState
-from batonpass.core.soft import TaskReport
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import Heartbeat, PollBroken, PollOpened
+from batonpass.core.state.model import ActiveState
+from batonpass.core.state.soft import TaskReport
 
 RUNNING = {"role": "active", "state": "running"}
 PROBLEM = "application/problem+json"

@@ -18,10 +18,10 @@ from tests.waiting import until
 
 from batonpass.api import groups, offload
 from batonpass.codec import answers
-from batonpass.core.dry_run.plan import plan_snapshot
-from batonpass.core.dry_run.snapshot import Snapshot
-from batonpass.core.dry_run.whatif import imagine
-from batonpass.core.errors import InvalidRequest, LimitExceeded
+from batonpass.core.state.errors import InvalidRequest, LimitExceeded
+from batonpass.dry_run.plan import plan_snapshot
+from batonpass.dry_run.snapshot import Snapshot
+from batonpass.dry_run.whatif import imagine
 from batonpass.runtime.places import Places
 
 LONG_READS = (

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.api.conftest import Api, serving
 
-from batonpass.core.ids import GroupId
-from batonpass.core.inputs import Tick
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.inputs import Tick
 
 TASKS = 6
 SESSION_MS = 10_000

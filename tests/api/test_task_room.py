@@ -10,9 +10,9 @@ import pytest
 from tests.api.pairs import Pair, paired
 from tests.api.test_streams import advice_body, process
 
-from batonpass.core.errors import LimitExceeded
-from batonpass.core.ids import GroupId
-from batonpass.core.inputs import PartitionCounts
+from batonpass.core.state.errors import LimitExceeded
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.inputs import PartitionCounts
 
 ONE_MAX, ALL_MAX = 8, 12
 

@@ -9,15 +9,15 @@ from tests.api.conftest import Api
 
 from batonpass.codec.snapshots import read_snapshot, write_snapshot
 from batonpass.codec.views import group_body, member_body
-from batonpass.core.copies import HeldBack
-from batonpass.core.explain.status import describe_group
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.model import ActiveState, Group, Member
-from batonpass.core.pmap import PMap
-from batonpass.core.policy import Policy
-from batonpass.core.reasons import Held
-from batonpass.core.soft import MeasuredReport, MemberSoft, Soft, TaskReport
-from batonpass.core.view import View
+from batonpass.core.handover.copies import HeldBack
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Group, Member
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.soft import MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.explain.status import describe_group
 
 RUNNING = {"role": "active", "state": "running"}
 EVERYTHING = TaskReport(

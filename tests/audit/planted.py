@@ -14,10 +14,10 @@ from tests.audit.streams_day import lived_by_streams
 from batonpass.codec.changes import changes_of
 from batonpass.codec.groups import GROUP_VERSION, encode_group
 from batonpass.codec.records import StoredRecord, decode_records, encode_record
-from batonpass.core import records as r
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
-from batonpass.core.model import ActiveState, Cause, Grant, Group, Member, Role
+from batonpass.core.state import records as r
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Cause, Grant, Group, Member, Role
 from batonpass.days.generate import rows_of
 from batonpass.days.plant import Fault, plant
 from batonpass.days.rows import EPOCH, GroupRows

@@ -12,8 +12,8 @@ from typing import Any, Final
 from tests.audit.planted import MIDNIGHT, MINUTE_MS, Forger, folded, lived, scenario
 
 from batonpass.codec.groups import GROUP_VERSION, encode_group
-from batonpass.core.ids import TaskId
-from batonpass.core.model import Role
+from batonpass.core.state.ids import TaskId
+from batonpass.core.state.model import Role
 from batonpass.days.generate import rows_of
 from batonpass.days.rows import COLUMNS, GroupRows
 from batonpass.simulate.scenario.model import Act, Step

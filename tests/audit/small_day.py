@@ -8,10 +8,10 @@ from statistics import median_low
 from typing import Final
 
 from batonpass.core.decide import Decision
-from batonpass.core.inputs import Input
-from batonpass.core.model import Group
-from batonpass.core.records import Record
-from batonpass.core.soft import Soft
+from batonpass.core.state.inputs import Input
+from batonpass.core.state.model import Group
+from batonpass.core.state.records import Record
+from batonpass.core.state.soft import Soft
 from batonpass.runtime.chores import sample_of
 from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.play import play

@@ -9,9 +9,9 @@ from typing import Final
 from tests.core.scene import Scene
 from tests.core.test_streams import Application, Leader
 
-from batonpass.core.inputs import Input, Started
-from batonpass.core.replies import Done, Reply
-from batonpass.core.soft import Soft
+from batonpass.core.state.inputs import Input, Started
+from batonpass.core.state.replies import Done, Reply
+from batonpass.core.state.soft import Soft
 from batonpass.days.rows import GroupRecorder, GroupRows
 
 BEGIN_MS: Final = int(datetime(2026, 11, 18, tzinfo=UTC).timestamp() * 1_000)

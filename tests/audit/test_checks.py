@@ -16,8 +16,8 @@ from batonpass.audit.checks import superseded
 from batonpass.audit.findings import END_MISSING, Finding, Severity
 from batonpass.audit.flatten import topology_word
 from batonpass.audit.plan import DayPlan, GroupPlan
-from batonpass.core.model import Subtopology, Topology
-from batonpass.core.policy import GroupConfig
+from batonpass.core.state.model import Subtopology, Topology
+from batonpass.core.state.policy import GroupConfig
 
 
 def test_a_log_that_goes_on_breaks_nothing() -> None:

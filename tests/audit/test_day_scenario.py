@@ -9,10 +9,10 @@ from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, NAMES, SCENARIO, Not
 from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Sampled, day_scenario
 from batonpass.audit.restores import Restores, RestoreSpeed, first_sizes, restore_speed
 from batonpass.audit.trials import attempt, grid, present
-from batonpass.core import records as r
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.model import Cause, Grant, Group, Role
-from batonpass.core.policy import GroupConfig
+from batonpass.core.state import records as r
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.model import Cause, Grant, Group, Role
+from batonpass.core.state.policy import GroupConfig
 from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act
 
 

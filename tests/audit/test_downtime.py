@@ -15,7 +15,7 @@ from tests.audit.planted import DAY, HOUR_MS, MIDNIGHT_MS, MINUTE_MS, STEPS, sce
 from batonpass.audit import checks, downtime, measures, timeline
 from batonpass.audit.flatten import BOUNDS, CHANGES, RECORD_COLUMNS, flatten_records
 from batonpass.audit.part import Part
-from batonpass.core.policy import GroupConfig
+from batonpass.core.state.policy import GroupConfig
 from batonpass.days.generate import rows_of
 from batonpass.days.rows import EPOCH
 

@@ -15,8 +15,8 @@ from batonpass.audit.flatten import RECORD_COLUMNS, bounds_rows, flatten_records
 from batonpass.audit.part import Part
 from batonpass.audit.plan import GroupPlan
 from batonpass.codec.records import encode_record
-from batonpass.core.ids import GroupId
-from batonpass.core.model import Group
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
 from batonpass.simulate.scenario.model import Act, Scenario, Step
 from batonpass.simulate.scenario.play import LEAD_MS, play
 from batonpass.simulate.scenario.tally import Tally

@@ -26,10 +26,10 @@ from batonpass.audit.flatten import (
 )
 from batonpass.codec.groups import GROUP_VERSION, encode_group
 from batonpass.codec.records import RECORD_TYPES, StoredRecord, decode_records, encode_record
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.model import Grant, Group, Role
-from batonpass.core.records import AssignmentChanged
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.model import Grant, Group, Role
+from batonpass.core.state.records import AssignmentChanged
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "records-v1.jsonl"
 

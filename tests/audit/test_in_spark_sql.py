@@ -16,7 +16,7 @@ from batonpass.audit import checks, downtime, timeline
 from batonpass.audit.flatten import CHANGES, bounds_rows, topology_word
 from batonpass.audit.part import Part
 from batonpass.audit.plan import GroupPlan
-from batonpass.core.model import Subtopology, Topology
+from batonpass.core.state.model import Subtopology, Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

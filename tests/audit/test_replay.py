@@ -18,9 +18,9 @@ from batonpass.audit.plan import GroupPlan
 from batonpass.codec.generations import PROBE
 from batonpass.codec.records import encode_record
 from batonpass.codec.traces import TRACE_VERSION, encode_trace
-from batonpass.core.inputs import Input
-from batonpass.core.records import ProbeScheduled, RebalanceScheduled
-from batonpass.core.replies import Reply
+from batonpass.core.state.inputs import Input
+from batonpass.core.state.records import ProbeScheduled, RebalanceScheduled
+from batonpass.core.state.replies import Reply
 from batonpass.days.generate import rows_of
 from batonpass.days.plant import Fault, plant
 from batonpass.days.rows import GroupRows

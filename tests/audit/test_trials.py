@@ -8,7 +8,7 @@ from batonpass.audit.day_scenario import DayScenario
 from batonpass.audit.findings import GroupDay
 from batonpass.audit.trials import TUNED, Trial, Value, choose, grid, present, recommendation
 from batonpass.audit.whatif import NO_DAY, recommendations, worth_trying
-from batonpass.core.policy import parse_config
+from batonpass.core.state.policy import parse_config
 from batonpass.simulate.scenario.model import Scenario, SimulatedSubtopology, Worker
 from batonpass.simulate.scenario.tally import Counted
 

@@ -20,9 +20,9 @@ from batonpass.audit.trials import attempt, grid
 from batonpass.audit.whatif import DAYS, NO_DAY, TRIALS, Facts, day_batch, recommend, trial_batches
 from batonpass.codec.groups import GROUP_VERSION, encode_group
 from batonpass.codec.records import StoredRecord, decode_record
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId
-from batonpass.core.model import Group
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
 from batonpass.days.generate import rows_of
 from batonpass.days.rows import GroupRows
 from batonpass.days.writing import make_days, write

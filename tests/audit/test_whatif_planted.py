@@ -10,8 +10,8 @@ from tests.audit.small_day import BEGIN_MS, MINUTE, Noted
 from batonpass.audit.day_scenario import Sampled, day_scenario
 from batonpass.audit.findings import Recommendation
 from batonpass.audit.trials import attempt, grid, recommendation
-from batonpass.core.ids import GroupId
-from batonpass.core.model import Group
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
 from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.play import play
 

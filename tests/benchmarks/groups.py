@@ -9,13 +9,13 @@ as the records and reports that they amount to.
 from dataclasses import dataclass, replace
 
 from batonpass.core.decide import Decision, decide
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join, Leave, Tick
-from batonpass.core.model import ActiveState, Cause, Group, Member, Role, Subtopology, Topology
-from batonpass.core.policy import Policy
-from batonpass.core.records import ActiveReported, MemberGone, RebalanceScheduled
-from batonpass.core.soft import MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import GroupDeclaration, Heartbeat, Input, Join, Leave, Tick
+from batonpass.core.state.model import ActiveState, Cause, Group, Member, Role, Subtopology, Topology
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.records import ActiveReported, MemberGone, RebalanceScheduled
+from batonpass.core.state.soft import MeasuredReport, MemberSoft, Soft, TaskReport
 
 BEGINNING_MS = 1_000_000
 ZONES = 3

@@ -16,12 +16,12 @@ from functools import partial
 from tests.benchmarks.groups import POLICY, Moment, Stage, join_of, member_name, reported_by
 
 from batonpass.core.decide import Decision
-from batonpass.core.decision_draft import DecisionDraft
-from batonpass.core.inputs import Heartbeat, Input, Leave, ProbeRequest, Tick
-from batonpass.core.invariants import Transition, check_step
-from batonpass.core.planner import plan_step
-from batonpass.core.retarget import place_now
-from batonpass.core.step import explain
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.step import explain
+from batonpass.core.state.inputs import Heartbeat, Input, Leave, ProbeRequest, Tick
+from batonpass.core.target.retarget import place_now
+from batonpass.invariants import Transition, check_step
 
 OPERATIONS = ("first", "re-run", "join", "leave")
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.placement import place
-from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, TaskTable
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.placement_types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, TaskTable
 
 RUNS = 5
 ZONES = 3

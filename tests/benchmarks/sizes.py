@@ -19,13 +19,13 @@ from tests.benchmarks.groups import (
 )
 from tests.benchmarks.operations import clocked, time_quiet_heartbeats
 
-from batonpass.core.dry_run.plan import plan
-from batonpass.core.explain.group import explain_group
-from batonpass.core.explain.status import describe_assignments, describe_group
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Heartbeat, PinRequest, Tick
-from batonpass.core.model import ActiveState, Role
-from batonpass.core.soft import TaskReport
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import Heartbeat, PinRequest, Tick
+from batonpass.core.state.model import ActiveState, Role
+from batonpass.core.state.soft import TaskReport
+from batonpass.dry_run.plan import plan
+from batonpass.explain.group import explain_group
+from batonpass.explain.status import describe_assignments, describe_group
 
 SIZES = (Shape(100, 10, 1), Shape(1_000, 100, 1), Shape(10_000, 1_000, 1), Shape(100_000, 10_000, 1))
 """Ten actives and ten standbys a member, whatever the size, so that nothing but the group differs."""

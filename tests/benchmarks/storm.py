@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from tests.benchmarks.groups import BEGINNING_MS, POLICY, Shape, join_of, member_name, topology_of
 
 from batonpass.core.decide import Decision, decide
-from batonpass.core.errors import ProtocolError
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Tick
-from batonpass.core.invariants import Transition, check_step
-from batonpass.core.model import ActiveState, Grant, Group, Role
-from batonpass.core.records import AssignmentChanged, Record, TargetPlaced
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import GroupDeclaration, Heartbeat, Input, Tick
+from batonpass.core.state.model import ActiveState, Grant, Group, Role
+from batonpass.core.state.records import AssignmentChanged, Record, TargetPlaced
+from batonpass.core.state.soft import Soft, TaskReport
+from batonpass.invariants import Transition, check_step
 from batonpass.runtime.mailbox import BATCH_MAX
 
 JOINS_A_SECOND = 200

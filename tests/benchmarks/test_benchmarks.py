@@ -32,9 +32,9 @@ from tests.benchmarks.sizes import (
     time_sizes,
 )
 
-from batonpass.core.inputs import Tick
-from batonpass.core.model import ActiveState
-from batonpass.core.records import AssignmentChanged, TargetPlaced
+from batonpass.core.state.inputs import Tick
+from batonpass.core.state.model import ActiveState
+from batonpass.core.state.records import AssignmentChanged, TargetPlaced
 
 SMALL = Shape(24, 4, 1)
 WITH_A_BAR, WITHOUT = Shape(10_000, 100, 1), Shape(1_000, 10, 1, 1_000)

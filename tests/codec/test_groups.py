@@ -12,12 +12,12 @@ from batonpass.codec import groups as codec
 from batonpass.codec.groups import FIELDS, GROUP_VERSION, UnreadableGroup, decode_group, encode_group
 from batonpass.codec.records import encode_records
 from batonpass.core.decide import Decision, decide
-from batonpass.core.ids import GroupId, TaskId
-from batonpass.core.inputs import Input
-from batonpass.core.model import Group, Subtopology, Topology
-from batonpass.core.policy import GroupConfig, Policy
-from batonpass.core.soft import Soft
-from batonpass.core.topology import build_table
+from batonpass.core.state.ids import GroupId, TaskId
+from batonpass.core.state.inputs import Input
+from batonpass.core.state.model import Group, Subtopology, Topology
+from batonpass.core.state.policy import GroupConfig, Policy
+from batonpass.core.state.soft import Soft
+from batonpass.core.state.topology import build_table
 from batonpass.simulate import coordinator
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "groups-v1.json"

@@ -23,10 +23,10 @@ from batonpass.codec.records import (
     encode_record,
     encode_records,
 )
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import Grant, Member, Revocation, Role, Subtopology, Topology
-from batonpass.core.pmap import PMap
-from batonpass.core.records import (
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import Grant, Member, Revocation, Role, Subtopology, Topology
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.records import (
     AssignmentChanged,
     MemberJoined,
     ProbeScheduled,

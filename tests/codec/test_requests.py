@@ -21,12 +21,12 @@ from batonpass.codec.requests import (
     read_what_if,
 )
 from batonpass.codec.shape import FAULTS_MAX, UNKNOWN_MAX
-from batonpass.core.errors import InstanceIdInUse, InvalidRequest, ProtocolError, StaleMemberEpoch
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import Heartbeat, Join, PauseRequest
-from batonpass.core.model import ActiveState, Grant, PauseScope, Role
-from batonpass.core.replies import Answer
-from batonpass.core.soft import TaskReport
+from batonpass.core.state.errors import InstanceIdInUse, InvalidRequest, ProtocolError, StaleMemberEpoch
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import Heartbeat, Join, PauseRequest
+from batonpass.core.state.model import ActiveState, Grant, PauseScope, Role
+from batonpass.core.state.replies import Answer
+from batonpass.core.state.soft import TaskReport
 
 M1 = MemberId("m1")
 KEYS = st.sampled_from(

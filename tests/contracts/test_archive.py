@@ -8,10 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest
-from batonpass.core.reasons import Reason
-from batonpass.core.records import ProbeScheduled
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest
+from batonpass.core.state.reasons import Reason
+from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.events import Event

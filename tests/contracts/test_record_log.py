@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from batonpass.codec.records import StoredRecord, UnwritableRecord, decode_record, encode_record
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.model import ActiveState, Group, Member
-from batonpass.core.records import (
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Group, Member
+from batonpass.core.state.records import (
     ActiveReported,
     EpochsRaised,
     MemberJoined,

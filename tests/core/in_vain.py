@@ -8,12 +8,12 @@ who was heard alone, for every decision of every scene and of workers with bad l
 
 from __future__ import annotations
 
-from batonpass.core import records as r
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.invariants import Transition
-from batonpass.core.invariants.moves import is_caught_up_copy
-from batonpass.core.model import ActiveState, Role, Task
-from batonpass.core.room import has_limit
+from batonpass.core.handover.room import has_limit
+from batonpass.core.state import records as r
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Role, Task
+from batonpass.invariants import Transition
+from batonpass.invariants.moves import is_caught_up_copy
 
 
 def done_in_vain(transition: Transition) -> list[str]:

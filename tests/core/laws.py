@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from batonpass.core import records as r
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
-from batonpass.core.inputs import Input
-from batonpass.core.invariants import Transition, Violation, check_step
-from batonpass.core.model import (
+from batonpass.core.state import records as r
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import Input
+from batonpass.core.state.model import (
     ActiveState,
     Grant,
     Group,
@@ -25,9 +24,10 @@ from batonpass.core.model import (
     Task,
     Topology,
 )
-from batonpass.core.pmap import PMap
-from batonpass.core.policy import GroupConfig
-from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import GroupConfig
+from batonpass.core.state.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.invariants import Transition, Violation, check_step
 
 NOW = 1_000_000
 SESSION = 10_000

@@ -15,9 +15,12 @@ from tests.core.in_vain import done_in_vain
 from tests.core.scene import copy, failed, restoring, running, topology
 
 from batonpass.core.decide import decide
-from batonpass.core.errors import ProtocolError, StaleMemberEpoch
-from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.handover.probing import is_at_rest
+from batonpass.core.handover.room import has_limit
+from batonpass.core.handover.view import View
+from batonpass.core.state.errors import ProtocolError, StaleMemberEpoch
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     Eviction,
@@ -36,14 +39,11 @@ from batonpass.core.inputs import (
     Started,
     Tick,
 )
-from batonpass.core.invariants import Transition, check_group, check_step
-from batonpass.core.model import Group, OnLeaseLost, PauseScope, Role, Subtopology
-from batonpass.core.policy import Policy
-from batonpass.core.probing import is_at_rest
-from batonpass.core.replies import Answer, Reply
-from batonpass.core.room import has_limit
-from batonpass.core.soft import Soft, TaskReport
-from batonpass.core.view import View
+from batonpass.core.state.model import Group, OnLeaseLost, PauseScope, Role, Subtopology
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.replies import Answer, Reply
+from batonpass.core.state.soft import Soft, TaskReport
+from batonpass.invariants import Transition, check_group, check_step
 
 COLD = (1_000, 5_000, 20_000, 100_000)
 WAITS_MS = (0, 20_000, 60_000)

@@ -12,7 +12,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_matrix
 from tests.core.placing import Group
 
-from batonpass.core.placement_types import Placed, Ready
+from batonpass.core.state.placement_types import Placed, Ready
 
 TINY = 1e-9
 Row = tuple[Mapping[int, float], float, float]

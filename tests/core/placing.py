@@ -8,9 +8,9 @@ from math import ceil, floor
 
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
-from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.placement import place
-from batonpass.core.placement_types import (
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.placement_types import (
     UNASSIGNED,
     Copies,
     Placed,

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
-from batonpass.core.dry_run.plan import Plan, plan_snapshot
-from batonpass.core.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
-from batonpass.core.ids import MemberId, TaskId, task_id
-from batonpass.core.model import ActiveState
-from batonpass.core.policy import GroupConfig, Policy
+from batonpass.core.state.ids import MemberId, TaskId, task_id
+from batonpass.core.state.model import ActiveState
+from batonpass.core.state.policy import GroupConfig, Policy
+from batonpass.dry_run.plan import Plan, plan_snapshot
+from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
 
 RUNNING = SnapshotCopy("active", ActiveState.RUNNING)
 CONFIG = GroupConfig(acceptable_recovery_lag=100, max_warmup_replicas=1)

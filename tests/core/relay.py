@@ -13,15 +13,15 @@ from math import ceil
 
 from tests.core.scene import Scene, copy, restoring, running, topology
 
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Leave
-from batonpass.core.model import Group, Role, Task, Topology
-from batonpass.core.policy import Policy
-from batonpass.core.probing import is_at_rest
-from batonpass.core.records import AssignmentChanged, ProbeScheduled
-from batonpass.core.replies import Done
-from batonpass.core.soft import TaskReport
-from batonpass.core.view import View
+from batonpass.core.handover.probing import is_at_rest
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import Leave
+from batonpass.core.state.model import Group, Role, Task, Topology
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.records import AssignmentChanged, ProbeScheduled
+from batonpass.core.state.replies import Done
+from batonpass.core.state.soft import TaskReport
 
 COLD_LAG = 1_000_000
 """The records that a copy made from nothing has to restore."""

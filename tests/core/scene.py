@@ -11,19 +11,19 @@ from typing import TypeVar
 from tests.core.in_vain import done_in_vain
 
 from batonpass.core.decide import Decision, decide
-from batonpass.core.errors import ProtocolError
-from batonpass.core.evolve import evolve
-from batonpass.core.explain.task import WaitsFor, held_wait
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join, Tick
-from batonpass.core.invariants import Transition, check_group, check_repeated, check_step
-from batonpass.core.model import ActiveState, Grant, Group, Member, Role, Subtopology, Task, Topology
-from batonpass.core.planner import plan_step
-from batonpass.core.policy import Policy
-from batonpass.core.records import Record
-from batonpass.core.replies import Answer, Reply
-from batonpass.core.soft import Soft, TaskReport
-from batonpass.core.view import View
+from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.view import View
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import GroupDeclaration, Heartbeat, Input, Join, Tick
+from batonpass.core.state.model import ActiveState, Grant, Group, Member, Role, Subtopology, Task, Topology
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.records import Record
+from batonpass.core.state.replies import Answer, Reply
+from batonpass.core.state.soft import Soft, TaskReport
+from batonpass.explain.task import WaitsFor, held_wait
+from batonpass.invariants import Transition, check_group, check_repeated, check_step
 
 T = TypeVar("T")
 START_MS = 1_000_000

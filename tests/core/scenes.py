@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.core.scene import Scene, topology
 
-from batonpass.core.explain.status import describe_group
-from batonpass.core.ids import InstanceId, TaskId
-from batonpass.core.model import OnLeaseLost
-from batonpass.core.reasons import Held
+from batonpass.core.state.ids import InstanceId, TaskId
+from batonpass.core.state.model import OnLeaseLost
+from batonpass.core.state.reasons import Held
+from batonpass.explain.status import describe_group
 
 TASK = TaskId("0_0")
 

@@ -3,12 +3,12 @@
 from tests.core.scene import Scene, copy, running, topology
 from tests.core.scenes import guarded, pair
 
-from batonpass.core.explain.advice import advice_on
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, PollBroken
-from batonpass.core.model import OnLeaseLost, Role, Subtopology
-from batonpass.core.policy import LAG_UNBOUNDED
-from batonpass.core.view import View
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, PollBroken
+from batonpass.core.state.model import OnLeaseLost, Role, Subtopology
+from batonpass.core.state.policy import LAG_UNBOUNDED
+from batonpass.explain.advice import advice_on
 
 
 def advice(scene: Scene) -> tuple[str, ...]:

@@ -2,13 +2,13 @@
 
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.answers import answer_to_poll
-from batonpass.core.errors import Fenced, FencedInstanceId, Gone, UnknownGroup, UnknownMember
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import EndOffsets, Eviction, Heartbeat, Join, Leave, PauseRequest
-from batonpass.core.model import PauseScope, Subtopology, Topology
-from batonpass.core.replies import Answer
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.arrivals.answers import answer_to_poll
+from batonpass.core.state.errors import Fenced, FencedInstanceId, Gone, UnknownGroup, UnknownMember
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import EndOffsets, Eviction, Heartbeat, Join, Leave, PauseRequest
+from batonpass.core.state.model import PauseScope, Subtopology, Topology
+from batonpass.core.state.replies import Answer
+from batonpass.core.state.soft import Soft, TaskReport
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 

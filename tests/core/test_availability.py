@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from batonpass.core.availability import Availability, availability_of, takers_of
-from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.model import Drain, Group, Member
-from batonpass.core.pmap import PMap
-from batonpass.core.policy import GroupConfig
-from batonpass.core.soft import MemberSoft, Soft
+from batonpass.core.handover.availability import Availability, availability_of, takers_of
+from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.model import Drain, Group, Member
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import GroupConfig
+from batonpass.core.state.soft import MemberSoft, Soft
 
 NOW = 1_000_000
 OVERDUE_MS = GroupConfig().overdue_ms

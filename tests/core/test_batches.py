@@ -9,10 +9,10 @@ import pytest
 from tests.core.scene import Scene, copy, running, topology
 
 from batonpass.core.decide import Decision, decide
-from batonpass.core.errors import Fenced, Gone, ProtocolError, StaleMemberEpoch, UnknownMember
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.errors import Fenced, Gone, ProtocolError, StaleMemberEpoch, UnknownMember
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     Eviction,
     Heartbeat,
@@ -23,10 +23,10 @@ from batonpass.core.inputs import (
     ResumeRequest,
     Tick,
 )
-from batonpass.core.invariants import Transition, check_group, check_step
-from batonpass.core.model import Group, Role
-from batonpass.core.records import MemberJoined, TargetPlaced
-from batonpass.core.replies import Answer, DrainProgress
+from batonpass.core.state.model import Group, Role
+from batonpass.core.state.records import MemberJoined, TargetPlaced
+from batonpass.core.state.replies import Answer, DrainProgress
+from batonpass.invariants import Transition, check_group, check_step
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 

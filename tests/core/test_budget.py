@@ -7,16 +7,16 @@ from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, restoring, running, topology
 from tests.core.scenes import held_back
 
-from batonpass.core.budget import give_slots
-from batonpass.core.copies import HeldBack, TaskPlan, plan_task
-from batonpass.core.copy_capacity import CopyCapacity
-from batonpass.core.explain.status import describe_group
-from batonpass.core.handover import Choice
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Eviction, PauseRequest, PinRequest, ProbeRequest
-from batonpass.core.model import PauseScope, Role, Subtopology
-from batonpass.core.reasons import Held, Why
-from batonpass.core.view import View
+from batonpass.core.handover.budget import give_slots
+from batonpass.core.handover.copies import HeldBack, TaskPlan, plan_task
+from batonpass.core.handover.copy_capacity import CopyCapacity
+from batonpass.core.handover.owner import Choice
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, Eviction, PauseRequest, PinRequest, ProbeRequest
+from batonpass.core.state.model import PauseScope, Role, Subtopology
+from batonpass.core.state.reasons import Held, Why
+from batonpass.explain.status import describe_group
 
 
 def slow(tasks: int = 12, **config: object) -> Relay:

@@ -3,7 +3,7 @@
 from tests.core.scene import Scene, copy, topology
 from tests.core.scenes import settled
 
-from batonpass.core.errors import (
+from batonpass.core.state.errors import (
     Fenced,
     Gone,
     GroupNotEmpty,
@@ -14,8 +14,8 @@ from batonpass.core.errors import (
     TooLarge,
     UnknownGroup,
 )
-from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import (
+from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.inputs import (
     Eviction,
     GroupDeclaration,
     GroupDeletion,
@@ -24,11 +24,11 @@ from batonpass.core.inputs import (
     Leave,
     PartitionCounts,
 )
-from batonpass.core.model import Subtopology, Topology
-from batonpass.core.policy import Policy
-from batonpass.core.reasons import Why
-from batonpass.core.records import ConfigChanged, RebalanceScheduled, TargetPlaced, TopologyChanged
-from batonpass.core.replies import Declared, Done
+from batonpass.core.state.model import Subtopology, Topology
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Why
+from batonpass.core.state.records import ConfigChanged, RebalanceScheduled, TargetPlaced, TopologyChanged
+from batonpass.core.state.replies import Declared, Done
 
 G = GroupId("g")
 M1, M2 = MemberId("m1"), MemberId("m2")

@@ -4,13 +4,13 @@ import pytest
 from tests.core.scene import START_MS, Scene, copy, running, topology
 from tests.core.scenes import reasons, settled
 
-from batonpass.core.errors import (
+from batonpass.core.state.errors import (
     InvalidRequest,
     UnknownGroup,
     UnknownMember,
 )
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     EndOffsets,
     GroupDeletion,
@@ -26,9 +26,9 @@ from batonpass.core.inputs import (
     ResumeRequest,
     Started,
 )
-from batonpass.core.model import Pause, PauseScope, Role
-from batonpass.core.records import Resumed, TargetPlaced
-from batonpass.core.replies import Answer, Done
+from batonpass.core.state.model import Pause, PauseScope, Role
+from batonpass.core.state.records import Resumed, TargetPlaced
+from batonpass.core.state.replies import Answer, Done
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 T0 = TaskId("0_0")

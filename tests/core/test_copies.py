@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.core.relay import COLD_LAG, Relay, moved
 from tests.core.scene import Scene, copy, restoring, running, topology
 
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     Eviction,
@@ -15,7 +15,7 @@ from batonpass.core.inputs import (
     PinRequest,
     ResumeRequest,
 )
-from batonpass.core.model import PauseScope, Role
+from batonpass.core.state.model import PauseScope, Role
 
 TASK = TaskId("0_0")
 

@@ -3,16 +3,16 @@
 from tests.core.planning import member, runs, tasks
 from tests.core.scene import Scene, topology
 
-from batonpass.core.copies import TaskPlan
-from batonpass.core.copy_capacity import CopyCapacity
-from batonpass.core.dry_run.snapshot import Snapshot, SnapshotCopy, to_group
-from batonpass.core.handover import Choice
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, PinRequest
-from batonpass.core.model import Role
-from batonpass.core.policy import Policy
-from batonpass.core.reasons import Held, Why
-from batonpass.core.view import View
+from batonpass.core.handover.copies import TaskPlan
+from batonpass.core.handover.copy_capacity import CopyCapacity
+from batonpass.core.handover.owner import Choice
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, PinRequest
+from batonpass.core.state.model import Role
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Held, Why
+from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, to_group
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 

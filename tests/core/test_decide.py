@@ -6,9 +6,9 @@ import pytest
 from tests.core.scene import Scene, copy, running, topology
 
 from batonpass.core.decide import decide
-from batonpass.core.errors import ProtocolError, UnknownGroup
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.errors import ProtocolError, UnknownGroup
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     EndOffsets,
@@ -31,11 +31,11 @@ from batonpass.core.inputs import (
     StoreRecovered,
     Tick,
 )
-from batonpass.core.model import Group
-from batonpass.core.policy import Policy
-from batonpass.core.reasons import NoChange, Why
-from batonpass.core.replies import Answer, Done, DrainProgress
-from batonpass.core.soft import Soft
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import NoChange, Why
+from batonpass.core.state.replies import Answer, Done, DrainProgress
+from batonpass.core.state.soft import Soft
 
 A = MemberId("a")
 TASK = TaskId("0_0")

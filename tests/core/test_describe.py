@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from tests.core.scene import Scene, copy, restoring, running, topology
 
-from batonpass.core.dry_run.plan import plan_snapshot
-from batonpass.core.dry_run.snapshot import contradictions
-from batonpass.core.explain.status import (
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, PauseRequest, PinRequest, PollBroken
+from batonpass.core.state.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
+from batonpass.dry_run.plan import plan_snapshot
+from batonpass.dry_run.snapshot import contradictions
+from batonpass.explain.status import (
     GroupState,
     GroupStatus,
     describe_assignments,
     describe_group,
     snapshot_of,
 )
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest, PollBroken
-from batonpass.core.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 

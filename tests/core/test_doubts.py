@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from tests.core.scene import Scene, copy, restoring, running
 
-from batonpass.core.doubts import is_to_be_doubted
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import EndOffsets, Eviction, Leave, Started
-from batonpass.core.lag import Readiness
-from batonpass.core.model import Role, Subtopology, Topology
-from batonpass.core.reasons import Held
-from batonpass.core.records import StateDoubted, StateTrusted
-from batonpass.core.replies import Answer
-from batonpass.core.soft import EndOffset, MeasuredReport, Soft, TaskReport
+from batonpass.core.arrivals.doubts import is_to_be_doubted
+from batonpass.core.handover.lag import Readiness
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import EndOffsets, Eviction, Leave, Started
+from batonpass.core.state.model import Role, Subtopology, Topology
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.records import StateDoubted, StateTrusted
+from batonpass.core.state.replies import Answer
+from batonpass.core.state.soft import EndOffset, MeasuredReport, Soft, TaskReport
 
 T0, M1, M2, POD = TaskId("0_0"), MemberId("m1"), MemberId("m2"), InstanceId("pod-2")
 SHAPE = Topology(1, (Subtopology("0", 1, changelog_topics=("log",)),))

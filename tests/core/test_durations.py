@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from batonpass.core.durations import DASH, duration, parse_span
+from batonpass.core.state.durations import DASH, duration, parse_span
 
 LENGTHS = {
     -5: "0 ms",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from batonpass.core import errors as e
+from batonpass.core.state import errors as e
 
 # docs/protocol.md, section 10: type, status, and what the caller should do next.
 TABLE: list[tuple[type[e.ProtocolError], str, int, str]] = [

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.scene import Scene, copy, failed, topology
 
-from batonpass.core import records as r
-from batonpass.core.evolve import _FOLD, evolve
-from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state import records as r
+from batonpass.core.state.evolve import _FOLD, evolve
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     Eviction,
@@ -26,7 +26,7 @@ from batonpass.core.inputs import (
     Started,
     StoreRecovered,
 )
-from batonpass.core.model import (
+from batonpass.core.state.model import (
     ActiveState,
     Cause,
     Grant,
@@ -38,7 +38,7 @@ from batonpass.core.model import (
     Subtopology,
     Topology,
 )
-from batonpass.core.policy import GroupConfig
+from batonpass.core.state.policy import GroupConfig
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 T0 = TaskId("0_0")

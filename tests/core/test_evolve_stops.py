@@ -3,9 +3,9 @@
 import pytest
 from tests.core.test_evolve_tasks import M1, M2, T0, active, small
 
-from batonpass.core import records as r
-from batonpass.core.evolve import evolve
-from batonpass.core.model import ActiveState, Cause, Group, Stop
+from batonpass.core.state import records as r
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.model import ActiveState, Cause, Group, Stop
 
 RUNS = r.ActiveReported(T0, M1, ActiveState.RUNNING, 12)
 REVOKED = r.AssignmentChanged(M1, 3, 20, revoked=(T0,))

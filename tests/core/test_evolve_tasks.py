@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from tests.core.scene import topology
 
-from batonpass.core import records as r
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
-from batonpass.core.model import (
+from batonpass.core.state import records as r
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.state.model import (
     ActiveState,
     Cause,
     Grant,
@@ -23,7 +23,7 @@ from batonpass.core.model import (
     Unreleased,
     pending,
 )
-from batonpass.core.policy import GroupConfig
+from batonpass.core.state.policy import GroupConfig
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 T0, T1 = TaskId("0_0"), TaskId("0_1")

@@ -5,9 +5,14 @@ from __future__ import annotations
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import TASK, guarded, pair
 
-from batonpass.core.copies import HeldBack
-from batonpass.core.explain.group import Budget, GroupExplanation, explain_group
-from batonpass.core.explain.task import (
+from batonpass.core.handover.copies import HeldBack
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, Started, StoreRecovered
+from batonpass.core.state.model import PauseScope, Subtopology, Topology
+from batonpass.core.state.reasons import MEANINGS, Held, meaning_of
+from batonpass.core.state.soft import Soft
+from batonpass.explain.group import Budget, GroupExplanation, explain_group
+from batonpass.explain.task import (
     WAITS_FOR,
     TaskExplanation,
     TaskState,
@@ -15,11 +20,6 @@ from batonpass.core.explain.task import (
     WaitsFor,
     explain_task,
 )
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, Started, StoreRecovered
-from batonpass.core.model import PauseScope, Subtopology, Topology
-from batonpass.core.reasons import MEANINGS, Held, meaning_of
-from batonpass.core.soft import Soft
 
 A, B = MemberId("a"), MemberId("b")
 

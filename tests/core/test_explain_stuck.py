@@ -5,11 +5,9 @@ from __future__ import annotations
 from tests.core.scene import Scene, copy, failed, running, topology
 from tests.core.scenes import TASK, guarded
 
-from batonpass.core.durations import duration
-from batonpass.core.explain.group import GroupExplanation, explain_group
-from batonpass.core.explain.task import TaskExplanation, TaskState, Wait, WaitsFor, explain_task
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.durations import duration
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     Eviction,
@@ -18,8 +16,10 @@ from batonpass.core.inputs import (
     PinRequest,
     PollBroken,
 )
-from batonpass.core.model import OnLeaseLost, PauseScope
-from batonpass.core.soft import TaskReport
+from batonpass.core.state.model import OnLeaseLost, PauseScope
+from batonpass.core.state.soft import TaskReport
+from batonpass.explain.group import GroupExplanation, explain_group
+from batonpass.explain.task import TaskExplanation, TaskState, Wait, WaitsFor, explain_task
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 TIMEOUT_MS = 60_000

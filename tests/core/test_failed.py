@@ -4,12 +4,12 @@ import pytest
 from tests.core.planning import held, member, plan_of
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
-from batonpass.core.dry_run.snapshot import SnapshotCopy, SnapshotTask
-from batonpass.core.explain.status import describe_group
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ReleaseRequest
-from batonpass.core.model import ActiveState, PauseScope, Role, Subtopology
-from batonpass.core.reasons import Held
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ReleaseRequest
+from batonpass.core.state.model import ActiveState, PauseScope, Role, Subtopology
+from batonpass.core.state.reasons import Held
+from batonpass.dry_run.snapshot import SnapshotCopy, SnapshotTask
+from batonpass.explain.status import describe_group
 
 WINDOW_MS = 600_000
 

@@ -9,13 +9,11 @@ from itertools import pairwise
 import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
-from batonpass.core.errors import UnknownMember
-from batonpass.core.evolve import evolve
-from batonpass.core.explain.group import explain_group
-from batonpass.core.explain.task import explain_task
-from batonpass.core.failures import avoided_until_ms, charged, distrusted_until_ms, with_failure
-from batonpass.core.ids import HostId, InstanceId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.errors import UnknownMember
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.failures import avoided_until_ms, charged, distrusted_until_ms, with_failure
+from batonpass.core.state.ids import HostId, InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     Leave,
     PinRequest,
@@ -24,7 +22,7 @@ from batonpass.core.inputs import (
     Started,
     TrustRequest,
 )
-from batonpass.core.model import (
+from batonpass.core.state.model import (
     ActiveState,
     Failure,
     Fault,
@@ -36,11 +34,13 @@ from batonpass.core.model import (
     Role,
     Task,
 )
-from batonpass.core.pmap import PMap
-from batonpass.core.policy import GroupConfig
-from batonpass.core.reasons import Held
-from batonpass.core.records import AssignmentChanged, MemberTrusted
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import GroupConfig
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.records import AssignmentChanged, MemberTrusted
+from batonpass.core.state.soft import Soft, TaskReport
+from batonpass.explain.group import explain_group
+from batonpass.explain.task import explain_task
 
 WINDOW_MS = 600_000
 Says = Callable[[str], TaskReport]

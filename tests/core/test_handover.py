@@ -6,8 +6,8 @@ import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import TASK, guarded, pair, reasons
 
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     Eviction,
@@ -17,11 +17,11 @@ from batonpass.core.inputs import (
     ResumeRequest,
     Started,
 )
-from batonpass.core.model import PauseScope, Role
-from batonpass.core.reasons import Why
-from batonpass.core.records import AssignmentChanged, NextOwnerChosen
-from batonpass.core.replies import Answer
-from batonpass.core.soft import Soft
+from batonpass.core.state.model import PauseScope, Role
+from batonpass.core.state.reasons import Why
+from batonpass.core.state.records import AssignmentChanged, NextOwnerChosen
+from batonpass.core.state.replies import Answer
+from batonpass.core.state.soft import Soft
 
 
 def to(scene: Scene, member: str, task: str = TASK) -> None:

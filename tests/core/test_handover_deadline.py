@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
-from batonpass.core.errors import TooLarge
-from batonpass.core.explain.status import describe_group
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Leave, PartitionCounts, PauseRequest
-from batonpass.core.model import PauseScope, Role, Subtopology, Topology
-from batonpass.core.policy import Policy
-from batonpass.core.reasons import Held
-from batonpass.core.replies import Answer, DrainProgress
+from batonpass.core.state.errors import TooLarge
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, Leave, PartitionCounts, PauseRequest
+from batonpass.core.state.model import PauseScope, Role, Subtopology, Topology
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.replies import Answer, DrainProgress
+from batonpass.explain.status import describe_group
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 

@@ -2,8 +2,8 @@
 
 from tests.core.scene import Scene, copy, restoring, topology
 
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import PinRequest
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import PinRequest
 
 
 def test_an_owner_that_has_restored_by_its_next_heartbeat_keeps_the_task() -> None:

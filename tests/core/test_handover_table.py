@@ -1,4 +1,4 @@
-"""The tables at the top of ``handover``: a case for each row, in their order, and no row without one.
+"""The tables at the top of ``owner``: a case for each row, in their order, and no row without one.
 
 In every case a owns 0_0 and runs it, b is its target, and c has a copy, unless the case says otherwise.
 """
@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
-from batonpass.core import handover
-from batonpass.core.handover import choose_active
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.model import (
+from batonpass.core.handover import owner
+from batonpass.core.handover.owner import choose_active
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.model import (
     ActiveState,
     Drain,
     Failure,
@@ -30,12 +31,11 @@ from batonpass.core.model import (
     Task,
     Topology,
 )
-from batonpass.core.pmap import PMap
-from batonpass.core.policy import GroupConfig, Policy
-from batonpass.core.reasons import Held, Why
-from batonpass.core.soft import OPEN_TRANSACTION_MS, EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
-from batonpass.core.topology import build_table
-from batonpass.core.view import View
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import GroupConfig, Policy
+from batonpass.core.state.reasons import Held, Why
+from batonpass.core.state.soft import OPEN_TRANSACTION_MS, EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.core.state.topology import build_table
 
 NOW = 1_000_000
 A, B, C = (MemberId(name) for name in "abc")
@@ -67,7 +67,7 @@ class World(NamedTuple):
     c: Mapping[str, object] = {}
 
 
-def choice(world: World) -> handover.Choice:
+def choice(world: World) -> owner.Choice:
     """Return who has the task."""
     parts = (Subtopology("0", 2, stateful=world.stateful, changelog_topics=("log",) if world.stateful else ()),)
     owner = {} if world.owner is None else {TASK: Grant(Role.ACTIVE, 1, NOW)}
@@ -293,7 +293,7 @@ def test_each_row_is_what_is_decided(row: str, world: World, active: MemberId | 
 
 
 def test_each_row_has_a_case() -> None:
-    lines = [line for line in (handover.__doc__ or "").splitlines() if line.startswith("| ")]
+    lines = [line for line in (owner.__doc__ or "").splitlines() if line.startswith("| ")]
     rows = [line.split(" | ")[0].removeprefix("| ") for line in lines]
     heads = ["the present owner", "there is no owner"]
     assert [row for row in rows if row not in heads] == [*OF_AN_OWNER, *OF_NOBODY]

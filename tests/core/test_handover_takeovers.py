@@ -6,8 +6,8 @@ import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import TASK, guarded, pair, reasons
 
-from batonpass.core.ids import InstanceId, MemberId
-from batonpass.core.inputs import (
+from batonpass.core.state.ids import InstanceId, MemberId
+from batonpass.core.state.inputs import (
     DrainRequest,
     Eviction,
     Leave,
@@ -19,9 +19,9 @@ from batonpass.core.inputs import (
     Started,
     Tick,
 )
-from batonpass.core.model import ActiveState, OnLeaseLost, PauseScope, Role
-from batonpass.core.reasons import Held, Why
-from batonpass.core.soft import Soft
+from batonpass.core.state.model import ActiveState, OnLeaseLost, PauseScope, Role
+from batonpass.core.state.reasons import Held, Why
+from batonpass.core.state.soft import Soft
 
 
 @pytest.mark.parametrize(("state", "takes"), [({"0_0": 100}, "b"), ({"0_0": 5_000}, "b")], ids=["ready", "behind"])

@@ -17,15 +17,15 @@ from tests.core.test_newcomers import thrashed
 from tests.core.test_open_transactions import ready_to_move
 
 from batonpass.core.decide import decide
-from batonpass.core.evolve import evolve
-from batonpass.core.explain.status import describe_group
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, Started, Tick
-from batonpass.core.invariants import Transition, check_step
-from batonpass.core.model import PauseScope, Role, Subtopology
-from batonpass.core.policy import GroupConfig
-from batonpass.core.reasons import Held
-from batonpass.core.soft import Soft
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, Started, Tick
+from batonpass.core.state.model import PauseScope, Role, Subtopology
+from batonpass.core.state.policy import GroupConfig
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.soft import Soft
+from batonpass.explain.status import describe_group
+from batonpass.invariants import Transition, check_step
 
 A, B = MemberId("a"), MemberId("b")
 MANY = {"max_warmup_replicas": 50, "max_warmups_per_member": 50, "max_drain_warmups": 50}

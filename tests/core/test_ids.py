@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batonpass.core.ids import split_task_id, subtopology_sort_key, task_id, task_sort_key
+from batonpass.core.state.ids import split_task_id, subtopology_sort_key, task_id, task_sort_key
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,13 @@ from tests.core.laws import (
     with_task,
 )
 
-from batonpass.core import records as r
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.invariants import check_step
-from batonpass.core.invariants.moves import is_caught_up_copy, recomputed_lags, slots_used
-from batonpass.core.model import ActiveState, Cause, Drain, Group, Revocation, Subtopology, Topology
-from batonpass.core.pmap import PMap
-from batonpass.core.soft import OPEN_TRANSACTION_MS, EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.core.state import records as r
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Cause, Drain, Group, Revocation, Subtopology, Topology
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.soft import OPEN_TRANSACTION_MS, EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.invariants import check_step
+from batonpass.invariants.moves import is_caught_up_copy, recomputed_lags, slots_used
 
 TO_M2 = r.TargetPlaced(2, 1, NOW, {A: (M2, (M1,), "")})
 DEMOTED = r.AssignmentChanged(M1, 3, NOW, {A: standby(3)}, demoted=(A,))

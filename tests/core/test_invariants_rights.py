@@ -28,15 +28,25 @@ from tests.core.laws import (
     with_task,
 )
 
-from batonpass.core import records as r
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import InstanceId, MemberId
-from batonpass.core.inputs import Eviction, GroupDeletion, Heartbeat, Input, Join, Leave, Started, StoreRecovered, Tick
-from batonpass.core.invariants import check_repeated, check_step
-from batonpass.core.invariants.ledger import Ledger
-from batonpass.core.model import ActiveState, Cause, Group, KeptOut
-from batonpass.core.pmap import PMap
-from batonpass.core.soft import MemberSoft, TaskReport
+from batonpass.core.state import records as r
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import InstanceId, MemberId
+from batonpass.core.state.inputs import (
+    Eviction,
+    GroupDeletion,
+    Heartbeat,
+    Input,
+    Join,
+    Leave,
+    Started,
+    StoreRecovered,
+    Tick,
+)
+from batonpass.core.state.model import ActiveState, Cause, Group, KeptOut
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.soft import MemberSoft, TaskReport
+from batonpass.invariants import check_repeated, check_step
+from batonpass.invariants.ledger import Ledger
 
 REVOKED = (r.AssignmentChanged(M1, 3, NOW, revoked=(A,)), r.NextOwnerChosen(A, M2))
 CONFIRMED = r.TaskReleased(A, M1)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from tests.core.laws import M1, M2, M3, NOW, TOPOLOGY, A, B, C, active, details, group, with_member, with_task
 
-from batonpass.core import records as r
-from batonpass.core.ids import InstanceId, MemberId
-from batonpass.core.invariants import check_group
-from batonpass.core.invariants.shape import check_member, is_settled
-from batonpass.core.model import ActiveState, Cause, GoneMember, Group, Pending, Unreleased
-from batonpass.core.pmap import PMap
+from batonpass.core.state import records as r
+from batonpass.core.state.ids import InstanceId, MemberId
+from batonpass.core.state.model import ActiveState, Cause, GoneMember, Group, Pending, Unreleased
+from batonpass.core.state.pmap import PMap
+from batonpass.invariants import check_group
+from batonpass.invariants.shape import check_member, is_settled
 
 NOBODY = MemberId("nobody")
 

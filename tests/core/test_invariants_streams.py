@@ -3,11 +3,11 @@
 import pytest
 from tests.core.laws import CONFIG, M1, M3, NOW, TOPOLOGY, A, B, C, broken, group, member, step
 
-from batonpass.core import records as r
-from batonpass.core.ids import InstanceId, TaskId
-from batonpass.core.inputs import StreamsProcess, StreamsRebalance
-from batonpass.core.model import Cause
-from batonpass.core.soft import TaskReport
+from batonpass.core.state import records as r
+from batonpass.core.state.ids import InstanceId, TaskId
+from batonpass.core.state.inputs import StreamsProcess, StreamsRebalance
+from batonpass.core.state.model import Cause
+from batonpass.core.state.soft import TaskReport
 
 POD, OTHER = InstanceId("pod-1"), InstanceId("pod-3")
 REVOKED = (r.AssignmentChanged(M1, 3, NOW, revoked=(A,)), r.NextOwnerChosen(A, M1))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.core.scene import Scene, copy, topology
 
-from batonpass.core.errors import InstanceIdInUse, InvalidRequest, LimitExceeded, UnknownMember
-from batonpass.core.evolve import evolve
-from batonpass.core.explain.group import explain_group
-from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.arrivals.kept_out import kept_out_of
+from batonpass.core.state.errors import InstanceIdInUse, InvalidRequest, LimitExceeded, UnknownMember
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     Eviction,
@@ -21,12 +21,12 @@ from batonpass.core.inputs import (
     StreamsProcess,
     StreamsRebalance,
 )
-from batonpass.core.kept_out import kept_out_of
-from batonpass.core.model import Group, OnLeaseLost, Role, Subtopology, Topology
-from batonpass.core.policy import Policy
-from batonpass.core.records import InstanceKeptOut, InstanceLetIn
-from batonpass.core.replies import Answer, Done, DrainProgress, StreamsAdvice
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.state.model import Group, OnLeaseLost, Role, Subtopology, Topology
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.records import InstanceKeptOut, InstanceLetIn
+from batonpass.core.state.replies import Answer, Done, DrainProgress, StreamsAdvice
+from batonpass.core.state.soft import Soft, TaskReport
+from batonpass.explain.group import explain_group
 
 M1, M2, POD1, POD2 = MemberId("m1"), MemberId("m2"), InstanceId("pod-1"), InstanceId("pod-2")
 HOUR_MS = 3_600_000

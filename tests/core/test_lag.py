@@ -3,9 +3,7 @@
 import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import EndOffsets, PollBroken, Started
-from batonpass.core.lag import (
+from batonpass.core.handover.lag import (
     ASSUMED_RUNNING,
     COLD_COPY,
     UNREPORTED,
@@ -19,10 +17,12 @@ from batonpass.core.lag import (
     measure_lag,
     measured_report,
 )
-from batonpass.core.model import ActiveState, OnLeaseLost, Role, Subtopology, Topology
-from batonpass.core.pmap import PMap
-from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
-from batonpass.core.soft import EndOffset, MeasuredReport, Positions, Soft, TaskReport
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import EndOffsets, PollBroken, Started
+from batonpass.core.state.model import ActiveState, OnLeaseLost, Role, Subtopology, Topology
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import LAG_UNBOUNDED, GroupConfig
+from batonpass.core.state.soft import EndOffset, MeasuredReport, Positions, Soft, TaskReport
 
 LOG = ("log", 0)
 LOGS = (("log",), 0)

@@ -3,8 +3,8 @@
 from tests.core.scene import Scene
 from tests.core.scenes import reasons, running_scene
 
-from batonpass.core.ids import MemberId
-from batonpass.core.inputs import (
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.inputs import (
     Eviction,
     GroupDeletion,
     Heartbeat,
@@ -12,8 +12,8 @@ from batonpass.core.inputs import (
     Started,
     Tick,
 )
-from batonpass.core.model import Cause
-from batonpass.core.soft import Soft
+from batonpass.core.state.model import Cause
+from batonpass.core.state.soft import Soft
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 SESSION_MS = 45_000

@@ -3,10 +3,9 @@
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import reasons, running_scene
 
-from batonpass.core.errors import Fenced, UnknownMember
-from batonpass.core.explain.task import explain_task
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.errors import Fenced, UnknownMember
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     Eviction,
     Heartbeat,
@@ -17,11 +16,12 @@ from batonpass.core.inputs import (
     StoreRecovered,
     Tick,
 )
-from batonpass.core.model import Cause, Role
-from batonpass.core.policy import Policy
-from batonpass.core.reasons import Held
-from batonpass.core.records import MemberGone, TaskParked, WarmupStalled
-from batonpass.core.soft import Soft
+from batonpass.core.state.model import Cause, Role
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.records import MemberGone, TaskParked, WarmupStalled
+from batonpass.core.state.soft import Soft
+from batonpass.explain.task import explain_task
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 SESSION_MS = 45_000

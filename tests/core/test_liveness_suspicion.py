@@ -4,9 +4,8 @@ import pytest
 from tests.core.scene import Scene
 from tests.core.scenes import reasons, running_scene
 
-from batonpass.core.explain.group import explain_group
-from batonpass.core.ids import InstanceId, MemberId
-from batonpass.core.inputs import (
+from batonpass.core.state.ids import InstanceId, MemberId
+from batonpass.core.state.inputs import (
     Eviction,
     Heartbeat,
     Join,
@@ -16,10 +15,11 @@ from batonpass.core.inputs import (
     ResumeRequest,
     Started,
 )
-from batonpass.core.model import OnLeaseLost, Role
-from batonpass.core.reasons import Held
-from batonpass.core.records import MemberSuspected, StormBegan, StormEnded
-from batonpass.core.soft import Soft
+from batonpass.core.state.model import OnLeaseLost, Role
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.records import MemberSuspected, StormBegan, StormEnded
+from batonpass.core.state.soft import Soft
+from batonpass.explain.group import explain_group
 
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
 

@@ -4,7 +4,8 @@ import pytest
 from tests.core.scene import Scene, copy, topology
 from tests.core.scenes import alone, both
 
-from batonpass.core.errors import (
+from batonpass.core.arrivals.membership import LEFT_BEFORE_JOINING_MAX
+from batonpass.core.state.errors import (
     Fenced,
     FencedInstanceId,
     Gone,
@@ -12,8 +13,8 @@ from batonpass.core.errors import (
     UnknownGroup,
     UnknownMember,
 )
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     Eviction,
@@ -22,9 +23,8 @@ from batonpass.core.inputs import (
     Join,
     Leave,
 )
-from batonpass.core.membership import LEFT_BEFORE_JOINING_MAX
-from batonpass.core.model import Grant, Member, OnLeaseLost, Role
-from batonpass.core.replies import Answer
+from batonpass.core.state.model import Grant, Member, OnLeaseLost, Role
+from batonpass.core.state.replies import Answer
 
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
 I1 = InstanceId("i1")

@@ -5,16 +5,16 @@ from tests.core.placing import Unsolvable
 from tests.core.scene import Scene, copy, running, topology
 from tests.core.scenes import settled
 
-from batonpass.core.answers import why_drain_is_blocked
-from batonpass.core.explain.group import explain_group
-from batonpass.core.explain.task import explain_task
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, DrainReversal, Leave, PinRequest, ProbeRequest
-from batonpass.core.model import Drain, Role
+from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.placement import flow
-from batonpass.core.reasons import MEANINGS, Held
-from batonpass.core.records import AssignmentChanged, DrainStarted
-from batonpass.core.replies import Answer, Done, DrainProgress
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, DrainReversal, Leave, PinRequest, ProbeRequest
+from batonpass.core.state.model import Drain, Role
+from batonpass.core.state.reasons import MEANINGS, Held
+from batonpass.core.state.records import AssignmentChanged, DrainStarted
+from batonpass.core.state.replies import Answer, Done, DrainProgress
+from batonpass.explain.group import explain_group
+from batonpass.explain.task import explain_task
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 

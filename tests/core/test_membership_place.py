@@ -3,26 +3,26 @@
 from tests.core.scene import Scene, copy, restoring, running, topology
 from tests.core.scenes import alone, both
 
-from batonpass.core.errors import (
+from batonpass.core.state.errors import (
     Fenced,
     FencedInstanceId,
     Gone,
     InstanceIdInUse,
     LimitExceeded,
 )
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     Eviction,
     Heartbeat,
     Join,
     Leave,
     Started,
 )
-from batonpass.core.model import Cause, GoneMember, Role
-from batonpass.core.policy import Policy
-from batonpass.core.records import MemberGone, MemberJoined, TargetPlaced
-from batonpass.core.replies import Answer, Done
-from batonpass.core.soft import TaskReport
+from batonpass.core.state.model import Cause, GoneMember, Role
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.records import MemberGone, MemberJoined, TargetPlaced
+from batonpass.core.state.replies import Answer, Done
+from batonpass.core.state.soft import TaskReport
 
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
 I1 = InstanceId("i1")

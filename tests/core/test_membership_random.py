@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     EndOffsets,
@@ -30,8 +30,8 @@ from batonpass.core.inputs import (
     StoreRecovered,
     Tick,
 )
-from batonpass.core.model import Group, OnLeaseLost, PauseScope, Role
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.state.model import Group, OnLeaseLost, PauseScope, Role
+from batonpass.core.state.soft import Soft, TaskReport
 
 # Random stories are not what the branches' coverage is made of, and counting it in them takes most of their time.
 pytestmark = pytest.mark.no_cover

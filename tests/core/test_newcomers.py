@@ -11,14 +11,14 @@ import pytest
 from tests.core.scene import Scene, copy, topology
 from tests.core.scenes import held_back
 
-from batonpass.core.evolve import evolve
-from batonpass.core.explain.task import explain_task
-from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Eviction, GroupDeclaration, Leave, PinRequest
-from batonpass.core.model import Group, Role
-from batonpass.core.newcomers import newcomer_age_ms, stay_began_ms
-from batonpass.core.reasons import Held
-from batonpass.core.records import MemberJoined
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, Eviction, GroupDeclaration, Leave, PinRequest
+from batonpass.core.state.model import Group, Role
+from batonpass.core.state.newcomers import newcomer_age_ms, stay_began_ms
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.records import MemberJoined
+from batonpass.explain.task import explain_task
 
 STAY_MS = 120_000
 WAIT_MS = STAY_MS * 5 // 4

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.core.scene import Scene, copy, restoring, running, topology
 
-from batonpass.core.explain.status import describe_group
-from batonpass.core.explain.task import explain_task
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Eviction, Heartbeat, Leave, PinRequest, PollBroken, Started, Tick
-from batonpass.core.model import OnLeaseLost, Role, Topology
-from batonpass.core.reasons import Held
-from batonpass.core.records import RebalanceScheduled, TargetPlaced
-from batonpass.core.safe_to_stop import reasons_to_stay
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, Eviction, Heartbeat, Leave, PinRequest, PollBroken, Started, Tick
+from batonpass.core.state.model import OnLeaseLost, Role, Topology
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.records import RebalanceScheduled, TargetPlaced
+from batonpass.core.state.soft import Soft, TaskReport
+from batonpass.explain.safe_to_stop import reasons_to_stay
+from batonpass.explain.status import describe_group
+from batonpass.explain.task import explain_task
 
 HEARTBEAT_MS = 3_000
 SILENT_MS = 9_000

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 import pytest
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.dry_run.plan import plan
-from batonpass.core.explain.status import snapshot_of
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import EndOffsets, Eviction, Heartbeat, Join, PauseRequest, ProbeRequest
-from batonpass.core.lag import measure_lag
-from batonpass.core.model import Role, Subtopology, Topology
-from batonpass.core.numbers import WHOLE_MAX, bounded_sum
+from batonpass.core.arrivals.recovery import PLAUSIBLE_LEAP_MAX
+from batonpass.core.handover.lag import measure_lag
+from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.placement.quotas import SHARES_MAX, whole_shares
-from batonpass.core.pmap import PMap
-from batonpass.core.policy import RANGES
-from batonpass.core.recovery import PLAUSIBLE_LEAP_MAX
-from batonpass.core.replies import Answer, Done
-from batonpass.core.soft import EndOffset, TaskReport
-from batonpass.core.state_size import state_sizes
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import EndOffsets, Eviction, Heartbeat, Join, PauseRequest, ProbeRequest
+from batonpass.core.state.model import Role, Subtopology, Topology
+from batonpass.core.state.numbers import WHOLE_MAX, bounded_sum
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import RANGES
+from batonpass.core.state.replies import Answer, Done
+from batonpass.core.state.soft import EndOffset, TaskReport
+from batonpass.dry_run.plan import plan
+from batonpass.explain.status import snapshot_of
 
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
 HUGE = (("", WHOLE_MAX),)
@@ -151,7 +151,7 @@ def test_leases_takeovers_and_commands_go_on_while_placement_fails(
     standbys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = three(num_standby_replicas=standbys)
-    monkeypatch.setattr("batonpass.core.retarget.place", _fails)
+    monkeypatch.setattr("batonpass.core.target.retarget.place", _fails)
     for _ in range(12):
         scene.obey("m2", "m3")
         scene.tick(1_000)
@@ -171,7 +171,7 @@ def test_leases_takeovers_and_commands_go_on_while_placement_fails(
 
 
 def test_a_group_whose_first_placement_fails_starts_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batonpass.core.retarget.place", _fails)
+    monkeypatch.setattr("batonpass.core.target.retarget.place", _fails)
     scene = Scene()
     scene.declare(topology(4, stateless=4))
     scene.join("m1")

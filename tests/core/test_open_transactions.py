@@ -6,17 +6,17 @@ The last stable offset stands still where the transaction begins, while the owne
 from tests.core.scene import Scene, running
 from tests.core.scenes import held_back
 
-from batonpass.core.explain.advice import advice_on
-from batonpass.core.explain.task import TaskExplanation, Wait, WaitsFor, explain_task
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, EndOffsets, Eviction, PinRequest
-from batonpass.core.lag import Readiness, end_after
-from batonpass.core.model import Subtopology, Topology
-from batonpass.core.open_transactions import open_transactions
-from batonpass.core.reasons import Held
-from batonpass.core.soft import OPEN_TRANSACTION_MS, EndOffset, Positions, TaskReport
-from batonpass.core.state_size import state_sizes
-from batonpass.core.view import View
+from batonpass.core.handover.lag import Readiness, end_after
+from batonpass.core.handover.open_transactions import open_transactions
+from batonpass.core.handover.state_size import state_sizes
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, EndOffsets, Eviction, PinRequest
+from batonpass.core.state.model import Subtopology, Topology
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.soft import OPEN_TRANSACTION_MS, EndOffset, Positions, TaskReport
+from batonpass.explain.advice import advice_on
+from batonpass.explain.task import TaskExplanation, Wait, WaitsFor, explain_task
 
 LOG = ("log", 0)
 TASK = TaskId("0_0")

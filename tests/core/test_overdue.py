@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from tests.core.scene import Scene, topology
 
-from batonpass.core.explain.status import describe_group
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Heartbeat, PinRequest, Started
-from batonpass.core.model import Member, OnLeaseLost, Role
-from batonpass.core.reasons import Held
-from batonpass.core.view import View
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, Heartbeat, PinRequest, Started
+from batonpass.core.state.model import Member, OnLeaseLost, Role
+from batonpass.core.state.reasons import Held
+from batonpass.explain.status import describe_group
 
 HEARTBEAT_MS, SESSION_MS = 3_000, 45_000
 

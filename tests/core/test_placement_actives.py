@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, counts, faults, moved, seat, seats, skew, tasks, unbalanced
 
-from batonpass.core.placement_types import Ready, Warmth
-from batonpass.core.reasons import Held, Why
+from batonpass.core.state.placement_types import Ready, Warmth
+from batonpass.core.state.reasons import Held, Why
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.core.placement_exact import fewest_moves, fewest_new_copies, least_skew, lowest_peak, most_warm_moves
 from tests.core.placing import Group, loads, moved, seat, skew, standby_counts, tasks
 
-from batonpass.core.placement_types import Ready, TaskTable, Warmth
+from batonpass.core.state.placement_types import Ready, TaskTable, Warmth
 
 GROUPS = 120
 

@@ -9,7 +9,7 @@ from tests.core.placing import Group, seats, tasks
 
 from batonpass.core.placement import exchange, place, quotas, standbys
 from batonpass.core.placement.flow import PlacementError
-from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, Ready, Warmth
+from batonpass.core.state.placement_types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, Ready, Warmth
 
 MEMBERS = 80
 TASKS = 400

@@ -20,7 +20,7 @@ from tests.core.placing import (
     unlevel,
 )
 
-from batonpass.core.placement_types import PlacementMember, Ready, Warmth
+from batonpass.core.state.placement_types import PlacementMember, Ready, Warmth
 
 # Random stories are not what the branches' coverage is made of, and counting it in them takes most of their time.
 pytestmark = pytest.mark.no_cover

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, counts, faults, moved, seat, seats, standby_counts, tasks
 
-from batonpass.core.placement_types import Ready, Warmth
-from batonpass.core.reasons import Held, Why
+from batonpass.core.state.placement_types import Ready, Warmth
+from batonpass.core.state.reasons import Held, Why
 
 
 def test_a_limit_bends_quotas_as_little_as_it_can() -> None:

@@ -20,7 +20,7 @@ from tests.core.placing import (
 )
 
 from batonpass.core.placement import standbys
-from batonpass.core.placement_types import PlacementMember, Ready, Warmth
+from batonpass.core.state.placement_types import PlacementMember, Ready, Warmth
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, faults, loads, moved, seat, seats, skew, tasks
 
-from batonpass.core.placement_types import Ready, Warmth
-from batonpass.core.reasons import Held
+from batonpass.core.state.placement_types import Ready, Warmth
+from batonpass.core.state.reasons import Held
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.core.planning import CONFIG, done, faults, held, member, plan_of, random_snapshot, runs, tasks
 
-from batonpass.core.dry_run.plan import plan_snapshot
-from batonpass.core.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask, contradictions
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState, PauseScope
-from batonpass.core.policy import Policy
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import ActiveState, PauseScope
+from batonpass.core.state.policy import Policy
+from batonpass.dry_run.plan import plan_snapshot
+from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask, contradictions
 
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
 T0, T1, T2, T3 = tasks(4)

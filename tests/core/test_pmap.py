@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batonpass.core.pmap import PMap
+from batonpass.core.state.pmap import PMap
 
 KEYS = st.integers(min_value=0, max_value=60)
 CHANGES = st.lists(st.dictionaries(KEYS, st.none() | st.integers(), max_size=12), max_size=40)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from batonpass.core.errors import InvalidConfig
-from batonpass.core.policy import LAG_UNBOUNDED, RANGES, GroupConfig, IsolationLevel, Policy, parse_config
+from batonpass.core.state.errors import InvalidConfig
+from batonpass.core.state.policy import LAG_UNBOUNDED, RANGES, GroupConfig, IsolationLevel, Policy, parse_config
 
 DAY_MS = 86_400_000
 # A session timeout that every heartbeat interval within its range is compatible with, and the other way round.

@@ -9,14 +9,14 @@ from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
 
 from batonpass.core.decide import decide
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Heartbeat, Leave, PinRequest, ProbeRequest, Started
-from batonpass.core.model import Role
-from batonpass.core.probing import is_at_rest
-from batonpass.core.reasons import NoChange
-from batonpass.core.records import ProbeScheduled, TargetPlaced
-from batonpass.core.soft import Soft
-from batonpass.core.view import View
+from batonpass.core.handover.probing import is_at_rest
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, Heartbeat, Leave, PinRequest, ProbeRequest, Started
+from batonpass.core.state.model import Role
+from batonpass.core.state.reasons import NoChange
+from batonpass.core.state.records import ProbeScheduled, TargetPlaced
+from batonpass.core.state.soft import Soft
 
 INTERVAL_MS = 600_000
 

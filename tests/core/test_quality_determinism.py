@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.ids import MemberId
-from batonpass.core.inputs import DrainRequest
-from batonpass.core.model import Role, Subtopology
-from batonpass.core.soft import TaskReport
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.inputs import DrainRequest
+from batonpass.core.state.model import Role, Subtopology
+from batonpass.core.state.soft import TaskReport
 
 # Random stories are not what the branches' coverage is made of, and counting it in them takes most of their time.
 pytestmark = pytest.mark.no_cover

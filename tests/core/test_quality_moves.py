@@ -6,11 +6,11 @@ import pytest
 from tests.core.relay import COLD_LAG, Relay, least_moves, moved, rounds_bound
 from tests.core.scene import topology
 
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Join, ProbeRequest
-from batonpass.core.model import Role, Subtopology
-from batonpass.core.replies import Answer, DrainProgress
-from batonpass.core.soft import TaskReport
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, Join, ProbeRequest
+from batonpass.core.state.model import Role, Subtopology
+from batonpass.core.state.replies import Answer, DrainProgress
+from batonpass.core.state.soft import TaskReport
 
 pytestmark = pytest.mark.no_cover
 

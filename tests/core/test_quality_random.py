@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.core.relay import COLD_LAG, Relay, moved, rounds_bound
 from tests.core.scene import copy, restoring, running, topology
 
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     Eviction,
@@ -23,8 +23,8 @@ from batonpass.core.inputs import (
     ProbeRequest,
     ResumeRequest,
 )
-from batonpass.core.model import PauseScope, Role, Subtopology
-from batonpass.core.soft import TaskReport
+from batonpass.core.state.model import PauseScope, Role, Subtopology
+from batonpass.core.state.soft import TaskReport
 
 # Random stories are not what the branches' coverage is made of, and counting it in them takes most of their time.
 pytestmark = pytest.mark.no_cover

@@ -10,14 +10,14 @@ from tests.core.luck import Luck
 from tests.core.scene import Scene, copy, topology
 from tests.core.test_membership_random import Chaos
 
-from batonpass.core import copies, planner
 from batonpass.core.decide import Decision, decide
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, DrainReversal, Input, Join
-from batonpass.core.model import Group, Pending, Role, Task
-from batonpass.core.pmap import PMap
-from batonpass.core.policy import Policy
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.handover import copies, planner
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, DrainReversal, Input, Join
+from batonpass.core.state.model import Group, Pending, Role, Task
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.soft import Soft, TaskReport
 
 
 class Both:

@@ -8,19 +8,25 @@ from tests.core.planning import member, runs, tasks
 from tests.core.relay import Relay
 from tests.core.scene import Scene, topology
 
-from batonpass.core.copies import TaskPlan
-from batonpass.core.dry_run.plan import plan_snapshot
-from batonpass.core.dry_run.snapshot import Snapshot
-from batonpass.core.explain.status import describe_group
-from batonpass.core.handover import Choice
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ResumeRequest
-from batonpass.core.model import ActiveState, PauseScope, Pending, Role, Stall
-from batonpass.core.policy import Policy
-from batonpass.core.reach import Reachability, find_unreachable, is_nothing_under_way, target_where_it_is, targets_kept
-from batonpass.core.reasons import Held, Why
-from batonpass.core.targets import Target
-from batonpass.core.view import View
+from batonpass.core.handover.copies import TaskPlan
+from batonpass.core.handover.owner import Choice
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ResumeRequest
+from batonpass.core.state.model import ActiveState, PauseScope, Pending, Role, Stall
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Held, Why
+from batonpass.core.target.reach import (
+    Reachability,
+    find_unreachable,
+    is_nothing_under_way,
+    target_where_it_is,
+    targets_kept,
+)
+from batonpass.core.target.targets import Target
+from batonpass.dry_run.plan import plan_snapshot
+from batonpass.dry_run.snapshot import Snapshot
+from batonpass.explain.status import describe_group
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 FIRST, SECOND = TaskId("0_0"), TaskId("0_1")

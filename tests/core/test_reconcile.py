@@ -6,18 +6,18 @@ from tests.core.planning import member, tasks
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.copies import TaskPlan
-from batonpass.core.dry_run.snapshot import Snapshot, to_group
-from batonpass.core.handover import Choice
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Eviction, PinRequest, StoreRecovered
-from batonpass.core.model import OnLeaseLost, Role
-from batonpass.core.policy import Policy
-from batonpass.core.reasons import Why
-from batonpass.core.reconcile import reconcile
-from batonpass.core.records import AssignmentChanged, ReleaseWaived
-from batonpass.core.soft import TaskReport
-from batonpass.core.view import View
+from batonpass.core.handover.copies import TaskPlan
+from batonpass.core.handover.owner import Choice
+from batonpass.core.handover.reconcile import reconcile
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, Eviction, PinRequest, StoreRecovered
+from batonpass.core.state.model import OnLeaseLost, Role
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Why
+from batonpass.core.state.records import AssignmentChanged, ReleaseWaived
+from batonpass.core.state.soft import TaskReport
+from batonpass.dry_run.snapshot import Snapshot, to_group
 
 
 def assignments_of(scene: Scene) -> list[AssignmentChanged]:

@@ -4,17 +4,17 @@ import pytest
 from tests.core.scene import Scene, copy, restoring, running, topology
 from tests.core.scenes import settled
 
-from batonpass.core.answers import answer_to_poll
-from batonpass.core.errors import InvalidRequest, StaleMemberEpoch, UnknownGroup, UnknownMember
-from batonpass.core.explain.status import describe_group
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Eviction, Heartbeat, Leave, PinRequest, Started, StoreRecovered
-from batonpass.core.model import ActiveState, Grant, Group, Role
-from batonpass.core.reasons import Held
-from batonpass.core.records import AssignmentChanged, EpochsRaised, GrantsHeld, TasksAdopted
-from batonpass.core.recovery import LOST_COMMITS, TOKEN_LEAP
-from batonpass.core.replies import Answer, Done
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.arrivals.answers import answer_to_poll
+from batonpass.core.arrivals.recovery import LOST_COMMITS, TOKEN_LEAP
+from batonpass.core.state.errors import InvalidRequest, StaleMemberEpoch, UnknownGroup, UnknownMember
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import Eviction, Heartbeat, Leave, PinRequest, Started, StoreRecovered
+from batonpass.core.state.model import ActiveState, Grant, Group, Role
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.records import AssignmentChanged, EpochsRaised, GrantsHeld, TasksAdopted
+from batonpass.core.state.replies import Answer, Done
+from batonpass.core.state.soft import Soft, TaskReport
+from batonpass.explain.status import describe_group
 
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
 T0 = TaskId("0_0")

@@ -6,11 +6,11 @@ import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.decide import decide
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import EndOffsets, Heartbeat, PauseRequest, PollBroken
-from batonpass.core.model import Role, Subtopology, Topology
-from batonpass.core.replies import Answer, Done
-from batonpass.core.soft import MeasuredReport, TaskReport
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import EndOffsets, Heartbeat, PauseRequest, PollBroken
+from batonpass.core.state.model import Role, Subtopology, Topology
+from batonpass.core.state.replies import Answer, Done
+from batonpass.core.state.soft import MeasuredReport, TaskReport
 
 M1 = MemberId("m1")
 WORDS = {"0_0": running(), "0_1": running(input_lag=3)}

@@ -3,13 +3,13 @@
 import pytest
 from tests.core.scene import Scene, copy, running
 
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Heartbeat, Join
-from batonpass.core.model import Subtopology, Topology
-from batonpass.core.policy import Policy
-from batonpass.core.replies import Answer
-from batonpass.core.report_bounds import NAMED_MAX
-from batonpass.core.soft import Positions, TaskReport
+from batonpass.core.arrivals.report_bounds import NAMED_MAX
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import Heartbeat, Join
+from batonpass.core.state.model import Subtopology, Topology
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.replies import Answer
+from batonpass.core.state.soft import Positions, TaskReport
 
 M1, T0 = MemberId("m1"), TaskId("0_0")
 INVENTED: Positions = tuple((f"made-up-{number:05}", number) for number in range(5_000))

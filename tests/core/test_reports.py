@@ -6,16 +6,16 @@ import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import settled
 
+from batonpass.core.arrivals.reports import count_as_heard
 from batonpass.core.decide import Decision
-from batonpass.core.errors import StaleMemberEpoch, TooLarge
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import EndOffsets, Heartbeat, Input, Join, Leave, PollBroken, PollOpened, Tick
-from batonpass.core.model import ActiveState, Grant, Role
-from batonpass.core.policy import Policy
-from batonpass.core.records import ActiveReported, AssignmentChanged, TaskReleased
-from batonpass.core.replies import Answer
-from batonpass.core.reports import count_as_heard
-from batonpass.core.soft import MemberSoft, Soft, TaskReport
+from batonpass.core.state.errors import StaleMemberEpoch, TooLarge
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import EndOffsets, Heartbeat, Input, Join, Leave, PollBroken, PollOpened, Tick
+from batonpass.core.state.model import ActiveState, Grant, Role
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.records import ActiveReported, AssignmentChanged, TaskReleased
+from batonpass.core.state.replies import Answer
+from batonpass.core.state.soft import MemberSoft, Soft, TaskReport
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 T0 = TaskId("0_0")

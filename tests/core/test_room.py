@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import pytest
 from tests.core.scene import Scene, copy, replace_report, restoring, running, topology
 
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Eviction, Leave, PinRequest, ProbeRequest, Started
-from batonpass.core.model import Role
-from batonpass.core.planner import plan_step
-from batonpass.core.reasons import Held
-from batonpass.core.replies import Done
-from batonpass.core.room import ANY_NUMBER, DiskRoom, has_limits, room_on_disks
-from batonpass.core.soft import TaskReport
+from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.room import ANY_NUMBER, DiskRoom, has_limits, room_on_disks
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import Eviction, Leave, PinRequest, ProbeRequest, Started
+from batonpass.core.state.model import Role
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.replies import Done
+from batonpass.core.state.soft import TaskReport
 
 SIZE = 10
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from batonpass.core.decide import decide
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join, Tick
-from batonpass.core.model import ActiveState, Group, Revocation, Subtopology, Topology, Unreleased
-from batonpass.core.policy import Policy
-from batonpass.core.safe_to_stop import reasons_to_stay
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import GroupDeclaration, Heartbeat, Input, Join, Tick
+from batonpass.core.state.model import ActiveState, Group, Revocation, Subtopology, Topology, Unreleased
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.soft import Soft, TaskReport
+from batonpass.explain.safe_to_stop import reasons_to_stay
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 STATE, FREE = TaskId("0_0"), TaskId("1_0")

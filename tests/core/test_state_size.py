@@ -5,18 +5,18 @@ from tests.core.scene import Scene, copy, restoring, running
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.snapshots import read_snapshot, write_snapshot
-from batonpass.core.dry_run.plan import plan_snapshot
-from batonpass.core.dry_run.whatif import Newcomers, WhatIf, imagine
-from batonpass.core.explain.status import snapshot_of
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import EndOffsets
-from batonpass.core.model import Role, Subtopology, Topology
-from batonpass.core.pmap import PMap
-from batonpass.core.records import AssignmentChanged
-from batonpass.core.replies import Done
-from batonpass.core.soft import TaskReport
-from batonpass.core.state_size import lag_at_start, state_sizes
-from batonpass.core.view import View
+from batonpass.core.handover.state_size import lag_at_start, state_sizes
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import EndOffsets
+from batonpass.core.state.model import Role, Subtopology, Topology
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.records import AssignmentChanged
+from batonpass.core.state.replies import Done
+from batonpass.core.state.soft import TaskReport
+from batonpass.dry_run.plan import plan_snapshot
+from batonpass.dry_run.whatif import Newcomers, WhatIf, imagine
+from batonpass.explain.status import snapshot_of
 
 M2 = MemberId("m2")
 Offsets = dict[tuple[str, int], int]

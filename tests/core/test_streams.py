@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 from tests.core.scene import Scene, topology
 
-from batonpass.core.errors import InvalidRequest, InvalidTopology, TooLarge
-from batonpass.core.explain.group import explain_group
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.errors import InvalidRequest, InvalidTopology, TooLarge
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     Heartbeat,
     Join,
@@ -23,10 +22,11 @@ from batonpass.core.inputs import (
     StreamsRebalance,
     Tick,
 )
-from batonpass.core.model import ActiveState, PauseScope, Subtopology, Topology
-from batonpass.core.policy import Policy
-from batonpass.core.replies import Done, StreamsAdvice
-from batonpass.core.soft import TaskReport
+from batonpass.core.state.model import ActiveState, PauseScope, Subtopology, Topology
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.replies import Done, StreamsAdvice
+from batonpass.core.state.soft import TaskReport
+from batonpass.explain.group import explain_group
 
 RUNS = "runs"
 ACCEPTABLE = 100

@@ -7,8 +7,10 @@ from dataclasses import replace
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, restoring, topology
 
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.handover.view import View
+from batonpass.core.placement import place
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     Eviction,
     Leave,
@@ -18,14 +20,12 @@ from batonpass.core.inputs import (
     ResumeRequest,
     Started,
 )
-from batonpass.core.model import PauseScope, Role, Stall, Subtopology, Topology
-from batonpass.core.placement import place
-from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementRequest, Ready
-from batonpass.core.reasons import NoChange
-from batonpass.core.records import TargetPlaced
-from batonpass.core.soft import Soft
-from batonpass.core.targets import build_request, target_changes
-from batonpass.core.view import View
+from batonpass.core.state.model import PauseScope, Role, Stall, Subtopology, Topology
+from batonpass.core.state.placement_types import UNASSIGNED, Placed, PlacementRequest, Ready
+from batonpass.core.state.reasons import NoChange
+from batonpass.core.state.records import TargetPlaced
+from batonpass.core.state.soft import Soft
+from batonpass.core.target.targets import build_request, target_changes
 
 TASK = TaskId("0_0")
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")

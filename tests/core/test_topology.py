@@ -2,11 +2,11 @@
 
 import pytest
 
-from batonpass.core.errors import InvalidTopology
-from batonpass.core.ids import TaskId
-from batonpass.core.model import EMPTY_TABLE, Subtopology, Topology
-from batonpass.core.placement_types import TaskTable
-from batonpass.core.topology import build_table, is_ready, next_topology, why_not_ready, with_partitions
+from batonpass.core.state.errors import InvalidTopology
+from batonpass.core.state.ids import TaskId
+from batonpass.core.state.model import EMPTY_TABLE, Subtopology, Topology
+from batonpass.core.state.placement_types import TaskTable
+from batonpass.core.state.topology import build_table, is_ready, next_topology, why_not_ready, with_partitions
 
 
 def weights(named: dict[str, float]) -> dict[TaskId, float]:

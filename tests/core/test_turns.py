@@ -10,13 +10,13 @@ from random import Random
 import pytest
 from tests.core.scene import Scene, copy, restoring, running, topology
 
-from batonpass.core.explain.task import explain_task
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, EndOffsets, PauseRequest, PinRequest, Started
-from batonpass.core.model import OnLeaseLost, PauseScope, Role, Subtopology, Topology
-from batonpass.core.reasons import Held
-from batonpass.core.records import WarmupStalled
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, EndOffsets, PauseRequest, PinRequest, Started
+from batonpass.core.state.model import OnLeaseLost, PauseScope, Role, Subtopology, Topology
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.records import WarmupStalled
+from batonpass.core.state.soft import Soft, TaskReport
+from batonpass.explain.task import explain_task
 
 STALL_MS = 60_000
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from batonpass.core.dry_run.plan import plan_snapshot
-from batonpass.core.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
-from batonpass.core.dry_run.whatif import Balance, Newcomers, WhatIf, balance_now, balance_then, imagine
-from batonpass.core.errors import InvalidConfig, InvalidRequest, TooLarge
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.policy import GroupConfig, Policy
+from batonpass.core.state.errors import InvalidConfig, InvalidRequest, TooLarge
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.policy import GroupConfig, Policy
+from batonpass.dry_run.plan import plan_snapshot
+from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
+from batonpass.dry_run.whatif import Balance, Newcomers, WhatIf, balance_now, balance_then, imagine
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 TASKS = tuple(TaskId(f"0_{number}") for number in range(4))

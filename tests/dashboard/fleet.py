@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from batonpass.core.policy import GroupConfig
+from batonpass.core.state.policy import GroupConfig
 
 PARTS: Final = ("orders", "stock", "clicks", "prices")
 NOW: Final = datetime(2026, 11, 20, 3, 4, 5, tzinfo=UTC)

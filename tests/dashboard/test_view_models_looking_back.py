@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.dashboard.fleet import Fleet, at, event, member, warm
 
-from batonpass.core.model import Cause
+from batonpass.core.state.model import Cause
 from batonpass.dashboard.view_models import audits, plans
 from batonpass.dashboard.view_models.events import GONE, event_line, event_lines, generic
 from batonpass.dashboard.view_models.generations import because, flows, reasons

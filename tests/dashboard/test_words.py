@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from batonpass.core.reasons import Why
+from batonpass.core.state.reasons import Why
 from batonpass.dashboard import words
 
 MEMBER = "16bb8df5-e7c2-49cc-a91f-c06e697663c5"

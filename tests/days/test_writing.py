@@ -9,13 +9,13 @@ from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.records import encode_records
 from batonpass.codec.traces import decode_trace, replay
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId
-from batonpass.core.invariants import check_group
-from batonpass.core.model import Group
-from batonpass.core.soft import Soft
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
+from batonpass.core.state.soft import Soft
 from batonpass.days.rows import GroupRows
 from batonpass.days.writing import make_days, write
+from batonpass.invariants import check_group
 
 
 async def test_a_written_day_reads_as_a_service_left_it(rows: GroupRows, engine: AsyncEngine) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from tests.explorer.world import UNIT_MS, Message, World
 
-from batonpass.core.model import Member, Task
-from batonpass.core.soft import MemberSoft, Soft
+from batonpass.core.state.model import Member, Task
+from batonpass.core.state.soft import MemberSoft, Soft
 from batonpass.worker.protocol import MemberProtocol, MemberSettings
 
 FAR = 6

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from tests.explorer.world import AT_END, MOMENT_MS, UNIT_MS, Message, World
 
-from batonpass.core.answers import answer_to_poll
-from batonpass.core.ids import MemberId
-from batonpass.core.inputs import Input, PollBroken, PollOpened, ReleaseRequest, Started, Tick
-from batonpass.core.replies import Reply
+from batonpass.core.arrivals.answers import answer_to_poll
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.inputs import Input, PollBroken, PollOpened, ReleaseRequest, Started, Tick
+from batonpass.core.state.replies import Reply
 from batonpass.simulate.wire import to_answer, to_input
 from batonpass.worker.protocol import LeaveMode, Pending, Phase, RequestKind, Role, Stage
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 from tests.explorer import world
 
-from batonpass.core import budget, lag, liveness, reconcile
-from batonpass.core.decision_draft import DecisionDraft
-from batonpass.core.model import Group
+from batonpass.core.arrivals import liveness
+from batonpass.core.handover import budget, lag, reconcile
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.state.model import Group
 from batonpass.worker.protocol import Answer
 from batonpass.worker.protocol.lease import Lease
 from batonpass.worker.protocol.machine import Run

@@ -12,9 +12,9 @@ from tests.explorer.moves import after, moves
 from tests.explorer.search import check_rest
 from tests.explorer.world import UNIT_MS, Ids, Worker, World, empty
 
-from batonpass.core.ids import GroupId
-from batonpass.core.inputs import GroupDeclaration
-from batonpass.core.model import Subtopology, Topology
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.inputs import GroupDeclaration
+from batonpass.core.state.model import Subtopology, Topology
 from batonpass.worker.protocol import MemberSettings, OnLeaseLost
 
 FENCED = MemberSettings(on_lease_lost=OnLeaseLost.CONTINUE, poll_wait_ms=86_400_000, request_timeout_ms=UNIT_MS)

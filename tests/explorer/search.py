@@ -8,9 +8,9 @@ from tests.explorer.likeness import Likeness
 from tests.explorer.moves import TIME, after, moves
 from tests.explorer.world import POLICY, LawBroken, World
 
-from batonpass.core.invariants import Violation
-from batonpass.core.probing import is_at_rest
-from batonpass.core.view import View
+from batonpass.core.handover.probing import is_at_rest
+from batonpass.core.handover.view import View
+from batonpass.invariants import Violation
 from batonpass.worker.protocol import Phase
 
 STEPS_TO_REST = 400

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 from tests.core.in_vain import left_at_deadline, stopped_in_vain
 from tests.core.transcripts.words import Happened
 
+from batonpass.core.arrivals.reports import count_as_heard
 from batonpass.core.decide import Decision, decide
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId
-from batonpass.core.inputs import Heartbeat, Input, Join
-from batonpass.core.invariants import Transition, Violation, check_group, check_step
-from batonpass.core.model import Group
-from batonpass.core.policy import Policy
-from batonpass.core.reports import count_as_heard
-from batonpass.core.soft import Soft
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.inputs import Heartbeat, Input, Join
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.soft import Soft
+from batonpass.invariants import Transition, Violation, check_group, check_step
 from batonpass.simulate.wire import Body, to_answer, unavailable
 from batonpass.worker.protocol import (
     Instruction,

@@ -31,8 +31,8 @@ from tests.worker.kafka.totals import Job, Owner, check_exactly_once, write
 from batonpass.bootstrap import build
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
-from batonpass.core.ids import GroupId
-from batonpass.core.policy import IsolationLevel
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.policy import IsolationLevel
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.settings import Settings

@@ -21,7 +21,7 @@ from tests.worker.kafka.test_group import (
 )
 from tests.worker.kafka.totals import Job
 
-from batonpass.core.ids import GroupId
+from batonpass.core.state.ids import GroupId
 from batonpass.kafka.broker import LocalBroker
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch

@@ -18,9 +18,9 @@ from batonpass.api.events import event_body
 from batonpass.bootstrap import Process, build
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
-from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import GroupDeclaration
-from batonpass.core.replies import Declared
+from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.inputs import GroupDeclaration
+from batonpass.core.state.replies import Declared
 from batonpass.kafka.events import EventPublisher
 from batonpass.kafka.exchange import Exchange, settings_of
 from batonpass.kafka.topics import TopicReader, make_topics

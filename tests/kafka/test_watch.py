@@ -15,12 +15,12 @@ from tests.worker.kafka.totals import NewTopics
 from batonpass.bootstrap import build
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration, read_heartbeat, read_join
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import PinRequest
-from batonpass.core.policy import IsolationLevel
-from batonpass.core.replies import Answer
-from batonpass.core.soft import EndOffset, MeasuredReport
-from batonpass.core.state_size import state_sizes
+from batonpass.core.handover.state_size import state_sizes
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import PinRequest
+from batonpass.core.state.policy import IsolationLevel
+from batonpass.core.state.replies import Answer
+from batonpass.core.state.soft import EndOffset, MeasuredReport
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.coordinator import Coordinator
@@ -341,7 +341,7 @@ async def test_transactions_that_are_open_for_a_moment_are_no_lag(
     bootstrap: str, new_topic: NewTopics, reader: TopicReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even if every look meets one, and one that is met twice would count."""
-    monkeypatch.setattr("batonpass.core.soft.OPEN_TRANSACTION_MS", 1)
+    monkeypatch.setattr("batonpass.core.state.soft.OPEN_TRANSACTION_MS", 1)
     source, changelog = await new_topic("orders"), await new_topic("store")
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{changelog}-owner")
     async with LocalCoordinator() as local, producer:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.api.conftest import Api
 from tests.metrics.scraping import scrape
 
-from batonpass.core.ids import GroupId
-from batonpass.core.inputs import Tick
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.inputs import Tick
 from batonpass.metrics.counts import HANDOVERS
 
 

@@ -16,10 +16,10 @@ from tests.core.test_open_transactions import ready_to_move
 from tests.metrics.scraping import Series, scrape
 
 from batonpass import bootstrap
-from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import Tick
-from batonpass.core.invariants import Violation
-from batonpass.core.model import Role
+from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.inputs import Tick
+from batonpass.core.state.model import Role
+from batonpass.invariants import Violation
 from batonpass.metrics.counts import HANDOVERS, LOOP_EVERY_S, Counts
 from batonpass.metrics.groups import FAMILIES, OF_MEMBERS, PREFIX, GroupGauges, add_up
 from batonpass.runtime.events import Event, EventType

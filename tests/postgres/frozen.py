@@ -7,8 +7,8 @@ Its arguments are the URL of the database and the name of the group. It prints `
 import asyncio
 import sys
 
-from batonpass.core.ids import GroupId
-from batonpass.core.records import ProbeScheduled
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres.store import PostgresStore, StoreOptions
 from batonpass.runtime.ports import Commit, StoreUnavailable, VersionConflict
 

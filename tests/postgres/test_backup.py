@@ -13,10 +13,10 @@ from tests.postgres.databases import beside, run_sql
 from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.changes import Change
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.model import Group
-from batonpass.core.records import ProbeScheduled
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.model import Group
+from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.binaries import WITHIN
 from batonpass.postgres.connect import connect

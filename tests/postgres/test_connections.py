@@ -15,8 +15,8 @@ from tests.postgres.databases import numbers, run_sql
 from tests.postgres.unleased import unleased_log
 from tests.waiting import until
 
-from batonpass.core.ids import GroupId
-from batonpass.core.records import ProbeScheduled
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres.connect import Remedy, Server, connect, fetch_rows, reaching, remedy_of
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.store import PostgresStore, StoreOptions

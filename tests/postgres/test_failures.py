@@ -15,12 +15,12 @@ from tests.runtime.fakes import make_world
 
 from batonpass.codec.changes import Change
 from batonpass.core.decide import decide
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import GroupDeclaration, PauseRequest, ResumeRequest
-from batonpass.core.model import Group, Subtopology, Topology
-from batonpass.core.records import ProbeScheduled
-from batonpass.core.replies import Done
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import GroupDeclaration, PauseRequest, ResumeRequest
+from batonpass.core.state.model import Group, Subtopology, Topology
+from batonpass.core.state.records import ProbeScheduled
+from batonpass.core.state.replies import Done
 from batonpass.postgres import record_log
 from batonpass.postgres.connect import connect
 from batonpass.postgres.leases import Leases

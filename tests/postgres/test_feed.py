@@ -8,7 +8,7 @@ import random
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.postgres.unleased import unleased_log
 
-from batonpass.core.ids import GroupId
+from batonpass.core.state.ids import GroupId
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.connect import connect
 from batonpass.postgres.record_log import PostgresRecordLog

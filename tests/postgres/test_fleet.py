@@ -11,8 +11,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.waiting import until
 
-from batonpass.core.ids import GroupId
-from batonpass.core.records import ProbeScheduled
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres import fleet
 from batonpass.postgres.fleet import Fleet, Registration, rank
 from batonpass.postgres.leases import Leases

@@ -8,8 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.changes import Change
-from batonpass.core.ids import GroupId
-from batonpass.core.records import ProbeScheduled
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres.outbox import PostgresOutbox
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.events import Event

@@ -8,10 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from batonpass.codec.changes import Change
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.model import Group
-from batonpass.core.records import ProbeScheduled
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.model import Group
+from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.connect import DRIVER, driver_arguments
 from batonpass.postgres.fleet import Fleet, Registration

@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.postgres.unleased import Unleased, unleased_log
 
 from batonpass.codec.records import UnreadableRecord
-from batonpass.core.ids import GroupId
-from batonpass.core.records import ProbeScheduled, Record
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.records import ProbeScheduled, Record
 from batonpass.postgres import append as appending
 from batonpass.postgres import connect as connecting
 from batonpass.postgres import record_log

@@ -9,11 +9,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.runtime.fakes import make_world
 
 from batonpass.core.decide import decide
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId
-from batonpass.core.inputs import GroupDeclaration, ProbeRequest
-from batonpass.core.model import Subtopology, Topology
-from batonpass.core.records import EpochsRaised, ProbeScheduled
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.inputs import GroupDeclaration, ProbeRequest
+from batonpass.core.state.model import Subtopology, Topology
+from batonpass.core.state.records import EpochsRaised, ProbeScheduled
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.fleet import Fleet, Registration
 from batonpass.postgres.leases import Leases

@@ -5,7 +5,7 @@ import json
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.postgres.samples import PostgresSamples
 from batonpass.runtime.history import CopySample, Sample
 

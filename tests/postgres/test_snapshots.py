@@ -8,10 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.records import UnreadableRecord
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId
-from batonpass.core.model import Group
-from batonpass.core.records import ProbeScheduled
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
+from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.ports import Commit, Loaded
 

@@ -10,8 +10,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.codec.changes import Change
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.records import ProbeScheduled
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres import sorting
 from batonpass.postgres.append import BATCH_CHANGES_MAX
 from batonpass.postgres.archive import PostgresArchive

@@ -14,8 +14,8 @@ from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.waiting import until
 
-from batonpass.core.ids import GroupId
-from batonpass.core.records import ProbeScheduled
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade
 from batonpass.postgres.store import PostgresStore, StoreOptions

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from batonpass.core.ids import GroupId
+from batonpass.core.state.ids import GroupId
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.connect import connect
 from batonpass.postgres.tokens import PostgresTokens

@@ -10,9 +10,9 @@ from tests.postgres.test_upkeep import ORDERS, aged, change, days_of, sql, write
 from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.generations import Generation
-from batonpass.core.evolve import evolve
-from batonpass.core.model import Group
-from batonpass.core.records import ProbeScheduled
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.model import Group
+from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.upkeep import Retention, Upkeep
 from batonpass.runtime.history import History

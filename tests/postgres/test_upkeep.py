@@ -15,13 +15,13 @@ from tests.postgres.unleased import unleased_log
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation
 from batonpass.codec.traces import Trace, soft_delta
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import Tick
-from batonpass.core.model import Group
-from batonpass.core.policy import Policy
-from batonpass.core.records import ProbeScheduled
-from batonpass.core.soft import Soft
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import Tick
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.records import ProbeScheduled
+from batonpass.core.state.soft import Soft
 from batonpass.postgres import upkeep as upkeep_module
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.record_log import PostgresRecordLog

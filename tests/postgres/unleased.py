@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.codec.records import VERSIONS
-from batonpass.core.ids import GroupId
+from batonpass.core.state.ids import GroupId
 from batonpass.postgres.record_log import PostgresRecordLog
 
 

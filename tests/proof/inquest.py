@@ -10,12 +10,12 @@ from sqlalchemy import text
 from batonpass.codec.code import code_version
 from batonpass.codec.records import StoredRecord, decode_record
 from batonpass.codec.traces import decode_trace, replay
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId
-from batonpass.core.invariants import check_group
-from batonpass.core.model import Cause, Group
-from batonpass.core.records import MemberGone, Record, TargetPlaced
-from batonpass.core.soft import Soft
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Cause, Group
+from batonpass.core.state.records import MemberGone, Record, TargetPlaced
+from batonpass.core.state.soft import Soft
+from batonpass.invariants import check_group
 from batonpass.postgres.connect import connect
 
 

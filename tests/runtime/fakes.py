@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from batonpass.core.decide import Decision
-from batonpass.core.errors import ProtocolError
-from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import Heartbeat, Input, PauseRequest, ProbeRequest
-from batonpass.core.invariants import Transition, Violation
-from batonpass.core.model import Group
-from batonpass.core.policy import Policy
-from batonpass.core.records import AssignmentChanged, ProbeScheduled, Record
-from batonpass.core.replies import Answer, Done
-from batonpass.core.soft import MemberSoft, Soft
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.inputs import Heartbeat, Input, PauseRequest, ProbeRequest
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.records import AssignmentChanged, ProbeScheduled, Record
+from batonpass.core.state.replies import Answer, Done
+from batonpass.core.state.soft import MemberSoft, Soft
+from batonpass.invariants import Transition, Violation
 from batonpass.runtime.memory_store import MemoryRecordLog
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, Observer, Ports, StoreUnavailable
 

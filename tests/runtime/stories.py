@@ -8,8 +8,9 @@ from unittest.mock import patch
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.placement import flow
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     Eviction,
@@ -24,9 +25,8 @@ from batonpass.core.inputs import (
     StoreRecovered,
     TrustRequest,
 )
-from batonpass.core.model import OnLeaseLost, Role
-from batonpass.core.placement import flow
-from batonpass.core.replies import Reply
+from batonpass.core.state.model import OnLeaseLost, Role
+from batonpass.core.state.replies import Reply
 from batonpass.runtime.event_derivation import events_of
 from batonpass.runtime.events import Event, EventType
 

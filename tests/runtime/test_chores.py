@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from tests.core.scene import Scene, copy, running, topology
 from tests.runtime.fakes import GROUP, World, make_world
 
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Heartbeat, ProbeRequest
-from batonpass.core.model import Group
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import Heartbeat, ProbeRequest
+from batonpass.core.state.model import Group
 from batonpass.runtime.chores import Chores, sample_of
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import CopySample, Sample

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from tests.runtime.fakes import GROUP, M1, M2, SetClock, World, make_world
 
-from batonpass.core.errors import UnknownGroup
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.errors import UnknownGroup
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     GroupDeclaration,
     Heartbeat,
     PauseRequest,
@@ -17,8 +17,8 @@ from batonpass.core.inputs import (
     Started,
     Tick,
 )
-from batonpass.core.model import Cause
-from batonpass.core.records import (
+from batonpass.core.state.model import Cause
+from batonpass.core.state.records import (
     AssignmentChanged,
     DrainCancelled,
     EpochsRaised,
@@ -29,7 +29,7 @@ from batonpass.core.records import (
     Record,
     TaskReleased,
 )
-from batonpass.core.replies import Answer, Done
+from batonpass.core.state.replies import Answer, Done
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.group_runtime import Deadline
 from batonpass.runtime.ports import Commit, CoordinatorLoading, StoreUnavailable

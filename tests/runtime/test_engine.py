@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from tests.runtime.fakes import GROUP, M1, World, make_world
 
-from batonpass.core.inputs import Heartbeat, Input, PauseRequest, ProbeRequest, ResumeRequest, Started, Tick
-from batonpass.core.invariants import Transition, Violation
-from batonpass.core.records import ProbeScheduled, Record
-from batonpass.core.replies import Done, Reply
+from batonpass.core.state.inputs import Heartbeat, Input, PauseRequest, ProbeRequest, ResumeRequest, Started, Tick
+from batonpass.core.state.records import ProbeScheduled, Record
+from batonpass.core.state.replies import Done, Reply
+from batonpass.invariants import Transition, Violation
 from batonpass.runtime.engine import ATTEMPTS_MAX, Attempt, Engine
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.memory_store import MemoryRecordLog

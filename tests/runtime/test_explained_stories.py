@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from tests.runtime.stories import STORIES, StoryScene
 
-from batonpass.core.explain.group import explain_group
-from batonpass.core.explain.task import TaskState, explain_task
-from batonpass.core.inputs import Input
-from batonpass.core.replies import Reply
+from batonpass.core.state.inputs import Input
+from batonpass.core.state.replies import Reply
+from batonpass.explain.group import explain_group
+from batonpass.explain.task import TaskState, explain_task
 
 
 def explained(scene: StoryScene) -> int:

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from batonpass.core.errors import LimitExceeded
-from batonpass.core.ids import GroupId
+from batonpass.core.state.errors import LimitExceeded
+from batonpass.core.state.ids import GroupId
 from batonpass.runtime.events import Event
 from batonpass.runtime.feed import PAGE, Feed, Follower, Missed
 from batonpass.runtime.history import History, StoredEvent

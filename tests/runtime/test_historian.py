@@ -20,11 +20,11 @@ from batonpass.codec.traces import (
     soft_after,
     soft_delta,
 )
-from batonpass.core import retarget
 from batonpass.core.decide import decide
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.placement import PlacementError
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     EndOffsets,
@@ -38,14 +38,14 @@ from batonpass.core.inputs import (
     Started,
     Tick,
 )
-from batonpass.core.invariants import check_repeated
-from batonpass.core.model import Group
-from batonpass.core.placement import PlacementError
-from batonpass.core.pmap import PMap
-from batonpass.core.policy import Policy
-from batonpass.core.records import Record
-from batonpass.core.replies import Done, Reply
-from batonpass.core.soft import EndOffset, MemberSoft, Soft
+from batonpass.core.state.model import Group
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.records import Record
+from batonpass.core.state.replies import Done, Reply
+from batonpass.core.state.soft import EndOffset, MemberSoft, Soft
+from batonpass.core.target import retarget
+from batonpass.invariants import check_repeated
 from batonpass.runtime.events import EventType
 from batonpass.runtime.history import NOBODY_ASKED, Historian, History
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from tests.runtime.fakes import GROUP, M1, M2, World, make_world
 
-from batonpass.core.inputs import Heartbeat, Input, ProbeRequest, ResumeRequest, Started, Tick
-from batonpass.core.replies import Done
+from batonpass.core.state.inputs import Heartbeat, Input, ProbeRequest, ResumeRequest, Started, Tick
+from batonpass.core.state.replies import Done
 from batonpass.runtime.engine import Engine
 from batonpass.runtime.history import Asked
 from batonpass.runtime.mailbox import Mailbox

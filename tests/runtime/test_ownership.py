@@ -10,15 +10,23 @@ from tests.runtime.fakes import GROUP, M1, M2, World, make_world
 
 from batonpass.codec.records import UnreadableRecord
 from batonpass.core.decide import Decision
-from batonpass.core.ids import GroupId, TaskId
-from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, PauseRequest, PinRequest, ProbeRequest, Started
-from batonpass.core.invariants import Transition, Violation
-from batonpass.core.model import Group, Subtopology, Topology
-from batonpass.core.policy import Policy
-from batonpass.core.records import ProbeScheduled
-from batonpass.core.replies import Answer, Done
-from batonpass.core.soft import Soft
-from batonpass.core.topology import build_table
+from batonpass.core.state.ids import GroupId, TaskId
+from batonpass.core.state.inputs import (
+    GroupDeclaration,
+    Heartbeat,
+    Input,
+    PauseRequest,
+    PinRequest,
+    ProbeRequest,
+    Started,
+)
+from batonpass.core.state.model import Group, Subtopology, Topology
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.records import ProbeScheduled
+from batonpass.core.state.replies import Answer, Done
+from batonpass.core.state.soft import Soft
+from batonpass.core.state.topology import build_table
+from batonpass.invariants import Transition, Violation
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.engine import COPIES_DECIDED_AT_ONCE
 from batonpass.runtime.history import Asked

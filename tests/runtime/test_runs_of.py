@@ -20,8 +20,8 @@ from tests.runtime.stories import (
 )
 
 from batonpass.codec.changes import Change, changes_of
-from batonpass.core.inputs import Input
-from batonpass.core.replies import Reply
+from batonpass.core.state.inputs import Input
+from batonpass.core.state.replies import Reply
 from batonpass.runtime.runs_of import Run, runs_of
 
 DONE = frozenset({"handover-done", "takeover-done", "task-recovered"})

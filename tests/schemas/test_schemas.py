@@ -19,12 +19,12 @@ from batonpass import schemas
 from batonpass.audit.findings import Outcome, Recommendation
 from batonpass.codec import bodies
 from batonpass.codec.views import member_body
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.model import Group, Member
-from batonpass.core.pmap import PMap
-from batonpass.core.policy import RANGES, GroupConfig, Policy
-from batonpass.core.soft import MeasuredReport, MemberSoft, Soft
-from batonpass.core.view import View
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.model import Group, Member
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import RANGES, GroupConfig, Policy
+from batonpass.core.state.soft import MeasuredReport, MemberSoft, Soft
 from batonpass.kafka.exchange import KINDS
 from batonpass.runtime.events import MEANINGS, EventType
 from batonpass.worker.protocol import MemberSettings, Progress, Request, RequestKind, parse_answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batonpass.core.model import Subtopology, Topology
+from batonpass.core.state.model import Subtopology, Topology
 from batonpass.simulate.plan import WorkerPlan, WorldPlan
 from batonpass.simulate.run import why_not_at_rest
 from batonpass.simulate.worker import Worker

@@ -6,7 +6,7 @@ from statistics import mean
 
 import pytest
 
-from batonpass.core.invariants import check_group
+from batonpass.invariants import check_group
 from batonpass.percentiles import nearest_rank
 from batonpass.simulate.compare import (
     MINUTE,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.simulate.kafka.cases import grid, process_ids
 
-from batonpass.core.invariants import check_group
+from batonpass.invariants import check_group
 from batonpass.simulate.clock import Clock
 from batonpass.simulate.copies import SteadyRates
 from batonpass.simulate.group import BATONPASS, BATONPASS_FENCED, STEADY, BatonpassGroup, BatonpassSettings

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from batonpass.cli.simulate import app
-from batonpass.core.durations import duration
-from batonpass.core.ids import GroupId
-from batonpass.core.model import Group
+from batonpass.core.state.durations import duration
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
 from batonpass.simulate.group import BatonpassGroup
 from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.play import LEAD_MS, Played, ScenarioRates, play

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from batonpass.core.policy import GroupConfig, parse_config
+from batonpass.core.state.policy import GroupConfig, parse_config
 from batonpass.simulate.seeds import draw
 
 SEEDS = range(200)

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from batonpass.core.errors import InvalidRequest, StaleMemberEpoch
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, DrainReversal, Heartbeat, Join, Leave
-from batonpass.core.model import Grant, Role
-from batonpass.core.replies import Answer, Done, DrainProgress
-from batonpass.core.soft import TaskReport
+from batonpass.core.state.errors import InvalidRequest, StaleMemberEpoch
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, DrainReversal, Heartbeat, Join, Leave
+from batonpass.core.state.model import Grant, Role
+from batonpass.core.state.replies import Answer, Done, DrainProgress
+from batonpass.core.state.soft import TaskReport
 from batonpass.simulate.wire import UnknownToCodecError, to_answer, to_input, to_wait
 from batonpass.worker.protocol import Request, RequestKind
 

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from batonpass.cli import simulate as command
 from batonpass.cli.simulate import parse_only
-from batonpass.core import budget
-from batonpass.core.invariants import Violation
+from batonpass.core.handover import budget
+from batonpass.invariants import Violation
 from batonpass.simulate.plan import WorldPlan
 from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.seeds import draw

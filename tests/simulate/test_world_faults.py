@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 from tests.simulate.worlds import run_many
 
-from batonpass.core import budget, lag, liveness
+from batonpass.core.arrivals import liveness
 from batonpass.core.decide import Decision, decide
-from batonpass.core.decision_draft import DecisionDraft
-from batonpass.core.inputs import Input, Started, Tick
-from batonpass.core.invariants import Violation
-from batonpass.core.model import Group
-from batonpass.core.policy import Policy
-from batonpass.core.reasons import Reason
-from batonpass.core.records import GrantsHeld, Record
-from batonpass.core.soft import Soft
+from batonpass.core.handover import budget, lag
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.state.inputs import Input, Started, Tick
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Reason
+from batonpass.core.state.records import GrantsHeld, Record
+from batonpass.core.state.soft import Soft
+from batonpass.invariants import Violation
 from batonpass.simulate import checks, coordinator
 from batonpass.simulate.coordinator import AppendResult, SimulatedCoordinator, Store
 from batonpass.simulate.faults import FAULTS

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import pytest
 from tests.worker.recording import END, on_virtual_time
 
-from batonpass.core.ids import GroupId
-from batonpass.core.inputs import ReleaseRequest
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.inputs import ReleaseRequest
 from batonpass.worker import Callbacks, Exit, Member, Offsets, OnLeaseLost, Revocation, Role, Task
 from batonpass.worker.testing import Line, LocalCoordinator, VirtualClock, run
 

@@ -14,7 +14,7 @@ import pytest
 from tests.waiting import until
 from tests.worker.recording import Scene, on_virtual_time
 
-from batonpass.core.errors import ProtocolError
+from batonpass.core.state.errors import ProtocolError
 from batonpass.worker import Callbacks, Member, Task
 from batonpass.worker.testing import HttpServer, Line, LocalCoordinator, VirtualClock, run
 from batonpass.worker.testing.http import Reply

@@ -13,7 +13,7 @@ from tests.worker.vectors.player import FOLDER, Json, Player, vectors, written
 
 from batonpass.codec.bodies import HeartbeatBody, JoinBody, ReportBody
 from batonpass.codec.requests import read_heartbeat, read_join
-from batonpass.core.ids import MemberId
+from batonpass.core.state.ids import MemberId
 from batonpass.worker.protocol import Phase
 from batonpass.worker.protocol.machine import ON_REFUSAL
 

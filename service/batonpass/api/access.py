@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from batonpass.core.errors import LimitExceeded, ProtocolError
+from batonpass.core.state.errors import LimitExceeded, ProtocolError
 from batonpass.runtime.access import AccessRole, Forbidden, NewToken, Principal, StoredToken, Tokens, digest_of
 from batonpass.runtime.ports import StoreUnavailable
 

@@ -12,8 +12,8 @@ from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, OPEN, UNKNOWN
 from batonpass.api.context import CONTEXT, FORWARDED, GONE_STATUS, Disconnected, RequestContext, RequestIds
 from batonpass.api.limits import too_early
 from batonpass.api.problems import UnknownPath, not_allowed
-from batonpass.core.errors import LimitExceeded, ProtocolError
-from batonpass.core.ids import GroupId
+from batonpass.core.state.errors import LimitExceeded, ProtocolError
+from batonpass.core.state.ids import GroupId
 from batonpass.runtime.access import AccessRole, Forbidden, Principal
 from batonpass.runtime.ports import Defect, NotOwner, StoreUnavailable
 

@@ -21,13 +21,13 @@ from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
 from batonpass.codec.shape import refusal
 from batonpass.codec.views import group_explanation_body, route_body, task_explanation_body
-from batonpass.core.answers import no_such_task
-from batonpass.core.explain.group import explain_group
-from batonpass.core.explain.task import copies_of, explain_task
-from batonpass.core.ids import GroupId, TaskId
-from batonpass.core.model import Group, Task
-from batonpass.core.reasons import Reason
-from batonpass.core.view import View
+from batonpass.core.arrivals.answers import no_such_task
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import GroupId, TaskId
+from batonpass.core.state.model import Group, Task
+from batonpass.core.state.reasons import Reason
+from batonpass.explain.group import explain_group
+from batonpass.explain.task import copies_of, explain_task
 from batonpass.runtime.history import StoredCommand
 from batonpass.runtime.ports import Archive
 from batonpass.runtime.runs_of import Run, runs_of

@@ -16,7 +16,7 @@ import msgspec
 from batonpass.api.problems import PROBLEM_JSON, BadHead, problem_headers
 from batonpass.codec.answers import problem_body, to_json
 from batonpass.codec.bodies import WaitMs
-from batonpass.core.errors import TooLarge
+from batonpass.core.state.errors import TooLarge
 from batonpass.runtime.history import Asked
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from batonpass.api.calls import Call
-    from batonpass.core.errors import ProtocolError
+    from batonpass.core.state.errors import ProtocolError
     from batonpass.runtime.access import Principal
 
 T = TypeVar("T")

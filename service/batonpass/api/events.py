@@ -18,7 +18,7 @@ from batonpass.api.service import json_response, known_group_of, read_query, ser
 from batonpass.codec.answers import rfc3339, to_json
 from batonpass.codec.bodies import EventsQuery
 from batonpass.codec.shape import refusal
-from batonpass.core.numbers import WHOLE_MAX
+from batonpass.core.state.numbers import WHOLE_MAX
 from batonpass.runtime.feed import Missed
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from batonpass.api.access import Gate
-    from batonpass.core.ids import GroupId
+    from batonpass.core.state.ids import GroupId
     from batonpass.runtime.feed import Feed, Follower
     from batonpass.runtime.history import StoredEvent
 

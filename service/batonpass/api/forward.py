@@ -21,7 +21,7 @@ from batonpass.runtime.ports import NotOwner, StoreUnavailable
 
 if TYPE_CHECKING:
     from batonpass.api.context import RequestContext
-    from batonpass.core.errors import ProtocolError
+    from batonpass.core.state.errors import ProtocolError
 
 CONNECT_TIMEOUT_S: Final = 2.0
 WRITE_TIMEOUT_S: Final = 10.0

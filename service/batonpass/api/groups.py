@@ -21,20 +21,20 @@ from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBo
 from batonpass.codec.requests import etag, read_declaration, read_if_match, read_what_if
 from batonpass.codec.snapshots import write_plan, write_snapshot
 from batonpass.codec.views import assignments_body, group_body, group_summary
-from batonpass.core.dry_run.plan import plan_snapshot
-from batonpass.core.dry_run.whatif import balance_now, balance_then, imagine
-from batonpass.core.errors import UnknownGroup
-from batonpass.core.explain.advice import advice_on
-from batonpass.core.explain.status import describe_assignments, describe_group, snapshot_of
-from batonpass.core.inputs import GroupDeletion
-from batonpass.core.replies import Declared
-from batonpass.core.view import View
+from batonpass.core.handover.view import View
+from batonpass.core.state.errors import UnknownGroup
+from batonpass.core.state.inputs import GroupDeletion
+from batonpass.core.state.replies import Declared
+from batonpass.dry_run.plan import plan_snapshot
+from batonpass.dry_run.whatif import balance_now, balance_then, imagine
+from batonpass.explain.advice import advice_on
+from batonpass.explain.status import describe_assignments, describe_group, snapshot_of
 
 if TYPE_CHECKING:
-    from batonpass.core.model import Group
     from batonpass.core.placement.flow import Ints
-    from batonpass.core.policy import Policy
-    from batonpass.core.soft import Soft
+    from batonpass.core.state.model import Group
+    from batonpass.core.state.policy import Policy
+    from batonpass.core.state.soft import Soft
 
 router = APIRouter(prefix="/v1", tags=["groups"])
 GROUP = "/groups/{group}"

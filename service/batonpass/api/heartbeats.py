@@ -16,9 +16,9 @@ from batonpass.codec.answers import answer_body, to_json
 from batonpass.codec.bodies import PollQuery
 from batonpass.codec.requests import checked_name, naming_query, read_heartbeat
 from batonpass.codec.shape import Shape
-from batonpass.core.errors import ProtocolError
-from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.replies import Answer
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.replies import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from batonpass.api.context import RequestContext
     from batonpass.api.limits import Limits
     from batonpass.api.service import Service
-    from batonpass.core.inputs import Heartbeat
+    from batonpass.core.state.inputs import Heartbeat
 
 _POLL = Shape(PollQuery)
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from batonpass.api.problems import TooManyConnections
-from batonpass.core.errors import LimitExceeded
-from batonpass.core.lag import is_acceptable_lag
-from batonpass.core.model import Role
+from batonpass.core.handover.lag import is_acceptable_lag
+from batonpass.core.state.errors import LimitExceeded
+from batonpass.core.state.model import Role
 
 if TYPE_CHECKING:
-    from batonpass.core.inputs import Heartbeat
-    from batonpass.core.model import Group
-    from batonpass.core.policy import GroupConfig
-    from batonpass.core.soft import MeasuredReport, Soft, TaskReport
+    from batonpass.core.state.inputs import Heartbeat
+    from batonpass.core.state.model import Group
+    from batonpass.core.state.policy import GroupConfig
+    from batonpass.core.state.soft import MeasuredReport, Soft, TaskReport
     from batonpass.runtime.places import Places
 
 SWEEP_AT_LEAST: Final = 1_000

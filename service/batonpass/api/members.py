@@ -29,14 +29,14 @@ from batonpass.codec.answers import status_and_body
 from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody, ReasonQuery
 from batonpass.codec.requests import drain_of, eviction_of, leave_of, naming_query, read_join
 from batonpass.codec.views import member_body, next_owners_of
-from batonpass.core.answers import refusal
-from batonpass.core.errors import NotSafeToStop
-from batonpass.core.ids import MemberId
-from batonpass.core.inputs import DrainRequest, DrainReversal, TrustRequest
-from batonpass.core.model import Group, Member
-from batonpass.core.replies import Answer, DrainProgress
-from batonpass.core.safe_to_stop import reasons_to_stay
-from batonpass.core.view import View
+from batonpass.core.arrivals.answers import refusal
+from batonpass.core.handover.view import View
+from batonpass.core.state.errors import NotSafeToStop
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.inputs import DrainRequest, DrainReversal, TrustRequest
+from batonpass.core.state.model import Group, Member
+from batonpass.core.state.replies import Answer, DrainProgress
+from batonpass.explain.safe_to_stop import reasons_to_stay
 
 router = APIRouter(prefix="/v1", tags=["members"])
 MEMBER = "/groups/{group}/members/{member}"

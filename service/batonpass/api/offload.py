@@ -23,7 +23,7 @@ from batonpass.codec.answers import to_json
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from batonpass.core.model import Group
+    from batonpass.core.state.model import Group
     from batonpass.runtime.places import Places
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from batonpass.api.openapi import route
 from batonpass.api.service import command_without_answer, no_content, read_query, service_of, task_of
 from batonpass.codec.bodies import PauseBody, PinBody, ReasonBody, ReasonQuery
 from batonpass.codec.requests import read_pause
-from batonpass.core.ids import MemberId
-from batonpass.core.inputs import PinRequest, ProbeRequest, ReleaseRequest, ResumeRequest
-from batonpass.core.replies import Done
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.inputs import PinRequest, ProbeRequest, ReleaseRequest, ResumeRequest
+from batonpass.core.state.replies import Done
 
 router = APIRouter(prefix="/v1/groups/{group}", tags=["operators"])
 

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.core.errors import ProtocolError
+from batonpass.core.state.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,14 +16,14 @@ from batonpass.codec.answers import to_json
 from batonpass.codec.bodies import ReasonBody, ReasonQuery
 from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape
-from batonpass.core.errors import ProtocolError, UnknownGroup
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import Input
-from batonpass.core.model import Group
 from batonpass.core.placement import Solver, minimum_flow
-from batonpass.core.policy import Policy
-from batonpass.core.replies import Answer, Declared, Done, DrainProgress, StreamsAdvice
-from batonpass.core.soft import Soft
+from batonpass.core.state.errors import ProtocolError, UnknownGroup
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import Input
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.replies import Answer, Declared, Done, DrainProgress, StreamsAdvice
+from batonpass.core.state.soft import Soft
 from batonpass.runtime.access import Tokens
 from batonpass.runtime.audits import Audits
 from batonpass.runtime.coordinator import Coordinator

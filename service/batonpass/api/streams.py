@@ -9,7 +9,7 @@ from starlette.responses import Response
 from batonpass.api.openapi import route
 from batonpass.api.service import asked_of, group_of, json_response, service_of
 from batonpass.codec.streams import StreamsBody, advice_body, read_rebalance
-from batonpass.core.replies import StreamsAdvice
+from batonpass.core.state.replies import StreamsAdvice
 
 router = APIRouter(prefix="/v1", tags=["kafka streams"])
 

@@ -14,7 +14,7 @@ from batonpass.api.service import asked_of, json_response, no_content, read_quer
 from batonpass.codec.answers import rfc3339
 from batonpass.codec.bodies import ReasonBody, ReasonQuery, TokenBody
 from batonpass.codec.shape import refusal
-from batonpass.core.ids import GroupId
+from batonpass.core.state.ids import GroupId
 from batonpass.runtime.access import AccessRole, NewToken, StoredToken
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
 from batonpass.codec.records import RECORD_TYPES
-from batonpass.core.records import Record
+from batonpass.core.state.records import Record
 
 _KINDS: Final = {record_type: kind for kind, record_type in RECORD_TYPES.items()}
 

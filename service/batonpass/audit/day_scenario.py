@@ -8,12 +8,12 @@ from statistics import median
 from typing import Final
 
 from batonpass.audit.restores import Restores, RestoreSpeed, first_sizes, restore_speed
-from batonpass.core import records as r
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState, Cause, Group, Member, OnLeaseLost
-from batonpass.core.policy import GroupConfig
-from batonpass.core.room import has_limits
+from batonpass.core.handover.room import has_limits
+from batonpass.core.state import records as r
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Cause, Group, Member, OnLeaseLost
+from batonpass.core.state.policy import GroupConfig
 from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.tally import Counted, Tally
 

@@ -22,11 +22,11 @@ from batonpass.audit.plan import GroupPlan
 from batonpass.codec.groups import UnreadableGroup, decode_group
 from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_record
 from batonpass.codec.traces import UnreadableTrace
-from batonpass.core import records as r
-from batonpass.core.errors import InvalidConfig
-from batonpass.core.model import ActiveState, Group, Role, Topology
-from batonpass.core.policy import GroupConfig, parse_config
-from batonpass.core.records import Record
+from batonpass.core.state import records as r
+from batonpass.core.state.errors import InvalidConfig
+from batonpass.core.state.model import ActiveState, Group, Role, Topology
+from batonpass.core.state.policy import GroupConfig, parse_config
+from batonpass.core.state.records import Record
 
 Row = tuple[Any, ...]
 Rows = list[Row]

@@ -43,13 +43,13 @@ from batonpass.codec.generations import PROBE, Generation, generation_of, why_of
 from batonpass.codec.records import StoredRecord
 from batonpass.codec.traces import Trace, UnreadableTrace, decode_trace, replay, soft_after
 from batonpass.core.decide import Decision
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId
-from batonpass.core.invariants import Transition, check_group, check_step
-from batonpass.core.model import Group
-from batonpass.core.reasons import Reason
-from batonpass.core.records import Record
-from batonpass.core.soft import Soft
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
+from batonpass.core.state.reasons import Reason
+from batonpass.core.state.records import Record
+from batonpass.core.state.soft import Soft
+from batonpass.invariants import Transition, check_group, check_step
 
 UNSURE_MS: Final = 60_000
 """Retention deletes task histories by the day of the coordinator's clock: those so soon after midnight may be gone."""

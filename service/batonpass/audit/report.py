@@ -43,8 +43,8 @@ from batonpass.audit.findings import (
     untraced,
 )
 from batonpass.audit.plan import HOUR_MS
-from batonpass.core.durations import DASH, duration
-from batonpass.core.ids import subtopology_sort_key
+from batonpass.core.state.durations import DASH, duration
+from batonpass.core.state.ids import subtopology_sort_key
 from batonpass.laws import LAWS
 
 

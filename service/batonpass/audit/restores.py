@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from batonpass.core import records as r
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import Role
+from batonpass.core.state import records as r
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import Role
 
 RECORDS_LEAST: Final = 1_000
 """If a member restored fewer records in all, its speed cannot be told from them."""

@@ -11,11 +11,11 @@ from typing import Final
 
 from batonpass.audit.day_scenario import DayScenario
 from batonpass.audit.findings import Outcome, Recommendation, amount
-from batonpass.core.durations import duration
-from batonpass.core.errors import InvalidConfig
-from batonpass.core.ids import GroupId
-from batonpass.core.model import Group
-from batonpass.core.policy import GroupConfig, parse_config
+from batonpass.core.state.durations import duration
+from batonpass.core.state.errors import InvalidConfig
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import GroupConfig, parse_config
 from batonpass.simulate.group import NeverAtRest
 from batonpass.simulate.scenario.model import Act, Scenario
 from batonpass.simulate.scenario.play import LEAD_MS, play

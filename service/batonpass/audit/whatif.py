@@ -22,9 +22,9 @@ from batonpass.audit.plan import DAY_MS, DayPlan, GroupPlan, quoted
 from batonpass.audit.tables import COPIES, SELECTS, WHOLE_LAG
 from batonpass.audit.trials import Trial, attempt, grid, recommendation
 from batonpass.codec.records import StoredRecord, json_text
-from batonpass.core import records as r
-from batonpass.core.ids import GroupId
-from batonpass.core.model import Group
+from batonpass.core.state import records as r
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
 
 if TYPE_CHECKING:
     from batonpass.audit.tables import DayTables

@@ -10,7 +10,7 @@ import typer
 from batonpass.cli.client_context import ClientContext, client_command
 from batonpass.cli.spans import ago
 from batonpass.client import path
-from batonpass.core.durations import duration
+from batonpass.core.state.durations import duration
 
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many days to list, or findings of a day.")]
 NO_AUDIT = "No day has been audited. `batonpass audit --day DAY` audits one."

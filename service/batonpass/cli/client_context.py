@@ -34,7 +34,7 @@ from batonpass.client import (
     trusted_by_environment,
     urls_in,
 )
-from batonpass.core.durations import duration
+from batonpass.core.state.durations import duration
 from batonpass.http_clients import proxy_for
 from batonpass.terminal import say, say_on_stderr, screen, shown
 from batonpass.variables import variable

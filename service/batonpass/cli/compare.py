@@ -13,7 +13,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from batonpass.core.durations import duration
+from batonpass.core.state.durations import duration
 from batonpass.simulate.compare import (
     RECORD_BYTES,
     SCENARIOS,

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from batonpass.cli.client_context import failing_well, table
 from batonpass.cli.database import require_fit, run_on_database, upgrade_schema, without_password
 from batonpass.cli.exits import Exit, Failure
-from batonpass.core.durations import duration
+from batonpass.core.state.durations import duration
 from batonpass.postgres.connect import connect
 from batonpass.postgres.leases import Leases, LiveCoordinator
 from batonpass.postgres.recovery import Recovered, recover

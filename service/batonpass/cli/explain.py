@@ -10,7 +10,7 @@ import typer
 from batonpass.cli.client_context import ClientContext, GroupName, client_command
 from batonpass.cli.spans import ago
 from batonpass.client import name_of, path
-from batonpass.core.durations import duration
+from batonpass.core.state.durations import duration
 
 RUNS_SHOWN = 10
 EVENTS_SEARCHED = 1_000

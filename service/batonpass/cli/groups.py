@@ -14,7 +14,7 @@ from batonpass.cli.client_context import ClientContext, GroupName, Why, client_c
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import ago
 from batonpass.client import path
-from batonpass.core.durations import duration
+from batonpass.core.state.durations import duration
 
 app = typer.Typer(add_completion=False, help="List, show, declare and delete groups; without a subcommand, list them.")
 COLUMNS = ("group", "state", "members", "tasks", "warmups", "moves to come", "generation")

@@ -16,9 +16,9 @@ from batonpass.cli.exits import Exit
 from batonpass.cli.explain import names_of
 from batonpass.client import path
 from batonpass.codec.snapshots import read_snapshot, write_plan
-from batonpass.core.dry_run.plan import plan_snapshot
-from batonpass.core.errors import ProtocolError
-from batonpass.core.policy import Policy
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.policy import Policy
+from batonpass.dry_run.plan import plan_snapshot
 from batonpass.terminal import say, say_on_stderr, screen
 
 _Line = tuple[int, bytes]

@@ -13,9 +13,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from batonpass.cli.exits import Exit, Failure
-from batonpass.core.durations import duration
-from batonpass.core.ids import GroupId
-from batonpass.core.model import Group
+from batonpass.core.state.durations import duration
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
 from batonpass.simulate.group import NeverAtRest
 from batonpass.simulate.scenario.model import Scenario
 from batonpass.simulate.scenario.play import LEAD_MS, LIMIT_MS, Played, play

@@ -9,7 +9,7 @@ import typer
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.client import instant
-from batonpass.core.durations import duration, parse_span
+from batonpass.core.state.durations import duration, parse_span
 
 
 def span_ms(text: str) -> int:

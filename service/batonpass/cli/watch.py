@@ -23,7 +23,7 @@ from batonpass.cli.groups import standing
 from batonpass.cli.members import state_of
 from batonpass.cli.spans import ago, span_ms
 from batonpass.client import ApiError, instant, name_of, path
-from batonpass.core.durations import duration
+from batonpass.core.state.durations import duration
 from batonpass.terminal import shown
 
 EVENTS_SHOWN = 10

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from batonpass.core.errors import ProtocolError
-from batonpass.core.ids import TaskId, task_sort_key
-from batonpass.core.model import Grant, Role
-from batonpass.core.replies import Answer, DrainProgress, Reply
-from batonpass.core.soft import Positions
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.ids import TaskId, task_sort_key
+from batonpass.core.state.model import Grant, Role
+from batonpass.core.state.replies import Answer, DrainProgress, Reply
+from batonpass.core.state.soft import Positions
 
 _encode: Final = msgspec.json.Encoder().encode
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from batonpass.core.numbers import WHOLE_MAX
+from batonpass.core.state.numbers import WHOLE_MAX
 
 DURATION_MS_MAX: Final = 7 * 86_400_000
 WAIT_MS_MAX: Final = 300_000

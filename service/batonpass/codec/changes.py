@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from batonpass.core import records as r
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import Cause, Grant, Group, Role
+from batonpass.core.state import records as r
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import Cause, Grant, Group, Role
 
 NO_ROLE = "none"
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import Group
-from batonpass.core.reasons import Reason
-from batonpass.core.records import RebalanceScheduled, Record, TargetPlaced
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import Group
+from batonpass.core.state.reasons import Reason
+from batonpass.core.state.records import RebalanceScheduled, Record, TargetPlaced
 
 PROBE: Final = "probe"
 """The trigger of a target that no change had scheduled: a look at the group found it better."""

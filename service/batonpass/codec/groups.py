@@ -14,9 +14,9 @@ from typing import Any, Final, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from batonpass.core.model import Group, Member, Task, Unreleased
-from batonpass.core.pmap import PMap
-from batonpass.core.topology import build_table
+from batonpass.core.state.model import Group, Member, Task, Unreleased
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.topology import build_table
 
 GROUP_VERSION: Final = 2
 """The version in which groups are written."""

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple, cast, get_args
 
 import msgspec
 
-from batonpass.core import records as r
-from batonpass.core.pmap import PMap
-from batonpass.core.records import Record
+from batonpass.core.state import records as r
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.records import Record
 
 
 class StoredRecord(NamedTuple):

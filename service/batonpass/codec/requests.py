@@ -27,10 +27,9 @@ from batonpass.codec.bodies import (
     WhatIfBody,
 )
 from batonpass.codec.shape import UNKNOWN_MAX, Shape, refusal
-from batonpass.core.dry_run.whatif import Newcomers, WhatIf
-from batonpass.core.errors import InvalidConfig, InvalidRequest, InvalidTopology, ProtocolError, TooLarge
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.errors import InvalidConfig, InvalidRequest, InvalidTopology, ProtocolError, TooLarge
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     Eviction,
@@ -41,8 +40,9 @@ from batonpass.core.inputs import (
     Leave,
     PauseRequest,
 )
-from batonpass.core.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
-from batonpass.core.soft import Positions, TaskReport
+from batonpass.core.state.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
+from batonpass.core.state.soft import Positions, TaskReport
+from batonpass.dry_run.whatif import Newcomers, WhatIf
 
 # Workers of another version may know fields that this program does not, so these two are lenient (protocol 1.3).
 _JOIN: Final = Shape(JoinBody, lenient=True, spared=REPORTED_NUMBERS)

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from batonpass.codec.bodies import PATTERNS
-from batonpass.core.errors import InvalidRequest
+from batonpass.core.state.errors import InvalidRequest
 
 T = TypeVar("T", bound=Struct)
 

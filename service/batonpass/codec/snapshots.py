@@ -11,11 +11,11 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from batonpass.codec.bodies import Count, Name, Share, TagKey, TagValue, TaskName
 from batonpass.codec.shape import Shape, refusal
-from batonpass.core.dry_run.plan import Plan, Roles
-from batonpass.core.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask, contradictions
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState, PauseScope
-from batonpass.core.policy import parse_config
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import ActiveState, PauseScope
+from batonpass.core.state.policy import parse_config
+from batonpass.dry_run.plan import Plan, Roles
+from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask, contradictions
 
 _Instant = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 

@@ -11,12 +11,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from batonpass.codec.bodies import TAGS_MAX, Count, Name, Share, TagKey, TagValue, TaskName, Text
 from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape, refusal
-from batonpass.core.errors import InvalidRequest
-from batonpass.core.ids import GroupId, InstanceId, TaskId, split_task_id
-from batonpass.core.inputs import OtherAssignment, StreamsProcess, StreamsRebalance
-from batonpass.core.model import ActiveState, Subtopology, Topology
-from batonpass.core.replies import StreamsAdvice
-from batonpass.core.soft import TaskReport
+from batonpass.core.state.errors import InvalidRequest
+from batonpass.core.state.ids import GroupId, InstanceId, TaskId, split_task_id
+from batonpass.core.state.inputs import OtherAssignment, StreamsProcess, StreamsRebalance
+from batonpass.core.state.model import ActiveState, Subtopology, Topology
+from batonpass.core.state.replies import StreamsAdvice
+from batonpass.core.state.soft import TaskReport
 
 ROLES: Final = ("active", "standby", "warmup")
 CLIENT_ID_CHARS_MAX: Final = 200

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 import msgspec
 
 from batonpass.core.decide import Decision, decide
-from batonpass.core.ids import MemberId
-from batonpass.core.inputs import EndOffsets, Input
-from batonpass.core.policy import Policy
-from batonpass.core.soft import EndOffset, MemberSoft, Soft
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.inputs import EndOffsets, Input
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.soft import EndOffset, MemberSoft, Soft
 
 if TYPE_CHECKING:
-    from batonpass.core.model import Group
+    from batonpass.core.state.model import Group
 
 TRACE_VERSION: Final = 2
 """The version in which traces are written. A reader reports a trace of a later version, and replays nothing of it.

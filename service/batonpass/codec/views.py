@@ -8,17 +8,17 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from batonpass.codec.answers import assignment_body, positions_body, rfc3339, time_of
-from batonpass.core.copies import HeldBack
-from batonpass.core.explain.group import Budget, GroupExplanation, Obstacle, WaitingTask
-from batonpass.core.explain.status import Assignments, GroupStatus
-from batonpass.core.explain.task import CopyStatus, TaskExplanation, Wait
-from batonpass.core.failures import avoided_until_ms, distrusted_until_ms, faults_in_words, host_of
-from batonpass.core.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.kept_out import kept_out_of
-from batonpass.core.model import Failure, Group, KeptOut, Member, Pause, Stop, Task, Topology
-from batonpass.core.soft import MeasuredReport, MemberSoft
-from batonpass.core.storm import ends_ms
-from batonpass.core.view import View
+from batonpass.core.arrivals.kept_out import kept_out_of
+from batonpass.core.arrivals.storm import ends_ms
+from batonpass.core.handover.copies import HeldBack
+from batonpass.core.handover.view import View
+from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, faults_in_words, host_of
+from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
+from batonpass.core.state.model import Failure, Group, KeptOut, Member, Pause, Stop, Task, Topology
+from batonpass.core.state.soft import MeasuredReport, MemberSoft
+from batonpass.explain.group import Budget, GroupExplanation, Obstacle, WaitingTask
+from batonpass.explain.status import Assignments, GroupStatus
+from batonpass.explain.task import CopyStatus, TaskExplanation, Wait
 
 HELD_BACK_SHOWN: Final = 1_000
 """How many moves that are held back the description of a group lists at most. All of them are counted by reason."""

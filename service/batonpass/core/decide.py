@@ -11,27 +11,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Never, cast
 
-from batonpass.core import commands, liveness, membership, recovery, reports, streams
-from batonpass.core import inputs as i
-from batonpass.core.answers import Late, Taken, answer, refusal, why_drain_is_blocked
-from batonpass.core.decision_draft import DecisionDraft
-from batonpass.core.errors import InvalidRequest, ProtocolError, StaleMemberEpoch
-from batonpass.core.ids import TaskId
-from batonpass.core.kept_out import run_named
-from batonpass.core.model import ActiveState, Group, Member
+from batonpass.core import streams
+from batonpass.core.arrivals import commands, liveness, membership, recovery, reports
+from batonpass.core.arrivals.answers import Late, Taken, answer, refusal, why_drain_is_blocked
+from batonpass.core.arrivals.kept_out import run_named
+from batonpass.core.arrivals.report_bounds import invalid_numbers
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.probing import probe_sooner, schedule_probe
+from batonpass.core.handover.room import has_limits
+from batonpass.core.handover.step import take_step
+from batonpass.core.handover.turns import give_way
 from batonpass.core.placement import Solver, minimum_flow
-from batonpass.core.policy import Policy
-from batonpass.core.probing import probe_sooner, schedule_probe
-from batonpass.core.reach import is_nothing_under_way
-from batonpass.core.reasons import NoChange, Reason
-from batonpass.core.records import Record
-from batonpass.core.replies import Done, DrainProgress, Reply
-from batonpass.core.report_bounds import invalid_numbers
-from batonpass.core.retarget import place_now
-from batonpass.core.room import has_limits
-from batonpass.core.soft import Soft
-from batonpass.core.step import take_step
-from batonpass.core.turns import give_way
+from batonpass.core.state import inputs as i
+from batonpass.core.state.errors import InvalidRequest, ProtocolError, StaleMemberEpoch
+from batonpass.core.state.ids import TaskId
+from batonpass.core.state.model import ActiveState, Group, Member
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import NoChange, Reason
+from batonpass.core.state.records import Record
+from batonpass.core.state.replies import Done, DrainProgress, Reply
+from batonpass.core.state.soft import Soft
+from batonpass.core.target.reach import is_nothing_under_way
+from batonpass.core.target.retarget import place_now
 from batonpass.core.wakeups import next_wake_ms
 
 

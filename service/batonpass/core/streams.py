@@ -23,22 +23,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from batonpass.core import membership, reports
-from batonpass.core.commands import require_size
-from batonpass.core.copies import HeldBack, TaskPlan
-from batonpass.core.decision_draft import DecisionDraft
-from batonpass.core.errors import InvalidRequest, ProtocolError, TooLarge
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import Heartbeat, Join, OtherAssignment, StreamsProcess, StreamsRebalance
-from batonpass.core.kept_out import let_in_when_over
-from batonpass.core.lag import level_in_ms
-from batonpass.core.liveness import end_pause_if_over, find_stalls, forget_gone
-from batonpass.core.model import ActiveState, Cause, Member, Role, Task
-from batonpass.core.planner import plan_step
-from batonpass.core.policy import parse_config
-from batonpass.core.probing import is_at_rest
-from batonpass.core.reasons import Reason
-from batonpass.core.records import (
+from batonpass.core.arrivals import membership, reports
+from batonpass.core.arrivals.commands import require_size
+from batonpass.core.arrivals.kept_out import let_in_when_over
+from batonpass.core.arrivals.liveness import end_pause_if_over, find_stalls, forget_gone
+from batonpass.core.handover.copies import HeldBack, TaskPlan
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.lag import level_in_ms
+from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.probing import is_at_rest
+from batonpass.core.handover.step import take_step
+from batonpass.core.handover.turns import give_way
+from batonpass.core.handover.view import View
+from batonpass.core.state.errors import InvalidRequest, ProtocolError, TooLarge
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import Heartbeat, Join, OtherAssignment, StreamsProcess, StreamsRebalance
+from batonpass.core.state.model import ActiveState, Cause, Member, Role, Task
+from batonpass.core.state.policy import parse_config
+from batonpass.core.state.reasons import Reason
+from batonpass.core.state.records import (
     ActiveReported,
     ConfigChanged,
     GroupDeclared,
@@ -50,13 +53,10 @@ from batonpass.core.records import (
     TasksAdopted,
     TopologyChanged,
 )
-from batonpass.core.replies import Reply, StreamsAdvice
-from batonpass.core.retarget import place_now
-from batonpass.core.soft import TaskReport
-from batonpass.core.step import take_step
-from batonpass.core.topology import next_topology
-from batonpass.core.turns import give_way
-from batonpass.core.view import View
+from batonpass.core.state.replies import Reply, StreamsAdvice
+from batonpass.core.state.soft import TaskReport
+from batonpass.core.state.topology import next_topology
+from batonpass.core.target.retarget import place_now
 
 NUDGE_MS = 150
 """The delay until every process should rejoin after a rebalance that takes an active away. Kafka Streams notifies only

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from batonpass.core import storm
-from batonpass.core.decision_draft import DecisionDraft
-from batonpass.core.failures import distrust_ends
-from batonpass.core.inputs import Input, PollBroken, Started, Tick
-from batonpass.core.model import Group, Member, Task
-from batonpass.core.newcomers import stay_began_ms
-from batonpass.core.soft import Soft
-from batonpass.core.turns import closer_ms, progress_ms
+from batonpass.core.arrivals import storm
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.turns import closer_ms, progress_ms
+from batonpass.core.state.failures import distrust_ends
+from batonpass.core.state.inputs import Input, PollBroken, Started, Tick
+from batonpass.core.state.model import Group, Member, Task
+from batonpass.core.state.newcomers import stay_began_ms
+from batonpass.core.state.soft import Soft
 
 
 class _Asked(NamedTuple):

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from batonpass.client import instant, is_uuid, readable_name
-from batonpass.core import durations
-from batonpass.core.reasons import meaning_of  # noqa: F401 - templates ask for it here
+from batonpass.core.state import durations
+from batonpass.core.state.reasons import meaning_of  # noqa: F401 - templates ask for it here
 
 # Said once, in the core; the rest of the dashboard asks for them here.
 DASH: Final = durations.DASH

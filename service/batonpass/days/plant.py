@@ -13,9 +13,9 @@ from enum import StrEnum
 from typing import Final
 
 from batonpass.codec.records import encode_record
-from batonpass.core import records as r
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState, Grant, Role
+from batonpass.core.state import records as r
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Grant, Role
 from batonpass.days.rows import EPOCH, GroupRows
 from batonpass.simulate.scenario.drawing import Oddities
 

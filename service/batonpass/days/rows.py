@@ -14,11 +14,11 @@ from batonpass.codec.code import code_version
 from batonpass.codec.groups import GROUP_VERSION, decode_group, encode_group
 from batonpass.codec.records import json_text
 from batonpass.core.decide import Decision
-from batonpass.core.ids import GroupId
-from batonpass.core.inputs import DrainRequest, GroupDeclaration, Input
-from batonpass.core.model import Group
-from batonpass.core.policy import Policy
-from batonpass.core.soft import Soft
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.inputs import DrainRequest, GroupDeclaration, Input
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.soft import Soft
 from batonpass.postgres.append import Row, prepare
 from batonpass.postgres.snapshots import KEPT
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, sample_of

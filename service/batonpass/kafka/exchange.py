@@ -39,11 +39,11 @@ from batonpass.codec.answers import answer_body, problem_body, to_json
 from batonpass.codec.bodies import DurationMs, LeaveQuery, ReasonBody
 from batonpass.codec.requests import checked_name, leave_of, read_heartbeat, read_join
 from batonpass.codec.shape import Shape, decode_json, refusal
-from batonpass.core.answers import answer_to_poll
-from batonpass.core.errors import ProtocolError
-from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import DrainRequest, DrainReversal, Heartbeat, Input
-from batonpass.core.replies import Answer
+from batonpass.core.arrivals.answers import answer_to_poll
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.inputs import DrainRequest, DrainReversal, Heartbeat, Input
+from batonpass.core.state.replies import Answer
 from batonpass.kafka.topics import make_topics
 from batonpass.runtime.access import Forbidden
 from batonpass.runtime.history import Asked, command_of
@@ -55,9 +55,9 @@ from batonpass.worker.kafka.topics import Said
 from batonpass.worker.kafka.unreadable import UnreadableRecords
 
 if TYPE_CHECKING:
-    from batonpass.core.model import Group
-    from batonpass.core.replies import Reply
-    from batonpass.core.soft import Soft
+    from batonpass.core.state.model import Group
+    from batonpass.core.state.replies import Reply
+    from batonpass.core.state.soft import Soft
     from batonpass.runtime.coordinator import Coordinator
     from batonpass.runtime.ports import Commit
 

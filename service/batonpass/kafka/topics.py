@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
 
-from batonpass.core.policy import IsolationLevel
+from batonpass.core.state.policy import IsolationLevel
 from batonpass.worker.kafka.connection import KafkaConnection, in_words
 from batonpass.worker.kafka.metadata import adopt, partition_counts, topic_ids
 

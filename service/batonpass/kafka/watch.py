@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 from aiokafka.errors import KafkaError
 
-from batonpass.core.errors import ProtocolError
-from batonpass.core.inputs import EndOffsets, PartitionCounts
-from batonpass.core.open_transactions import open_transactions
-from batonpass.core.policy import IsolationLevel
-from batonpass.core.topology import with_partitions
+from batonpass.core.handover.open_transactions import open_transactions
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.inputs import EndOffsets, PartitionCounts
+from batonpass.core.state.policy import IsolationLevel
+from batonpass.core.state.topology import with_partitions
 from batonpass.kafka.topics import Partition, TopicReader
 
 if TYPE_CHECKING:
-    from batonpass.core.ids import GroupId
-    from batonpass.core.model import Group, Topology
-    from batonpass.core.soft import EndOffset, Soft
+    from batonpass.core.state.ids import GroupId
+    from batonpass.core.state.model import Group, Topology
+    from batonpass.core.state.soft import EndOffset, Soft
     from batonpass.runtime.coordinator import Coordinator
 
 ALL_AFTER_MS = 30_000

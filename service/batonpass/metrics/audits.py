@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from batonpass.core.errors import ProtocolError
+from batonpass.core.state.errors import ProtocolError
 from batonpass.runtime.audits import AuditStanding, AuditState
 
 if TYPE_CHECKING:

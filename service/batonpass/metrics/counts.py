@@ -13,18 +13,18 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from batonpass import __version__
-from batonpass.core.errors import ProtocolError
-from batonpass.core.inputs import Heartbeat
-from batonpass.core.records import TargetPlaced
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.inputs import Heartbeat
+from batonpass.core.state.records import TargetPlaced
 from batonpass.runtime.events import EventType
 from batonpass.runtime.ports import Observer
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
-    from batonpass.core.ids import GroupId
-    from batonpass.core.inputs import Input
-    from batonpass.core.invariants import Violation
-    from batonpass.core.model import Group
+    from batonpass.core.state.ids import GroupId
+    from batonpass.core.state.inputs import Input
+    from batonpass.core.state.model import Group
+    from batonpass.invariants import Violation
     from batonpass.runtime.events import Event
     from batonpass.runtime.ports import Commit
 

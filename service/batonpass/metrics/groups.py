@@ -15,16 +15,16 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from batonpass.core.explain.status import GroupState, describe_group
-from batonpass.core.model import ActiveState, Role
-from batonpass.core.open_transactions import open_transactions
-from batonpass.core.view import View
+from batonpass.core.handover.open_transactions import open_transactions
+from batonpass.core.handover.view import View
+from batonpass.core.state.model import ActiveState, Role
+from batonpass.explain.status import GroupState, describe_group
 
 if TYPE_CHECKING:
-    from batonpass.core.ids import InstanceId, TaskId
-    from batonpass.core.model import Group, Member
-    from batonpass.core.policy import Policy
-    from batonpass.core.soft import MeasuredReport, Soft
+    from batonpass.core.state.ids import InstanceId, TaskId
+    from batonpass.core.state.model import Group, Member
+    from batonpass.core.state.policy import Policy
+    from batonpass.core.state.soft import MeasuredReport, Soft
     from batonpass.metrics.counts import Counts
 
 COPIES_EACH_SCRAPE: Final = 20_000

@@ -16,9 +16,9 @@ from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation
 from batonpass.codec.records import VERSIONS, StoredRecord, encode_records, json_text
 from batonpass.codec.traces import TRACE_VERSION, encode_trace
-from batonpass.core import records as r
-from batonpass.core.ids import MemberId
-from batonpass.core.model import Member
+from batonpass.core.state import records as r
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.model import Member
 from batonpass.runtime.history import History
 from batonpass.runtime.ports import Commit
 

@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation, Moved
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.reasons import Reason
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.reasons import Reason
 from batonpass.postgres.connect import fetch_rows
 from batonpass.postgres.tables import ms_of
 from batonpass.runtime.events import Event

@@ -17,8 +17,8 @@ from sqlalchemy.exc import DBAPIError
 
 from batonpass.codec.groups import GROUP_VERSION
 from batonpass.codec.records import VERSIONS
-from batonpass.core.errors import ProtocolError
-from batonpass.core.ids import GroupId
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.ids import GroupId
 from batonpass.postgres.coordinator_names import fresh_name, is_dead
 from batonpass.postgres.leases import Leases, LiveCoordinator
 from batonpass.postgres.snapshots import KIND

@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.codec.groups import GROUP_VERSION
 from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_records
-from batonpass.core.ids import GroupId
-from batonpass.core.model import Group
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
 from batonpass.postgres import snapshots
 from batonpass.postgres.append import PLANNED, Prepared, parameters, prepare, statement
 from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, DedicatedConnection, Server, reaching

@@ -10,8 +10,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from batonpass.codec.groups import GROUP_VERSION, UnreadableGroup, decode_group, encode_group
-from batonpass.core.ids import GroupId
-from batonpass.core.model import Group
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.model import Group
 from batonpass.postgres.connect import reaching
 
 KIND: Final = "group-snapshot"

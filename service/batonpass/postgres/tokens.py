@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from batonpass.core.ids import GroupId
+from batonpass.core.state.ids import GroupId
 from batonpass.postgres.append import plain
 from batonpass.postgres.connect import reaching
 from batonpass.postgres.tables import ms_of

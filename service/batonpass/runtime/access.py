@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
-from batonpass.core.errors import ProtocolError
+from batonpass.core.state.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from batonpass.core.ids import GroupId
+    from batonpass.core.state.ids import GroupId
     from batonpass.runtime.history import Asked
 
 SECRET_PREFIX: Final = "bpt_"  # noqa: S105 - the prefix of every secret, not a secret

@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from batonpass.core.ids import GroupId
+from batonpass.core.state.ids import GroupId
 from batonpass.runtime.history import CopySample, Sample
 from batonpass.runtime.ports import StoreUnavailable
 
 if TYPE_CHECKING:
-    from batonpass.core.model import Group
-    from batonpass.core.soft import Soft
+    from batonpass.core.state.model import Group
+    from batonpass.core.state.soft import Soft
     from batonpass.runtime.coordinator import Coordinator
     from batonpass.runtime.ports import Observer, Samples
 

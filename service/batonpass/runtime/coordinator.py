@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from batonpass.core.errors import LimitExceeded, ProtocolError, UnknownGroup
-from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import GroupDeclaration, Input, StreamsRebalance, Tick
+from batonpass.core.state.errors import LimitExceeded, ProtocolError, UnknownGroup
+from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.inputs import GroupDeclaration, Input, StreamsRebalance, Tick
 from batonpass.runtime.feed import FOLLOWERS_EACH_MAX, FOLLOWERS_MAX, Feed
 from batonpass.runtime.group_runtime import GroupRuntime
 from batonpass.runtime.history import NOBODY_ASKED, Asked
@@ -16,10 +16,10 @@ from batonpass.runtime.ports import Archive, CoordinatorLoading, Defect, NotOwne
 from batonpass.runtime.task_room import TASKS_TOTAL_MAX, TaskRoom
 
 if TYPE_CHECKING:
-    from batonpass.core.model import Group
-    from batonpass.core.policy import Policy
-    from batonpass.core.replies import Answer, Reply
-    from batonpass.core.soft import Soft
+    from batonpass.core.state.model import Group
+    from batonpass.core.state.policy import Policy
+    from batonpass.core.state.replies import Answer, Reply
+    from batonpass.core.state.soft import Soft
 
 REQUESTS_WAITING_MAX = 10_000
 GROUPS_MAX = 1_000

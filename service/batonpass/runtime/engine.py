@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from batonpass.core.errors import ProtocolError
-from batonpass.core.inputs import (
+from batonpass.core.arrivals.reports import count_as_heard
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.inputs import (
     GroupDeclaration,
     Heartbeat,
     Input,
@@ -25,10 +26,9 @@ from batonpass.core.inputs import (
     StoreRecovered,
     StreamsRebalance,
 )
-from batonpass.core.invariants import Transition
-from batonpass.core.model import Group
-from batonpass.core.reports import count_as_heard
-from batonpass.core.soft import Soft
+from batonpass.core.state.model import Group
+from batonpass.core.state.soft import Soft
+from batonpass.invariants import Transition
 from batonpass.runtime.history import NO_HISTORY, NOBODY_ASKED, Asked, Historian, History
 from batonpass.runtime.ports import (
     RETRY_AFTER_MS,
@@ -47,10 +47,10 @@ Inputs = tuple[Input, ...]
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
-    from batonpass.core.ids import GroupId, MemberId
-    from batonpass.core.invariants import Violation
-    from batonpass.core.records import Record
-    from batonpass.core.replies import Reply
+    from batonpass.core.state.ids import GroupId, MemberId
+    from batonpass.core.state.records import Record
+    from batonpass.core.state.replies import Reply
+    from batonpass.invariants import Violation
     from batonpass.runtime.ports import Loaded
 
 ATTEMPTS_MAX = 4

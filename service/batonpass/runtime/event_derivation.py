@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from batonpass.codec.answers import rfc3339, time_of
 from batonpass.codec.generations import triggers_of
-from batonpass.core import records as r
-from batonpass.core.answers import why_drain_is_blocked
-from batonpass.core.failures import distrusted_until_ms, faults_in_words, host_of
-from batonpass.core.ids import task_sort_key
-from batonpass.core.inputs import DrainReversal, Tick
-from batonpass.core.model import REVOKED, UNSEEN_STOPS, ActiveState, Grant, Group, Member, Role, Stop, Task
-from batonpass.core.reasons import Why
+from batonpass.core.arrivals.answers import why_drain_is_blocked
+from batonpass.core.state import records as r
+from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
+from batonpass.core.state.ids import task_sort_key
+from batonpass.core.state.inputs import DrainReversal, Tick
+from batonpass.core.state.model import REVOKED, UNSEEN_STOPS, ActiveState, Grant, Group, Member, Role, Stop, Task
+from batonpass.core.state.reasons import Why
 from batonpass.runtime.events import Event, EventType
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
-    from batonpass.core.ids import MemberId, TaskId
-    from batonpass.core.inputs import Input
-    from batonpass.core.policy import GroupConfig
+    from batonpass.core.state.ids import MemberId, TaskId
+    from batonpass.core.state.inputs import Input
+    from batonpass.core.state.policy import GroupConfig
 
 
 MANY: Final = 100

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from batonpass.core.ids import MemberId, TaskId
+    from batonpass.core.state.ids import MemberId, TaskId
 
 
 class Event(NamedTuple):

@@ -23,7 +23,7 @@ from batonpass.runtime.places import Places
 from batonpass.runtime.ports import StoreUnavailable
 
 if TYPE_CHECKING:
-    from batonpass.core.ids import GroupId
+    from batonpass.core.state.ids import GroupId
     from batonpass.runtime.ports import Archive
 
 POLL_S: Final = 1.0

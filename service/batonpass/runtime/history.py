@@ -15,8 +15,8 @@ import msgspec
 from batonpass.codec.changes import Change, changes_of
 from batonpass.codec.generations import Generation, generation_of, why_of
 from batonpass.codec.traces import Trace, soft_delta
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     Eviction,
@@ -36,9 +36,9 @@ from batonpass.runtime.events import Event
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
-    from batonpass.core.model import Group
-    from batonpass.core.policy import Policy
-    from batonpass.core.soft import Soft
+    from batonpass.core.state.model import Group
+    from batonpass.core.state.policy import Policy
+    from batonpass.core.state.soft import Soft
 
 
 class Asked(NamedTuple):

@@ -11,14 +11,14 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from batonpass.core.inputs import Heartbeat, Input, Tick
+from batonpass.core.state.inputs import Heartbeat, Input, Tick
 from batonpass.runtime.engine import Attempt
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.ports import RETRY_AFTER_MS, StoreUnavailable
 
 if TYPE_CHECKING:
-    from batonpass.core.ids import MemberId
-    from batonpass.core.replies import Reply
+    from batonpass.core.state.ids import MemberId
+    from batonpass.core.state.replies import Reply
     from batonpass.runtime.engine import Engine
 
 LATE_SEQ = -1

@@ -16,8 +16,8 @@ import msgspec
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation
 from batonpass.codec.records import StoredRecord, decode_records, encode_records
-from batonpass.core.ids import GroupId, TaskId
-from batonpass.core.model import Group
+from batonpass.core.state.ids import GroupId, TaskId
+from batonpass.core.state.model import Group
 from batonpass.runtime.access import NewToken, Principal, StoredToken, digest_of, new_secret
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, AuditStanding
 from batonpass.runtime.history import Asked, History, Sample, StoredCommand, StoredEvent

@@ -10,10 +10,10 @@ from batonpass.runtime.ports import Observer
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
-    from batonpass.core.ids import GroupId
-    from batonpass.core.inputs import Input
-    from batonpass.core.invariants import Violation
-    from batonpass.core.model import Group
+    from batonpass.core.state.ids import GroupId
+    from batonpass.core.state.inputs import Input
+    from batonpass.core.state.model import Group
+    from batonpass.invariants import Violation
     from batonpass.runtime.ports import Commit
 
 AWAY_S: Final = 5.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from batonpass.core.errors import LimitExceeded
+from batonpass.core.state.errors import LimitExceeded
 
 FULL_RETRY_MS: Final = 2_000
 

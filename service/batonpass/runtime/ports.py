@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Protocol
 
 from batonpass.codec.changes import Change
 from batonpass.codec.generations import Generation
-from batonpass.core.errors import ProtocolError
+from batonpass.core.state.errors import ProtocolError
 from batonpass.runtime.history import NO_HISTORY, History, Sample, StoredCommand, StoredEvent
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
-    from batonpass.core.ids import GroupId, MemberId, TaskId
-    from batonpass.core.inputs import Input
-    from batonpass.core.invariants import Transition, Violation
-    from batonpass.core.model import Group
-    from batonpass.core.policy import Policy
-    from batonpass.core.records import Record
-    from batonpass.core.replies import Answer
-    from batonpass.core.soft import Soft
+    from batonpass.core.state.ids import GroupId, MemberId, TaskId
+    from batonpass.core.state.inputs import Input
+    from batonpass.core.state.model import Group
+    from batonpass.core.state.policy import Policy
+    from batonpass.core.state.records import Record
+    from batonpass.core.state.replies import Answer
+    from batonpass.core.state.soft import Soft
+    from batonpass.invariants import Transition, Violation
     from batonpass.runtime.access import Tokens
     from batonpass.runtime.audits import Audits
 

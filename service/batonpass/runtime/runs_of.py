@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from batonpass.codec.changes import Change
-from batonpass.core.ids import MemberId
-from batonpass.core.model import REVOKED, SUSPECTED, UNSEEN_STOPS, ActiveState, Role
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.model import REVOKED, SUSPECTED, UNSEEN_STOPS, ActiveState, Role
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from batonpass.core.ids import MemberId
-from batonpass.core.records import (
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.records import (
     AssignmentChanged,
     DrainCancelled,
     DrainStarted,

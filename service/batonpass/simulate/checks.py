@@ -1,6 +1,6 @@
 """The laws, checked against the true state of the world after every step.
 
-``core.invariants`` checks each decision by itself. The checks here need more than that: which workers really process a
+``invariants`` checks each decision by itself. The checks here need more than that: which workers really process a
 task by their own machines and clocks, when a member was last heard, how often a task changed hands, and whether folding
 the records and deciding again give the same result.
 """
@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from batonpass.core import records as r
 from batonpass.core.decide import Decision, decide
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Input
-from batonpass.core.invariants import Transition, Violation, check_group, check_repeated, check_step
-from batonpass.core.model import ActiveState, Cause, Group, Role
-from batonpass.core.pmap import PMap
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.state import records as r
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import Input
+from batonpass.core.state.model import ActiveState, Cause, Group, Role
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.soft import Soft, TaskReport
+from batonpass.invariants import Transition, Violation, check_group, check_repeated, check_step
 from batonpass.simulate.coordinator import POLICY, SimulatedCoordinator, Store
 from batonpass.simulate.tasks import Task, name_of
 from batonpass.simulate.worker import SharedState, Worker

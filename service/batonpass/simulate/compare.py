@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from batonpass.core.durations import duration
+from batonpass.core.state.durations import duration
 from batonpass.percentiles import nearest_rank
 from batonpass.simulate.copies import SteadyRates
 from batonpass.simulate.group import BATONPASS, BATONPASS_FENCED, BatonpassGroup, BatonpassSettings

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from html import escape
 from math import log10
 
-from batonpass.core.durations import duration
+from batonpass.core.state.durations import duration
 from batonpass.simulate.compare import Comparison, Result
 
 WIDTH = 960

@@ -10,17 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from batonpass.core.answers import answer_to_poll
+from batonpass.core.arrivals.answers import answer_to_poll
+from batonpass.core.arrivals.reports import count_as_heard
 from batonpass.core.decide import Decision, decide
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import MemberId
-from batonpass.core.inputs import Heartbeat, Input, Join, PollBroken, PollOpened, Started, StoreRecovered, Tick
-from batonpass.core.model import Group
-from batonpass.core.policy import Policy
-from batonpass.core.records import Record
-from batonpass.core.replies import Reply
-from batonpass.core.reports import count_as_heard
-from batonpass.core.soft import Soft
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.inputs import Heartbeat, Input, Join, PollBroken, PollOpened, Started, StoreRecovered, Tick
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.records import Record
+from batonpass.core.state.replies import Reply
+from batonpass.core.state.soft import Soft
 from batonpass.simulate.clock import Clock
 from batonpass.simulate.wire import Body, to_answer, unavailable
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
-from batonpass.core.failures import host_of
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import (
+from batonpass.core.state.failures import host_of
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import (
     DrainRequest,
     DrainReversal,
     Eviction,
@@ -25,7 +25,7 @@ from batonpass.core.inputs import (
     ResumeRequest,
     TrustRequest,
 )
-from batonpass.core.model import PauseScope, Subtopology, Topology
+from batonpass.core.state.model import PauseScope, Subtopology, Topology
 from batonpass.simulate.coordinator import LEASE_MS, SimulatedCoordinator
 from batonpass.simulate.plan import Event, draw_worker, seeded
 from batonpass.simulate.tasks import Task, task_of

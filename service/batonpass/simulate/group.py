@@ -23,9 +23,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from batonpass.core.decide import Decision
-from batonpass.core.inputs import Input, Tick
-from batonpass.core.model import Group
-from batonpass.core.soft import Soft
+from batonpass.core.state.inputs import Input, Tick
+from batonpass.core.state.model import Group
+from batonpass.core.state.soft import Soft
 from batonpass.simulate.coordinator import CoordinatorObserver, SimulatedCoordinator
 from batonpass.simulate.copies import Rates
 from batonpass.simulate.costs import Account, ChangeCost, GroupOutcome, Stint

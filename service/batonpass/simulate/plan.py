@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 
-from batonpass.core.model import Topology
+from batonpass.core.state.model import Topology
 from batonpass.worker.protocol import MemberSettings, OnLeaseLost
 
 

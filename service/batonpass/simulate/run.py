@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from batonpass.core.failures import host_of
-from batonpass.core.ids import MemberId
-from batonpass.core.inputs import DrainReversal, ResumeRequest
-from batonpass.core.invariants import Violation, check_group
+from batonpass.core.state.failures import host_of
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.inputs import DrainReversal, ResumeRequest
+from batonpass.invariants import Violation, check_group
 from batonpass.simulate import faults
 from batonpass.simulate.plan import WorldPlan
 from batonpass.simulate.tasks import task_of

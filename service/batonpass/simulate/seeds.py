@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from random import Random
 
-from batonpass.core.model import Subtopology, Topology
-from batonpass.core.policy import RANGES, GroupConfig
+from batonpass.core.state.model import Subtopology, Topology
+from batonpass.core.state.policy import RANGES, GroupConfig
 from batonpass.simulate.faults import FAULTS
 from batonpass.simulate.plan import Event, WireFaults, WorldPlan, draw_worker, seeded
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from batonpass.core.model import Subtopology, Topology
+from batonpass.core.state.model import Subtopology, Topology
 
 Task: TypeAlias = tuple[int, int]
 """(subtopology, partition); sorts as Kafka's task ids do."""

@@ -11,10 +11,10 @@ from batonpass.codec.answers import status_and_body, to_json
 from batonpass.codec.bodies import PollQuery
 from batonpass.codec.requests import read_call
 from batonpass.codec.shape import Shape
-from batonpass.core.ids import MemberId
-from batonpass.core.inputs import Heartbeat, Input, Join
-from batonpass.core.policy import Policy
-from batonpass.core.replies import Reply
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.inputs import Heartbeat, Input, Join
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.replies import Reply
 from batonpass.worker.protocol import Request, RequestKind
 
 Body = Mapping[str, Any]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
-from batonpass.core.numbers import WHOLE_MAX
+from batonpass.core.state.numbers import WHOLE_MAX
 from batonpass.simulate.clock import Clock
 from batonpass.simulate.copies import Copies, Role
 from batonpass.simulate.costs import Account

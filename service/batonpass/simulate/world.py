@@ -11,10 +11,10 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
 from batonpass.core.decide import Decision
-from batonpass.core.ids import GroupId, TaskId
-from batonpass.core.inputs import EndOffsets, GroupDeclaration, Input
-from batonpass.core.model import Group, Topology
-from batonpass.core.replies import Reply
+from batonpass.core.state.ids import GroupId, TaskId
+from batonpass.core.state.inputs import EndOffsets, GroupDeclaration, Input
+from batonpass.core.state.model import Group, Topology
+from batonpass.core.state.replies import Reply
 from batonpass.simulate.checks import Checks
 from batonpass.simulate.clock import Clock
 from batonpass.simulate.coordinator import CoordinatorObserver, SimulatedCoordinator, Store

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from batonpass.core.ids import split_task_id
+from batonpass.core.state.ids import split_task_id
 from batonpass.worker.protocol import Offsets, Problem, Progress, RequestKind, Role, Status
 
 

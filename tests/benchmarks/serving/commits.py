@@ -13,8 +13,8 @@ from tests.benchmarks.operations import inputs_of
 from tests.postgres.unleased import unleased_log
 
 from batonpass.codec.code import code_version
-from batonpass.core.ids import GroupId
-from batonpass.core.inputs import Input
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.inputs import Input
 from batonpass.postgres.connect import connect
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.history import NOBODY_ASKED, Historian

@@ -54,9 +54,9 @@ def test_what_ran_is_named_by_the_innermost_call_of_each_thread() -> None:
     """The rest of a stack, and threads that wait, say nothing."""
     stacks = (
         'Thread 1:\n  File "/x/threading.py", line 5 in wait\n\n'
-        'Thread 2:\n  File "/x/numpy.py", line 1 in add\n  File "/x/batonpass/core/step.py", line 59 in take_step\n'
+        'Thread 2:\n  File "/x/numpy.py", line 1 in add\n  File "/x/batonpass/core/handover/step.py", line 59 in take_step\n'
         '  File "/x/batonpass/core/decide.py", line 63 in decide\n\n'
         'Thread 3:\n  File "/x/batonpass/bootstrap.py", line 344 in serve\n'
     )
-    assert busy_with(stacks) == "core/step.py:59 in take_step"
+    assert busy_with(stacks) == "core/handover/step.py:59 in take_step"
     assert busy_with("") == "nothing of its own"

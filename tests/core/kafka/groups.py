@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from batonpass.core.dry_run.plan import Plan, plan_snapshot
-from batonpass.core.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask, contradictions
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState
-from batonpass.core.policy import GroupConfig, Policy, parse_config
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import ActiveState
+from batonpass.core.state.policy import GroupConfig, Policy, parse_config
+from batonpass.dry_run.plan import Plan, plan_snapshot
+from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask, contradictions
 
 RUNS = SnapshotCopy("active", ActiveState.RUNNING)
 COLD = 2**62

@@ -26,9 +26,9 @@ from tests.core.kafka.groups import (
     warmup,
 )
 
-from batonpass.core.ids import MemberId
-from batonpass.core.policy import LAG_UNBOUNDED
-from batonpass.core.reasons import Held
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.policy import LAG_UNBOUNDED
+from batonpass.core.state.reasons import Held
 
 NINE = grid(3, 3)
 FOUR = grid(2, 2)

@@ -28,11 +28,11 @@ from tests.core.kafka.groups import (
 from tests.core.relay import Relay, moved, rounds_bound
 from tests.core.scene import topology
 
-from batonpass.core.dry_run.plan import plan_snapshot
-from batonpass.core.dry_run.snapshot import SnapshotCopy, SnapshotMember
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.policy import Policy
-from batonpass.core.reasons import Held
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Held
+from batonpass.dry_run.plan import plan_snapshot
+from batonpass.dry_run.snapshot import SnapshotCopy, SnapshotMember
 
 TRIO = grid(1, 3)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.core.relay import COLD_LAG, Relay, moved
 from tests.core.scene import Scene, copy, topology
 
-from batonpass.core.ids import MemberId
-from batonpass.core.model import Role
-from batonpass.core.records import TargetPlaced
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.model import Role
+from batonpass.core.state.records import TargetPlaced
 
 
 def test_a_ready_copy_is_acted_upon_when_it_says_so_and_not_by_the_interval() -> None:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.kafka.groups import client, config, counts, grid, plan
 
-from batonpass.core.dry_run.plan import Plan
-from batonpass.core.dry_run.snapshot import SnapshotMember
+from batonpass.dry_run.plan import Plan
+from batonpass.dry_run.snapshot import SnapshotMember
 
 
 def cloud(zones: int, clusters: int, **fields: object) -> list[SnapshotMember]:

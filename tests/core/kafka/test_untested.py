@@ -9,15 +9,15 @@ import pytest
 from tests.core.relay import COLD_LAG, Relay, moved
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.errors import Fenced
-from batonpass.core.evolve import evolve
-from batonpass.core.explain.status import describe_group
-from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, EndOffsets, PollOpened, Started
-from batonpass.core.model import Group, Role, Subtopology, Topology
-from batonpass.core.reasons import Held
-from batonpass.core.records import AssignmentChanged, WarmupStalled
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.state.errors import Fenced
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, EndOffsets, PollOpened, Started
+from batonpass.core.state.model import Group, Role, Subtopology, Topology
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.records import AssignmentChanged, WarmupStalled
+from batonpass.core.state.soft import Soft, TaskReport
+from batonpass.explain.status import describe_group
 
 
 def test_a_waiting_task_is_never_handed_to_a_third_member() -> None:

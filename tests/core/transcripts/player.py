@@ -30,12 +30,12 @@ from typing import Final
 from tests.core.scene import START_MS, Scene, copy, running, topology
 from tests.core.transcripts.words import Happened, exact_time, lines_of, table_of
 
-from batonpass.core import inputs as i
-from batonpass.core.evolve import evolve
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.model import ActiveState, Group, OnLeaseLost, Role
-from batonpass.core.replies import Reply
-from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.state import inputs as i
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Group, OnLeaseLost, Role
+from batonpass.core.state.replies import Reply
+from batonpass.core.state.soft import Soft, TaskReport
 
 FOLDER: Final = Path(__file__).parent
 UNITS: Final = {"ms": 1, "s": 1_000, "min": 60_000}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, assert_never
 
-from batonpass.core import records as r
 from batonpass.core.decide import Decision
-from batonpass.core.errors import ProtocolError
-from batonpass.core.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.inputs import Heartbeat, Input
-from batonpass.core.model import Grant, Group, Member, Role
-from batonpass.core.reasons import Held, NoChange, Why
-from batonpass.core.replies import Answer, Declared, Done, DrainProgress, Reply, StreamsAdvice
-from batonpass.core.soft import Positions
+from batonpass.core.state import records as r
+from batonpass.core.state.errors import ProtocolError
+from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
+from batonpass.core.state.inputs import Heartbeat, Input
+from batonpass.core.state.model import Grant, Group, Member, Role
+from batonpass.core.state.reasons import Held, NoChange, Why
+from batonpass.core.state.replies import Answer, Declared, Done, DrainProgress, Reply, StreamsAdvice
+from batonpass.core.state.soft import Positions
 
 
 class Happened(NamedTuple):

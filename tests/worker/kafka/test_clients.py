@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaError
 
-from batonpass.core.errors import UnknownMember
-from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import Heartbeat, Input
-from batonpass.core.replies import Done, Reply
+from batonpass.core.state.errors import UnknownMember
+from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.inputs import Heartbeat, Input
+from batonpass.core.state.replies import Done, Reply
 from batonpass.kafka.exchange import KafkaMembers
 from batonpass.runtime.ports import StoreUnavailable
 from batonpass.worker.kafka.clients import Clients, Closing, Prepared

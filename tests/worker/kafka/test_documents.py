@@ -14,7 +14,7 @@ from tests.worker.kafka.totals import Job, NewTopics, read
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
-from batonpass.core.ids import GroupId
+from batonpass.core.state.ids import GroupId
 from batonpass.worker.kafka import KafkaConnection
 from batonpass.worker.testing import HttpServer, LocalCoordinator
 

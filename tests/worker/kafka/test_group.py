@@ -22,7 +22,7 @@ from tests.worker.kafka.totals import Job, NewTopics, in_words, new_job, read
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
-from batonpass.core.ids import GroupId
+from batonpass.core.state.ids import GroupId
 from batonpass.worker import Member, OnLeaseLost
 from batonpass.worker.kafka import ActiveOptions, KafkaRuntime
 from batonpass.worker.testing import HttpServer, LocalCoordinator

@@ -27,9 +27,9 @@ from tests.worker.kafka.totals import Job, NewTopics, new_job, read
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
-from batonpass.core.ids import GroupId
-from batonpass.core.inputs import GroupDeclaration
-from batonpass.core.replies import Declared
+from batonpass.core.state.ids import GroupId
+from batonpass.core.state.inputs import GroupDeclaration
+from batonpass.core.state.replies import Declared
 from batonpass.worker import Member, OnLeaseLost, Progress, Task
 from batonpass.worker.kafka import ActiveOptions, KafkaRuntime, OpenStore, RocksStore, in_memory
 from batonpass.worker.testing import LocalCoordinator

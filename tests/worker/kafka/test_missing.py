@@ -14,8 +14,8 @@ from tests.worker.kafka.totals import NewTopics, Owner, check_exactly_once, expe
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
-from batonpass.core.ids import GroupId, TaskId
-from batonpass.core.model import ActiveState
+from batonpass.core.state.ids import GroupId, TaskId
+from batonpass.core.state.model import ActiveState
 from batonpass.worker import Member, OnLeaseLost
 from batonpass.worker.kafka import ActiveOptions
 from batonpass.worker.protocol import Role

@@ -14,7 +14,7 @@ from tests.worker.kafka.test_reader_and_store import change, ended
 from tests.worker.kafka.test_state_age import later
 from tests.worker.kafka.totals import Job, NewTopics, Owner, expected, new_job, write
 
-from batonpass.core.policy import IsolationLevel
+from batonpass.core.state.policy import IsolationLevel
 from batonpass.kafka.broker import LocalBroker
 from batonpass.kafka.topics import TopicReader
 from batonpass.worker.kafka import ActiveOptions, KafkaConnection

@@ -74,8 +74,8 @@ from batonpass.core.placement.levels import level_loads
 from batonpass.core.placement.standbys import place_standbys
 from batonpass.core.placement.state import PlacementState
 from batonpass.core.placement.weights import place_weighted
-from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementRequest
-from batonpass.core.reasons import Held, Why
+from batonpass.core.state.placement_types import UNASSIGNED, Placed, PlacementRequest
+from batonpass.core.state.reasons import Held, Why
 
 __all__ = ["PlacementError", "Solver", "minimum_flow", "place"]
 

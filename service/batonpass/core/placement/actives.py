@@ -10,8 +10,8 @@ from batonpass.core.placement.exchange import Exchange, Floats, TaskClass, Wish
 from batonpass.core.placement.flow import Ints
 from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas, quotas
 from batonpass.core.placement.state import Marks, PlacementState, Wishes
-from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready
-from batonpass.core.reasons import Held
+from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Ready
+from batonpass.core.state.reasons import Held
 
 LEVELS = (
     "wait",

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from batonpass.core.placement.flow import PLENTY, Ints, Network, Solver
 from batonpass.core.placement.quotas import Quotas
-from batonpass.core.placement_types import UNASSIGNED
+from batonpass.core.state.placement_types import UNASSIGNED
 
 Floats = npt.NDArray[np.float64]
 

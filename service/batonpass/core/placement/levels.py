@@ -11,8 +11,8 @@ import numpy as np
 from batonpass.core.placement.actives import Kind, stateless_tasks
 from batonpass.core.placement.quotas import PLACES
 from batonpass.core.placement.state import PlacementState
-from batonpass.core.placement_types import UNASSIGNED
-from batonpass.core.reasons import Held
+from batonpass.core.state.placement_types import UNASSIGNED
+from batonpass.core.state.reasons import Held
 
 
 def level_loads(state: PlacementState, load: Sequence[float]) -> None:

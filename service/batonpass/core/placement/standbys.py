@@ -21,7 +21,7 @@ from batonpass.core.placement.flow import Ints
 from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas
 from batonpass.core.placement.state import Marks, PlacementState, Wishes
 from batonpass.core.placement.tags import Tags
-from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready, Warmth
+from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Ready, Warmth
 
 LEVELS: Final = ("wait", "apart", "balance", "height", "move", "unready", "cold", "restore", "even", "size")
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from batonpass.core.placement.exchange import Wish
 from batonpass.core.placement.flow import Ints, Solver
 from batonpass.core.placement.quotas import whole_shares
-from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Copies, PlacementRequest, Ready, Warmth
-from batonpass.core.reasons import Held
+from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Copies, PlacementRequest, Ready, Warmth
+from batonpass.core.state.reasons import Held
 
 UNLIMITED = 1 << 30
 Marks = npt.NDArray[np.bool_]

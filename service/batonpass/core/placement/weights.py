@@ -36,8 +36,8 @@ from typing import Final, NamedTuple
 from batonpass.core.placement.actives import Kind, stateful_tasks
 from batonpass.core.placement.quotas import PLACES, pour
 from batonpass.core.placement.state import PlacementState
-from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Copies, Ready
-from batonpass.core.reasons import Held
+from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Copies, Ready
+from batonpass.core.state.reasons import Held
 
 _TOLERANCE: Final = 1e-9
 # How many moves ``spare`` tries each time.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from batonpass.core.decide import Decision
-from batonpass.core.inputs import Input
-from batonpass.core.model import Group
-from batonpass.core.soft import Soft
+from batonpass.core.state.inputs import Input
+from batonpass.core.state.model import Group
+from batonpass.core.state.soft import Soft
 from batonpass.simulate.costs import GroupOutcome, Stint
 from batonpass.simulate.group import BatonpassGroup, BatonpassSettings
 from batonpass.simulate.scenario.model import Act, Scenario, Step, Worker

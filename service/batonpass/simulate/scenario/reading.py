@@ -10,9 +10,9 @@ import msgspec
 import yaml
 
 from batonpass.codec.bodies import Share
-from batonpass.core.durations import SPAN, parse_span
-from batonpass.core.errors import InvalidConfig
-from batonpass.core.policy import parse_config
+from batonpass.core.state.durations import SPAN, parse_span
+from batonpass.core.state.errors import InvalidConfig
+from batonpass.core.state.policy import parse_config
 from batonpass.simulate.scenario.model import (
     RECORD_BYTES,
     RESTORE_PER_SECOND,

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from batonpass.core import records as r
 from batonpass.core.decide import Decision
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Input
-from batonpass.core.model import ActiveState, Cause, Group, Role
-from batonpass.core.soft import Soft
+from batonpass.core.state import records as r
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import Input
+from batonpass.core.state.model import ActiveState, Cause, Group, Role
+from batonpass.core.state.soft import Soft
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from batonpass.core.ids import split_task_id
+from batonpass.core.state.ids import split_task_id
 from batonpass.worker.kafka.active import Active, Copy
 from batonpass.worker.kafka.changelog import Changelog, Facts, judge
 from batonpass.worker.kafka.clients import Clients, Closing, Prepared, Terms

@@ -27,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from batonpass.core.ids import split_task_id
+from batonpass.core.state.ids import split_task_id
 from batonpass.worker.protocol import Progress
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from batonpass.core.ids import task_sort_key
+from batonpass.core.state.ids import task_sort_key
 from batonpass.worker.protocol.messages import Assignment
 from batonpass.worker.protocol.types import (
     UNKNOWN_PROGRESS,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
-from batonpass.core.ids import split_task_id
+from batonpass.core.state.ids import split_task_id
 from batonpass.worker.protocol.types import Offsets, Problem, Request, RequestKind, Role, Status
 
 _METHOD_AND_TAIL = {

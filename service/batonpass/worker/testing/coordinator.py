@@ -17,17 +17,17 @@ from batonpass.codec.bodies import PollQuery
 from batonpass.codec.requests import checked_name, read_call, read_declaration
 from batonpass.codec.shape import Shape
 from batonpass.codec.views import assignments_body, group_summary
-from batonpass.core.answers import answer_to_poll
+from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.decide import decide
-from batonpass.core.errors import InvalidRequest, ProtocolError
-from batonpass.core.evolve import evolve
-from batonpass.core.explain.status import describe_assignments, describe_group
-from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import Eviction, Input, ProbeRequest
-from batonpass.core.invariants import check_step
-from batonpass.core.policy import Policy
-from batonpass.core.replies import Declared, Done
-from batonpass.core.replies import Reply as CoreReply
+from batonpass.core.state.errors import InvalidRequest, ProtocolError
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.inputs import Eviction, Input, ProbeRequest
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.replies import Declared, Done
+from batonpass.core.state.replies import Reply as CoreReply
+from batonpass.explain.status import describe_assignments, describe_group
+from batonpass.invariants import check_step
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_store import Alone, MemoryRecordLog
 from batonpass.runtime.ports import Defect, Observer, Ports, RecordLog
@@ -38,7 +38,7 @@ from batonpass.worker.testing.virtual_time import VirtualTimeLoop
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from batonpass.core.invariants import Violation
+    from batonpass.invariants import Violation
 
 EPOCH_MS = 1_800_000_000_000
 """The instant at which a virtual clock begins."""

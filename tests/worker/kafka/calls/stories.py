@@ -15,8 +15,8 @@ from tests.waiting import until
 from tests.worker.kafka.calls.ledger import KEYS, Ledger
 from tests.worker.kafka.calls.workers import TASK, Worker, World
 
-from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import GroupDeclaration, PinRequest
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
+from batonpass.core.state.inputs import GroupDeclaration, PinRequest
 from batonpass.worker.protocol import Role
 
 LIMIT_S = 60.0

@@ -1,0 +1,221 @@
+"""Commands of operators: declare and delete a group, pause it, pin and release tasks."""
+
+from __future__ import annotations
+
+from batonpass.core.arrivals.answers import Taken, no_such_task, refusal
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.state.errors import (
+    GroupNotEmpty,
+    InvalidRequest,
+    InvalidTopology,
+    PreconditionFailed,
+    PreconditionRequired,
+    ProtocolError,
+    TooLarge,
+    UnknownGroup,
+    UnknownMember,
+)
+from batonpass.core.state.inputs import (
+    GroupDeclaration,
+    GroupDeletion,
+    PartitionCounts,
+    PauseRequest,
+    PinRequest,
+    ProbeRequest,
+    ReleaseRequest,
+    ResumeRequest,
+    TrustRequest,
+)
+from batonpass.core.state.model import Pause, Topology
+from batonpass.core.state.policy import GroupConfig, Policy, parse_config
+from batonpass.core.state.records import (
+    ConfigChanged,
+    GroupDeclared,
+    GroupDeleted,
+    MemberTrusted,
+    Paused,
+    Record,
+    Resumed,
+    StormEnded,
+    TaskPinned,
+    TaskUnparked,
+    TopologyChanged,
+)
+from batonpass.core.state.replies import Declared, Done, Reply
+from batonpass.core.state.topology import next_topology, with_partitions
+
+
+def declare(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
+    """Create the group, or change it. What the caller leaves out stays as it is.
+
+    A change needs the revision that the caller has read. Nothing is recorded if nothing changes.
+    """
+    group = draft.group
+    try:
+        if not group.declared:
+            if item.if_match is not None:
+                return PreconditionFailed(f"group {group.id!r} is not declared; send no If-Match to create it")
+            return _create(draft, item)
+        if item.if_match is None:
+            return PreconditionRequired(f"group {group.id!r} exists; send If-Match with its ETag to change it")
+        if item.if_match != group.revision:
+            return PreconditionFailed(f"group {group.id!r} has changed since; read it again and send its present ETag")
+        topology = group.topology if item.topology is None else next_topology(group.topology, item.topology)
+        config = group.config if item.config is None else parse_config(item.config, group.config)
+        require_size(draft, topology)
+    except ProtocolError as refused:
+        return refused
+    changes: list[Record] = []
+    if topology != group.topology:
+        changes.append(TopologyChanged(topology))
+    if config != group.config:
+        changes.append(ConfigChanged(config))
+    if changes:
+        draft.record(*changes)
+        draft.schedule("topology" if topology != group.topology else "config")
+    return Declared(created=False, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
+
+
+def _create(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
+    if item.topology is None:
+        message = "a new group needs a topology"
+        raise InvalidTopology(message, errors=[("topology", message)])
+    topology = next_topology(Topology(), item.topology)
+    config = parse_config(item.config or {})
+    require_size(draft, topology)
+    draft.record(GroupDeclared(topology, config, draft.now_ms))
+    return Declared(created=True, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
+
+
+def require_size(draft: DecisionDraft, topology: Topology) -> None:
+    """Refuse a topology with more tasks than a group may have.
+
+    Raises:
+        TooLarge: naming the limit.
+    """
+    count = sum(part.partitions or 0 for part in topology.subtopologies)
+    if count > draft.policy.max_tasks:
+        message = f"the topology has {count} tasks, the limit is {draft.policy.max_tasks}"
+        raise TooLarge(message, errors=[("topology", message)])
+
+
+def warnings_of(policy: Policy, config: GroupConfig) -> tuple[str, ...]:
+    """Return warnings about settings that are accepted but unwise."""
+    least = 2 * policy.coordinator_lease_ms
+    if config.session_timeout_ms < least:
+        warning = (
+            f"session_timeout_ms {config.session_timeout_ms} is shorter than two coordinator leases ({least} ms): "
+            "members may be lost while a coordinator is being replaced"
+        )
+        return (warning,)
+    return ()
+
+
+def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
+    """Delete an empty group, or (``force``) one with members. A tombstone keeps its epochs and tokens."""
+    group = draft.group
+    if not group.declared:
+        return UnknownGroup(f"no group {group.id!r} is declared")
+    if group.members and not item.force:
+        names = ", ".join(sorted(group.members)[:10])
+        return GroupNotEmpty(
+            f"group {group.id!r} has {len(group.members)} members ({names}); let them leave, or use force=true"
+        )
+    # Only members of the group and unreleased members can be running a task. Without them the name is free at once.
+    in_use = len(group.members) > 0 or any(group.tasks[task_id].unreleased for task_id in group.unsettled)
+    draft.record(GroupDeleted(draft.now_ms, draft.now_ms + (group.longest_session_ms if in_use else 0)))
+    return Done()
+
+
+def partition_counts(draft: DecisionDraft, item: PartitionCounts) -> Reply:
+    """Take the partition counts of source topics. Each new partition is a new task.
+
+    The tasks of a Kafka Streams application come from its rebalances instead.
+    """
+    group = draft.group
+    if group.config.kafka_streams:
+        return Done()
+    topology = with_partitions(group.topology, item.partitions)
+    if group.declared and topology != group.topology:
+        try:
+            require_size(draft, topology)
+        except ProtocolError as refused:
+            return refused
+        draft.record(TopologyChanged(topology))
+        draft.schedule("partitions")
+    return Done()
+
+
+def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
+    if not draft.group.declared:
+        return UnknownGroup(f"no group {draft.group.id!r} is declared")
+    if item.expires_ms is not None and item.expires_ms <= draft.now_ms:
+        message = "expires_at lies in the past"
+        return InvalidRequest(message, errors=[("expires_at", message)])
+    draft.record(Paused(Pause(item.scope, item.reason, draft.now_ms, item.expires_ms)))
+    return Done()
+
+
+def resume(draft: DecisionDraft, _item: ResumeRequest) -> Reply:
+    """End a pause, and a storm."""
+    if not draft.group.declared:
+        return UnknownGroup(f"no group {draft.group.id!r} is declared")
+    was_paused, was_storm = draft.group.pause is not None, draft.group.storm_since_ms is not None
+    if was_paused:
+        draft.record(Resumed())
+    if was_storm:
+        draft.record(StormEnded())
+    if was_paused or was_storm:
+        # Place without a delay: meanwhile, copies that only the old target wants would take the slots.
+        draft.schedule("resume", 0)
+    return Done()
+
+
+def probe(draft: DecisionDraft, _item: ProbeRequest) -> Reply:
+    """Place the group anew, as ``decide`` does on each such request."""
+    if not draft.group.declared:
+        return UnknownGroup(f"no group {draft.group.id!r} is declared")
+    return Taken(is_news=True)
+
+
+def pin(draft: DecisionDraft, item: PinRequest) -> Reply:
+    """Pin a task to a member, so that it stays or moves (warm) there; or remove the pin."""
+    group = draft.group
+    refused = _no_such_task(draft, item.task)
+    if refused is not None:
+        return refused
+    if item.member_id is not None and item.member_id not in group.members:
+        return UnknownMember(f"group {group.id!r} has no member {item.member_id!r} to pin task {item.task} to")
+    if group.tasks[item.task].pin != item.member_id:
+        draft.record(TaskPinned(item.task, item.member_id))
+        draft.schedule("pin")
+    return Done()
+
+
+def release(draft: DecisionDraft, item: ReleaseRequest) -> Reply:
+    """Forget a task's failures, so that a parked task is tried again and no member is avoided for it."""
+    refused = _no_such_task(draft, item.task)
+    if refused is not None:
+        return refused
+    task = draft.group.tasks[item.task]
+    if task.parked or draft.view().avoided_for(task):
+        draft.record(TaskUnparked(item.task))
+        draft.schedule("release")
+    return Done()
+
+
+def trust(draft: DecisionDraft, item: TrustRequest) -> Reply:
+    """Forget what is held against a member's host: it is given tasks again, also those that failed there."""
+    if not draft.group.declared or item.member_id not in draft.group.members:
+        return refusal(draft.group, item.member_id)
+    draft.record(MemberTrusted(item.member_id))
+    draft.schedule("member-trusted")
+    return Done()
+
+
+def _no_such_task(draft: DecisionDraft, task: str) -> ProtocolError | None:
+    if not draft.group.declared:
+        return UnknownGroup(f"no group {draft.group.id!r} is declared")
+    if task not in draft.group.table.index_of:
+        return InvalidRequest(no_such_task(draft.group, task), errors=[("task", "there is no such task")])
+    return None

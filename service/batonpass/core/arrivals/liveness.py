@@ -1,0 +1,311 @@
+"""What happens because time passes: leases and deadlines end. Also the guards for a coordinator that was silent itself.
+
+A tick asks what is due; it decides nothing itself. So a tick that comes too early or too often changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import itemgetter
+
+from batonpass.core.arrivals import storm
+from batonpass.core.arrivals.answers import Taken
+from batonpass.core.arrivals.kept_out import let_in_when_over
+from batonpass.core.arrivals.reports import explain_distrust, park
+from batonpass.core.handover.availability import Availability, availability_of
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.lag import Readiness
+from batonpass.core.handover.turns import progress_ms
+from batonpass.core.state.failures import distrust_ends
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import PollBroken, PollOpened, Started, Tick
+from batonpass.core.state.model import Cause, Drain, Member, OnLeaseLost, Role
+from batonpass.core.state.reasons import Happened, Held
+from batonpass.core.state.records import (
+    HEARD_AGAIN,
+    DrainStarted,
+    GoneForgotten,
+    GrantsHeld,
+    MemberGone,
+    MemberSuspected,
+    Record,
+    Resumed,
+    SuspicionCleared,
+    TaskReleased,
+    WarmupStalled,
+)
+from batonpass.core.state.replies import Done, Reply
+from batonpass.core.state.soft import Soft
+
+
+def started(draft: DecisionDraft, item: Started) -> Reply:
+    """Judge no member for the largest session timeout: the coordinator was not there to hear them (L3, L5).
+
+    After the clock has moved, a lease whose end is stored may still run although that instant is over. By then it ends.
+    """
+    judge_from_ms = draft.now_ms + draft.group.longest_session_ms
+    draft.soft = draft.soft._replace(
+        started_ms=draft.now_ms, judge_from_ms=judge_from_ms, listens_since_ms=draft.now_ms
+    )
+    if item.clock_moved:
+        _set_clock_back(draft)
+    if item.clock_moved and judge_from_ms > draft.group.grants_from_ms and draft.group.version:
+        draft.record(GrantsHeld(judge_from_ms, "the clock of the database has moved"))
+    return Taken(is_news=True)
+
+
+def notice_own_silence(draft: DecisionDraft) -> None:
+    """Postpone all judgement if this decision comes much later than it was due: the coordinator was away (L5)."""
+    due_ms = draft.soft.wake_ms
+    if due_ms is not None and draft.now_ms - due_ms > draft.policy.coordinator_lease_ms:
+        judge_from_ms = draft.now_ms + draft.group.longest_session_ms
+        draft.soft = draft.soft._replace(judge_from_ms=judge_from_ms, listens_since_ms=draft.now_ms)
+
+
+def notice_return(draft: DecisionDraft, before: Soft, member: Member) -> bool:
+    """Say whether a member is heard again that was overdue in the soft state ``before``: some moves wait for that.
+
+    If the present target gives it nothing new because it was not there, the group is placed anew.
+    """
+    if not availability_of(draft.group, draft.soft, draft.now_ms, member).is_heard:
+        return False
+    missing = draft.soft.placed_without
+    if member.id in missing:
+        draft.soft = draft.soft._replace(placed_without=missing - {member.id})
+        if draft.group.placement_due_ms is None:
+            draft.schedule(HEARD_AGAIN)
+    return availability_of(draft.group, before, draft.now_ms, member) is Availability.OVERDUE
+
+
+def poll_broken(draft: DecisionDraft, item: PollBroken) -> Reply:
+    """Note that a member's long-poll broke. It is suspected after ``suspect_timeout_ms`` without another request."""
+    member = draft.group.members.get(item.member_id)
+    member_soft = draft.member_soft(item.member_id)
+    timeout_ms = draft.group.config.suspect_timeout_ms
+    if member is None or member_soft is None or timeout_ms == 0 or member.on_lease_lost is not OnLeaseLost.CONTINUE:
+        return Done()
+    draft.set_member_soft(member.id, replace(member_soft, poll_broken_ms=draft.now_ms))
+    return Done()
+
+
+def poll_opened(draft: DecisionDraft, item: PollOpened) -> Reply:
+    """Drop a suspicion, because the member made a request."""
+    member_soft = draft.member_soft(item.member_id)
+    member = draft.group.members.get(item.member_id)
+    if member_soft is not None and member_soft.poll_broken_ms is not None:
+        draft.set_member_soft(item.member_id, replace(member_soft, poll_broken_ms=None))
+    if member is not None and member.suspected:
+        draft.record(SuspicionCleared(member.id))
+        draft.schedule("suspicion-cleared")
+    return Done()
+
+
+def pass_time(draft: DecisionDraft, _item: Tick) -> Reply:
+    """Do everything that is due by now.
+
+    The order matters, because an earlier item may make a later one unnecessary. A pause that is over holds nothing, and
+    a member that has expired is neither suspected nor fenced.
+    """
+    _drop_departed(draft)
+    end_pause_if_over(draft)
+    let_in_when_over(draft)
+    _set_clock_back(draft)
+    _expire(draft)
+    storm.end_if_over(draft)
+    _suspect(draft)
+    _end_absences(draft)
+    _fence_unconfirmed(draft)
+    _release_at_lease_end(draft)
+    find_stalls(draft)
+    _end_distrust(draft)
+    forget_gone(draft)
+    return Taken(is_news=True)
+
+
+def end_pause_if_over(draft: DecisionDraft) -> None:
+    pause = draft.group.pause
+    if pause is not None and pause.expires_ms is not None and pause.expires_ms <= draft.now_ms:
+        draft.record(Resumed())
+        draft.schedule("pause-over", 0)  # As `commands.resume` does.
+
+
+def _drop_departed(draft: DecisionDraft) -> None:
+    """Forget the soft state of members that are gone.
+
+    The decision that removed them cannot do this: if its records are refused, they are still members.
+    """
+    departed = {member_id: None for member_id in draft.soft.members if member_id not in draft.group.members}
+    if departed:
+        draft.soft = draft.soft._replace(members=draft.soft.members.updated(departed))
+
+
+def _set_clock_back(draft: DecisionDraft) -> None:
+    """Count leases from now if the clock has gone back behind a member's last heartbeat."""
+    late = {
+        member_id: replace(member_soft, heard_ms=draft.now_ms)
+        for member_id, member_soft in draft.soft.members.items()
+        if member_soft.heard_ms > draft.now_ms
+    }
+    if late:
+        draft.soft = draft.soft._replace(members=draft.soft.members.updated(late))
+    latest_ms = draft.now_ms + draft.group.longest_session_ms
+    if draft.soft.judge_from_ms > latest_ms:
+        draft.soft = draft.soft._replace(judge_from_ms=latest_ms)
+    if draft.soft.started_ms > draft.now_ms:
+        draft.soft = draft.soft._replace(started_ms=draft.now_ms)
+    if draft.soft.listens_since_ms > draft.now_ms:
+        draft.soft = draft.soft._replace(listens_since_ms=draft.now_ms)
+
+
+def _expire(draft: DecisionDraft) -> None:
+    if draft.now_ms < draft.soft.judge_from_ms:
+        return
+    now_ms = draft.now_ms
+    expired = [
+        member_id
+        for member_id in sorted(draft.group.members)
+        if draft.group.members[member_id].away_until_ms is None
+        and draft.lease_end_ms(draft.group.members[member_id]) <= now_ms
+    ]
+    if not expired:
+        return
+    ran: list[TaskId] = []
+    for member_id in expired:
+        assignment = draft.group.members[member_id].assignment
+        ran.extend(task for task, grant in assignment.items() if grant.role is Role.ACTIVE)
+        ran.extend(draft.group.members[member_id].revoking)
+        draft.explain(Happened.EXPIRED, to=member_id)
+    distrusted = draft.view().distrusted
+    draft.record(*(MemberGone(member_id, Cause.EXPIRED, at_ms=now_ms, lease_end_ms=now_ms) for member_id in expired))
+    storm.guard(draft)
+    park(draft, sorted(ran))
+    explain_distrust(draft, distrusted)
+    draft.schedule("expiry")
+
+
+def _end_distrust(draft: DecisionDraft) -> None:
+    """Have the group placed anew if a member may be given tasks again since the last placement."""
+    group = draft.group
+    over = [at_ms for at_ms in distrust_ends(group) if group.placed_ms < at_ms <= draft.now_ms]
+    if over and group.placement_due_ms is None:
+        draft.schedule("member-trusted")
+
+
+def _suspect(draft: DecisionDraft) -> None:
+    group, now_ms = draft.group, draft.now_ms
+    if group.storm_since_ms is not None or now_ms < draft.soft.judge_from_ms:
+        return
+    for member_id in sorted(draft.soft.members):
+        member_soft = draft.soft.members[member_id]
+        member = group.members.get(member_id)
+        if member_soft.poll_broken_ms is None or member is None or member.suspected or member.away_until_ms is not None:
+            continue
+        if now_ms - member_soft.poll_broken_ms >= group.config.suspect_timeout_ms:
+            draft.record(MemberSuspected(member_id))
+            draft.explain(Happened.SUSPECTED, to=member_id)
+            if _runs_without_state(draft, member):
+                draft.schedule("suspected")
+
+
+def _runs_without_state(draft: DecisionDraft, member: Member) -> bool:
+    """Say whether a member runs a task without state. No copy takes it over, so it needs another target."""
+    actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+    return any(not draft.view().is_stateful(task_id) for task_id in actives)
+
+
+def _end_absences(draft: DecisionDraft) -> None:
+    now_ms, members = draft.now_ms, draft.group.members
+    over = [
+        MemberGone(member_id, Cause.GRACE_OVER, at_ms=now_ms, lease_end_ms=now_ms)
+        for member_id in sorted(members)
+        if (until_ms := members[member_id].away_until_ms) is not None and until_ms <= now_ms
+    ]
+    if over:
+        draft.record(*over)
+        draft.schedule("grace-over")
+
+
+def _fence_unconfirmed(draft: DecisionDraft) -> None:
+    """Fence members that did not confirm a revocation in time. Their tasks are free when their lease is over."""
+    timeout_ms = draft.group.config.rebalance_timeout_ms
+    if draft.now_ms < draft.soft.judge_from_ms:
+        return
+    fenced: list[Record] = []
+    for member_id in sorted(draft.group.members):
+        member = draft.group.members[member_id]
+        if not any(draft.now_ms - revocation.since_ms >= timeout_ms for revocation in member.revoking.values()):
+            continue
+        end_ms = max(draft.now_ms, draft.lease_end_ms(member))
+        fenced.append(MemberGone(member_id, Cause.FENCED, at_ms=draft.now_ms, lease_end_ms=end_ms))
+        draft.explain(
+            Happened.FENCED, to=member_id, detail="a revocation was not confirmed within rebalance_timeout_ms"
+        )
+    if fenced:
+        draft.record(*fenced)
+        draft.schedule("fenced")
+
+
+def _release_at_lease_end(draft: DecisionDraft) -> None:
+    over: list[Record] = []
+    for task_id in sorted(draft.group.moving_tasks()):
+        over.extend(
+            TaskReleased(task_id, entry.member_id, at_ms=draft.now_ms)
+            for entry in draft.group.tasks[task_id].unreleased
+            if entry.free_at_ms is not None and entry.free_at_ms <= draft.now_ms
+        )
+    if over:
+        draft.record(*over)
+
+
+def find_stalls(draft: DecisionDraft) -> None:
+    """Free the slot of every warmup without progress for the stall timeout. A copy of unknown lag is not judged."""
+    view = draft.view()
+    timeout_ms = view.config.warmup_stall_timeout_ms
+    stalled: list[Record] = []
+    for task_id in sorted(view.group.moving_tasks()):
+        task = view.group.tasks[task_id]
+        for member_id in task.warmups:
+            copy = view.copy(task, member_id)
+            if copy.is_caught_up or copy.readiness is Readiness.UNKNOWN or view.is_stalled(task, member_id):
+                continue
+            if draft.now_ms - progress_ms(draft.soft, task_id, view.group.members[member_id]) >= timeout_ms:
+                stalled.append(WarmupStalled(task_id, member_id, draft.now_ms + 2 * timeout_ms))
+                draft.explain(Held.STALLED, task_id, member_id)
+    if stalled:
+        draft.record(*stalled)
+        draft.schedule("warmup-stalled")
+
+
+def note_blocked_drains(draft: DecisionDraft) -> None:
+    """Record once for each drain whose time is over that it is blocked, if the member still has active tasks.
+
+    The drain goes on, and members that join later may still take the tasks.
+    """
+    over = [
+        (member.id, member, member.drain, why)
+        for member in draft.group.members.values()
+        if member.drain is not None
+        and not member.drain.blocked
+        and (why := _drain_time_over(member.drain, draft.now_ms))
+    ]
+    for _, member, drain, why in sorted(over, key=itemgetter(0)):
+        left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
+        if left:
+            draft.record(DrainStarted(member.id, drain.since_ms, drain.deadline_ms, drain.gives_up_ms, why))
+            draft.explain(Happened.DRAIN_BLOCKED, to=member.id, detail=why, tasks=left)
+
+
+def _drain_time_over(drain: Drain, now_ms: int) -> str:
+    if drain.deadline_ms is not None and drain.deadline_ms <= now_ms:
+        return "drain-deadline"
+    return "drain-timeout" if drain.gives_up_ms <= now_ms else ""
+
+
+def forget_gone(draft: DecisionDraft) -> None:
+    """Forget the ids of members that left long ago. They may be used again."""
+    oldest = draft.now_ms - draft.policy.gone_retention_ms
+    old: tuple[MemberId, ...] = tuple(
+        sorted(member_id for member_id, gone in draft.group.gone.items() if gone.at_ms < oldest)
+    )
+    if old:
+        draft.record(GoneForgotten(old))

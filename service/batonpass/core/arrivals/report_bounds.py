@@ -1,0 +1,81 @@
+"""What a member's report may hold: tasks of the group, and offsets of each task's changelogs.
+
+Anything else is ignored, and named in the member's status, and so is a number that cannot be right. During a rolling
+change of the topology members know tasks and changelogs that the group does not have yet, or no longer has. Refusing
+their heartbeats would cost them their leases. So the topology bounds what is kept of a report, whichever member sends
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from batonpass.core.state.ids import TaskId
+from batonpass.core.state.model import Group
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.soft import Positions, TaskReport
+
+NAMED_MAX: Final = 20
+"""The most unknown tasks, and the most unknown changelogs, that a status names."""
+
+Status = tuple[tuple[str, str], ...]
+
+
+def bounded(
+    group: Group, tasks: Mapping[TaskId, TaskReport], policy: Policy
+) -> tuple[dict[TaskId, TaskReport], Status]:
+    """Return the part of a report that is about the group's tasks and their changelogs, and the status of the rest."""
+    index_of = group.table.index_of
+    topics_of = {part.id: part.changelog_topics for part in group.topology.subtopologies}
+    kept: dict[TaskId, TaskReport] = {}
+    unknown_tasks: list[str] = []
+    unknown_topics: list[str] = []
+    for task_id, report in tasks.items():
+        if task_id not in index_of:
+            unknown_tasks.append(f"{task_id} is not a task of this group")
+            continue
+        kept[task_id] = report
+        known = topics_of[task_id.rpartition("_")[0]]
+        strange: dict[str, None] = {}
+        for topic, _ in report.positions + report.end_offsets + report.final_position:
+            if topic and topic not in known:
+                strange[topic] = None
+        if strange and (why := _why_ignored(task_id, strange, is_any_named=bool(known), policy=policy)):
+            unknown_topics.extend(why)
+            kept[task_id] = report._replace(
+                positions=_without(report.positions, strange),
+                end_offsets=_without(report.end_offsets, strange),
+                final_position=_without(report.final_position, strange),
+            )
+    return kept, (*_named("unknown-task", unknown_tasks), *_named("unknown-field", unknown_topics))
+
+
+def invalid_numbers(faults: Collection[tuple[str, str]]) -> Status:
+    """Return the status of numbers in a report that count as absent: their paths, and what is wrong with them."""
+    return tuple(_named("invalid-number", [f"{path}: {reason}; it was ignored" for path, reason in faults]))
+
+
+def _why_ignored(task_id: TaskId, topics: Collection[str], *, is_any_named: bool, policy: Policy) -> list[str]:
+    """Return the status entries for topics that the topology does not name for the task; none if they are used anyway.
+
+    If the topology names no changelogs for the task, it is unknown which of many topics to believe, and the lag of only
+    some would be too low. So above the limit all of them are ignored.
+    """
+    if is_any_named:
+        return [f"{topic} is no changelog of task {task_id}; its offsets were ignored" for topic in sorted(topics)]
+    limit = policy.max_unnamed_changelogs
+    if len(topics) <= limit:
+        return []
+    which = f"the offsets of {len(topics)} changelogs of task {task_id} were ignored"
+    return [f"{which}: the topology names none, and a report may name {limit} such; name them in its changelog_topics"]
+
+
+def _without(offsets: Positions, topics: Collection[str]) -> Positions:
+    return tuple([entry for entry in offsets if entry[0] not in topics])
+
+
+def _named(code: str, details: list[str]) -> list[tuple[str, str]]:
+    entries = [(code, detail) for detail in details[:NAMED_MAX]]
+    more = len(details) - NAMED_MAX
+    return [*entries, (code, f"and {more} more of this kind")] if more > 0 else entries

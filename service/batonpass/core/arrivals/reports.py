@@ -1,0 +1,382 @@
+"""Heartbeats: what a member reports, confirms and echoes, and what follows from it.
+
+A heartbeat without news costs the same in a group of any size: it touches the member's own soft state and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from batonpass.core.arrivals.answers import Late, Taken, refusal
+from batonpass.core.arrivals.doubts import end_doubts, is_doubted, is_to_be_doubted
+from batonpass.core.arrivals.recovery import (
+    adopt,
+    believe,
+    knows_more_than_the_log,
+    notice_lost_join,
+    without_implausible_tokens,
+)
+from batonpass.core.arrivals.report_bounds import bounded, invalid_numbers
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.lag import changelogs_of, end_after, is_acceptable_lag, measure_lag, measured_report
+from batonpass.core.state.errors import ProtocolError, StaleMemberEpoch, TooLarge
+from batonpass.core.state.failures import blamed, faults_in_words, host_of
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import EndOffsets, Heartbeat, Join
+from batonpass.core.state.model import ActiveState, Group, Member, Role
+from batonpass.core.state.reasons import Happened, Held, NoChange
+from batonpass.core.state.records import (
+    ActiveReported,
+    Record,
+    StateDoubted,
+    SuspicionCleared,
+    TaskParked,
+    TaskReleased,
+)
+from batonpass.core.state.replies import Done, Reply
+from batonpass.core.state.soft import EndOffset, MeasuredReport, MemberSoft, Positions, Soft, TaskReport
+
+
+def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
+    """Take a member's report (protocol 4.2 to 4.4). Unless it is refused, its answer waits for the whole decision."""
+    group = draft.group
+    member = group.members.get(item.member_id)
+    if not group.declared or member is None or member.away_until_ms is not None:
+        refused: ProtocolError = refusal(group, item.member_id)
+        notice_lost_join(draft, item)
+        return refused
+    if item.tasks is not None and len(item.tasks) > draft.policy.max_tasks_per_heartbeat:
+        limit = draft.policy.max_tasks_per_heartbeat
+        return TooLarge(f"a heartbeat may report {limit} tasks; this one reports {len(item.tasks)}")
+    known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
+    if item.seq <= known.seq:
+        draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
+        draft.explain(NoChange.DUPLICATE)
+        return Late()
+    if item.member_epoch < known.echoed:
+        draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
+        return StaleMemberEpoch(
+            f"member epoch {item.member_epoch} is below {known.echoed}, which this member has echoed before; take the assignment in answer"
+        )
+    kept, news = _what_is_new(draft, member, known, item)
+    if knows_more_than_the_log(group, member, item.member_epoch, news):
+        plausible, faults = without_implausible_tokens(group, item)
+        if faults:
+            outcome = heartbeat(draft, plausible)
+            if isinstance(outcome, Taken):
+                return replace(outcome, ignored=(*outcome.ignored, *invalid_numbers(faults)))
+            return outcome
+        implausible = believe(draft, member, item)
+        # Once the log has caught up with the member, the heartbeat is taken like any other.
+        return heartbeat(draft, item) if implausible is None else implausible
+    heard = _with_heartbeat(known, item, draft.now_ms)
+    if member.suspected:
+        draft.record(SuspicionCleared(member.id))
+        draft.schedule("suspicion-cleared")
+    repeats_the_last = kept and not news and len(kept) == len(known.reports)
+    if item.tasks is None or repeats_the_last:
+        draft.set_member_soft(member.id, heard)
+        return Done()
+    tasks, ignored = bounded(group, news, draft.policy)
+    is_news, is_estimated = _take_report(draft, item, heard, kept, tasks)
+    return Taken(ignored, is_news, is_estimated)
+
+
+def _what_is_new(
+    draft: DecisionDraft, member: Member, known: MemberSoft, item: Heartbeat
+) -> tuple[dict[TaskId, MeasuredReport], dict[TaskId, TaskReport]]:
+    """Return the measured reports that stay as they are, and the reports in the heartbeat that are to be examined.
+
+    A report that repeats the last one of its task is not examined again if nothing in it depends on the time: its
+    active runs, or its copy is caught up. (The lag of other copies depends on the time, and on the ends of changelogs.)
+    Every report is examined if the heartbeat echoes an epoch for the first time, if it may confirm a revocation, and as
+    long as tasks are adopted after lost commits.
+    """
+    tasks, is_recovering = item.tasks or {}, draft.group.recovering_until_ms > draft.now_ms
+    if not known.full or item.member_epoch != known.echoed or member.revoking or is_recovering:
+        return {}, dict(tasks)
+    kept: dict[TaskId, MeasuredReport] = {}
+    index_of, limit = draft.group.table.index_of, draft.group.config.acceptable_recovery_lag
+    news: dict[TaskId, TaskReport] = {}
+    for task_id, report in tasks.items():
+        before = known.reports.get(task_id)
+        if before is not None and before.report == report and task_id in index_of and _is_settled(before, limit):
+            kept[task_id] = before
+        else:
+            news[task_id] = report
+    return kept, news
+
+
+def _is_settled(measured: MeasuredReport, acceptable_lag: int) -> bool:
+    """Say whether the same report again would mean the same at any later time."""
+    report, lag = measured.report, measured.lag
+    if report.role == "active":
+        return report.state is ActiveState.RUNNING and not report.lost and not measured.other_incarnation
+    return lag is not None and lag <= acceptable_lag
+
+
+def _with_heartbeat(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSoft:
+    """Return the soft state of a member after this heartbeat.
+
+    Only the timeouts of answers from the echoed epoch on still count: the member has seen a newer answer than all
+    earlier ones.
+    """
+    timeouts = known.timeouts
+    if item.member_epoch > known.echoed:
+        timeouts = tuple(entry for entry in timeouts if entry[0] >= item.member_epoch)
+    return replace(
+        known,
+        heard_ms=now_ms,
+        seq=item.seq,
+        echoed=item.member_epoch,
+        timeouts=timeouts,
+        poll_broken_ms=None,
+        rhythm_ms=max(now_ms - known.heard_ms, known.rhythm_ms // 2),
+    )
+
+
+def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int) -> Soft:
+    """Return the soft state after a join or heartbeat whose records could not be persisted (answered 503).
+
+    The message renews the lease (L5) and does nothing else. The member sends its report again under the same ``seq``.
+    """
+    member_soft = soft.members.get(item.member_id)
+    if member_soft is None:
+        if item.member_id not in group.members:
+            return soft
+        member_soft = MemberSoft(now_ms)
+    renewed = replace(member_soft, heard_ms=now_ms, poll_broken_ms=None)
+    return soft._replace(members=soft.members.having(item.member_id, renewed))
+
+
+def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:
+    """Remember that the answer to the member carries the present session timeout: it may count its lease by that."""
+    member_soft = draft.member_soft(member.id)
+    timeout_ms = draft.group.config.session_timeout_ms
+    if member_soft is None or (
+        member_soft.timeouts
+        and member_soft.timeouts[-1][1] == timeout_ms
+        and member_soft.timeouts[-1][0] == member.epoch
+    ):
+        return
+    kept = [entry for entry in member_soft.timeouts if entry != (member.epoch, timeout_ms)]
+    # Of several epochs with the same timeout, the newest is enough: it counts for the longest time.
+    kept = [entry for entry in kept if entry[1] != timeout_ms]
+    draft.set_member_soft(member.id, replace(member_soft, timeouts=(*kept, (member.epoch, timeout_ms))))
+
+
+def _take_report(
+    draft: DecisionDraft,
+    item: Heartbeat,
+    heard: MemberSoft,
+    kept: dict[TaskId, MeasuredReport],
+    tasks: dict[TaskId, TaskReport],
+) -> tuple[bool, bool]:
+    """Take in the reports that are to be examined. Those in ``kept`` stay as they are.
+
+    Return whether they may let a task move, and whether the catch-up of a warmup can now be estimated.
+    """
+    member = draft.group.members[item.member_id]
+    is_recovering = draft.group.recovering_until_ms > draft.now_ms
+    is_undecided = is_recovering and not adopt(draft, member, item.member_epoch, tasks)
+    member = draft.group.members[item.member_id]
+    measured, is_news, is_estimated = _measure_all(draft, heard, tasks, member)
+    reports = kept | measured
+    draft.set_member_soft(member.id, replace(heard, reports=reports, full=not is_undecided))
+    if is_undecided:
+        return False, is_estimated
+    if member.doubts:
+        end_doubts(draft, member.id, reports)
+    is_news = is_news or not heard.full or not heard.reports.keys() <= reports.keys()
+    records: list[Record] = list(_confirmed_releases(member, item, tasks, draft.now_ms))
+    records.extend(_state_changes(draft, item, tasks))
+    if records:
+        distrusted = draft.view().distrusted
+        draft.record(*records)
+        _park_poisoned(draft, tasks)
+        explain_distrust(draft, distrusted)
+        if any(isinstance(record, ActiveReported) and _is_target_to_change(draft, record) for record in records):
+            draft.schedule("task-failed")
+    return is_news, is_estimated
+
+
+def _measure_all(
+    draft: DecisionDraft,
+    heard: MemberSoft,
+    tasks: Mapping[TaskId, TaskReport],
+    member: Member,
+) -> tuple[dict[TaskId, MeasuredReport], bool, bool]:
+    """Return the reports with their lag and rate, and the two answers of ``_take_report``."""
+    group, now_ms = draft.group, draft.now_ms
+    ends = draft.soft.end_offsets
+    reports: dict[TaskId, MeasuredReport] = {}
+    news = is_estimated = False
+    for task_id, report in tasks.items():
+        old = heard.reports.get(task_id)
+        if is_doubted(member, task_id, report):
+            measurement: tuple[int | None, bool] = (None, True)
+        elif report.positions and report.lag is None:
+            doubted = old is not None and old.other_incarnation
+            measurement = measure_lag(report, now_ms, ends, changelogs_of(group, task_id), doubted=doubted)
+        else:
+            measurement = (None if report.lost else report.lag, False)
+        measured = measured_report(report, old, now_ms, measurement, is_new=heard.full)
+        reports[task_id] = measured
+        if report.role == "warmup" and _comes_closer(measured) and (old is None or not _comes_closer(old)):
+            is_estimated = True
+        if news:
+            continue
+        if report.role != "active" or (old is not None and old.report.role != "active"):
+            news = _what_decides(group, old) != _what_decides(group, measured)
+        elif report.state is ActiveState.RESTORING:
+            # A ready copy takes over only if the owner makes no progress.
+            news = bool(group.tasks[task_id].standbys or group.tasks[task_id].warmups)
+    return reports, news, is_estimated
+
+
+def _comes_closer(measured: MeasuredReport) -> bool:
+    return measured.rate is not None and measured.rate > 0
+
+
+def _what_decides(group: Group, measured: MeasuredReport | None) -> tuple[bool, bool, bool] | None:
+    """Return what matters about a copy: is it tailed, is its lag known, is it caught up. None if there is no copy."""
+    if measured is None or measured.report.lost:
+        return None
+    lag = measured.lag
+    return measured.report.role != "none", lag is not None, is_acceptable_lag(lag, measured.rate, group.config)
+
+
+def _confirmed_releases(
+    member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskReport], now_ms: int
+) -> list[Record]:
+    """Return the releases that the heartbeat confirms: those announced at an epoch that it echoes."""
+    releases: list[Record] = []
+    for task_id in sorted(member.revoking):
+        revocation = member.revoking[task_id]
+        if revocation.epoch > item.member_epoch:
+            # The member reported this before it saw the revocation, so it may still start what it does not run yet.
+            continue
+        report = tasks.get(task_id)
+        held = report is not None and (report.role == "active" if revocation.active else report.role != "none")
+        if not held:
+            # A copy that is given up later may still carry the final position from its member's time as owner. It is
+            # outdated, because other members have written since.
+            final_position = report.final_position if report is not None and revocation.active else ()
+            releases.append(TaskReleased(task_id, member.id, final_position, now_ms))
+    return releases
+
+
+def _state_changes(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> list[ActiveReported]:
+    """Return what changed about the member's actives. A report from before a grant does not count for it."""
+    changes: list[ActiveReported] = []
+    member = draft.group.members[item.member_id]
+    assignment, known = member.assignment, draft.group.tasks
+    for task_id, report in tasks.items():
+        if report.role != "active":
+            continue
+        grant = assignment.get(task_id)
+        if grant is None or grant.role is not Role.ACTIVE or item.member_epoch < grant.epoch:
+            continue
+        state = ActiveState.LOST if report.lost else report.state
+        if state is not None and state is not known[task_id].state:
+            changes.append(ActiveReported(task_id, member.id, state, draft.now_ms, report.detail))
+    # The records do not depend on the order in which the member lists its tasks (L10).
+    return sorted(changes, key=lambda record: record.task)
+
+
+def _is_target_to_change(draft: DecisionDraft, record: ActiveReported) -> bool:
+    """Say whether an owner's new state calls for another target.
+
+    It does when the task fails: it is to go to a member where it has not. It also does when the task runs on a copy
+    that took it over, and not where it was to go when it failed: it should then stay there.
+    """
+    task = draft.group.tasks[record.task]
+    if record.state is not ActiveState.RUNNING or task.target in (None, record.member_id):
+        return record.state is ActiveState.FAILED
+    avoided = draft.view().avoided_for(task)
+    return task.target in avoided or bool(avoided and record.member_id not in avoided)
+
+
+def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> None:
+    park(draft, sorted(task_id for task_id, report in tasks.items() if report.state is ActiveState.FAILED))
+
+
+def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
+    """Park each of the tasks that failed on ``poison_members`` hosts lately, and ran well on none since."""
+    config = draft.group.config
+    for task_id in suspects:
+        task = draft.group.tasks.get(task_id)
+        if task is None or task.parked:
+            continue
+        members = tuple(failure.member_id for failure in blamed(task, draft.group, draft.now_ms))
+        if len(members) >= config.poison_members:
+            draft.record(TaskParked(task_id, members))
+            draft.explain(Held.PARKED, task_id, detail=f"failed on {', '.join(members)}")
+
+
+def explain_distrust(draft: DecisionDraft, before: Collection[MemberId]) -> None:
+    """Have the group placed anew if it distrusts other members than before, and say of each new one why."""
+    view = draft.view()
+    if view.distrusted == before:
+        return
+    for member_id in sorted(view.distrusted.difference(before)):
+        known = draft.group.hosts[host_of(draft.group.members[member_id])]
+        draft.explain(Happened.DISTRUSTED, to=member_id, detail=faults_in_words(known))
+    draft.schedule("member-distrusted")
+
+
+def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:
+    """Take the ends and beginnings of changelogs that the coordinator read, and measure the affected copies anew."""
+    known, is_news = draft.soft.end_offsets, False
+    changes: dict[tuple[str, int], EndOffset] = {}
+    for key, offset in item.offsets.items():
+        before = known.get(key)
+        if before is not None and item.read_ms < before.read_ms:
+            continue  # A later read has arrived before this one, so its offset is older, not lower.
+        log_end, topic_id = item.high_watermarks.get(key, offset), item.topic_ids.get(key[0], "")
+        after = end_after(before, offset, log_end, item.read_ms, topic_id)
+        if before is not None and before.is_held_up and not after.is_held_up:
+            is_news = True  # Moves were held for it, whatever the lags of the copies are.
+        changes[key] = after
+    ends = known.updated(changes)
+    begins = draft.soft.begin_offsets.updated(item.begin_offsets)
+    draft.soft = draft.soft._replace(end_offsets=ends, begin_offsets=begins)
+    for member_id in sorted(draft.soft.members):
+        is_news = _measure_anew(draft, member_id, known, changes) or is_news
+    return Taken(is_news=is_news)
+
+
+def _measure_anew(
+    draft: DecisionDraft,
+    member_id: MemberId,
+    before: Mapping[tuple[str, int], EndOffset],
+    read: Mapping[tuple[str, int], EndOffset],
+) -> bool:
+    """Measure the copies of a member whose changelogs were read, and doubt those that are of other changelogs.
+
+    Return whether anything about them is different.
+    """
+    member_soft, member = draft.soft.members[member_id], draft.group.members.get(member_id)
+    reports = dict(member_soft.reports)
+    doubted: dict[TaskId, Positions] = {}
+    for task_id, measured in member_soft.reports.items():
+        report, logs = measured.report, changelogs_of(draft.group, task_id)
+        topics, partition = logs
+        if not report.positions or report.lag is not None or not any((topic, partition) in read for topic in topics):
+            continue
+        lag, other = measure_lag(
+            report, measured.at_ms, draft.soft.end_offsets, logs, doubted=measured.other_incarnation
+        )
+        if member is not None and not report.lost:
+            if is_to_be_doubted(measured, logs, before, read) and task_id not in member.doubts:
+                doubted[task_id] = report.positions
+            if task_id in doubted or is_doubted(member, task_id, report):
+                lag, other = None, True
+        reports[task_id] = measured._replace(lag=lag, other_incarnation=other)
+    if doubted:
+        draft.record(StateDoubted(member_id, dict(sorted(doubted.items()))))
+    if reports == member_soft.reports:
+        return False
+    draft.set_member_soft(member_id, replace(member_soft, reports=reports))
+    return True

@@ -1,0 +1,56 @@
+"""How well a member may take what it does not have: the one answer for placement, handovers and takeovers.
+
+A member that is silent for longer than a heartbeat can be late, or away to restart, cannot begin a task before it is
+heard. So it keeps the place of what it has, and gets something new only if no member is there that may have it. Nothing
+is taken from an owner for it at all.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.leases import is_overdue
+from batonpass.core.state.model import Group, Member
+from batonpass.core.state.soft import Soft
+
+
+class Availability(IntEnum):
+    """How well a member may take something new. Lower is better. The worst that holds of a member counts.
+
+    A draining member runs what it takes at once, but has to hand it over again, so it is no target. From ``OVERDUE`` on
+    it is not known when the member would begin.
+    """
+
+    THERE = 0
+    DRAINING = 1
+    OVERDUE = 2
+    SUSPECTED = 3
+    AWAY = 4
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the member would begin at once."""
+        return self <= Availability.DRAINING
+
+
+def availability_of(group: Group, soft: Soft, now_ms: int, member: Member) -> Availability:
+    """Return how well a member may take something new. Of its own members, Kafka says which are alive."""
+    if member.away_until_ms is not None:
+        return Availability.AWAY
+    if member.suspected:
+        return Availability.SUSPECTED
+    if not group.config.kafka_streams and is_overdue(group, soft, now_ms, member):
+        return Availability.OVERDUE
+    return Availability.THERE if member.drain is None else Availability.DRAINING
+
+
+def takers_of(group: Group, soft: Soft, now_ms: int) -> frozenset[MemberId]:
+    """Return the members that may be given something new: of those that stay, the ones that are best available."""
+    staying = {
+        member.id: availability_of(group, soft, now_ms, member)
+        for member in group.members.values()
+        if member.drain is None
+    }
+    best = min(staying.values(), default=None)
+    return frozenset([member_id for member_id, availability in staying.items() if availability == best])

@@ -1,0 +1,91 @@
+"""A decision in the making: the group so far, with the records and reasons so far.
+
+Each part of a decision folds its records at once, so the next part sees their effect. A ``DecisionDraft`` lives for one
+call of ``decide``.
+"""
+
+from __future__ import annotations
+
+from batonpass.core.handover.view import View
+from batonpass.core.placement import Solver, minimum_flow
+from batonpass.core.state.evolve import evolve
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.leases import lease_end_ms
+from batonpass.core.state.model import Group, Member, Role
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Reason
+from batonpass.core.state.records import RebalanceScheduled, Record
+from batonpass.core.state.soft import MemberSoft, Soft
+
+
+class DecisionDraft:
+    """A decision in the making."""
+
+    __slots__ = (
+        "_view",
+        "group",
+        "now_ms",
+        "policy",
+        "reasons",
+        "records",
+        "soft",
+        "solver",
+    )
+
+    def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> None:
+        self.group = group
+        self.soft = soft
+        self.now_ms = now_ms
+        self.policy = policy
+        self.solver = solver
+        self.records: list[Record] = []
+        self.reasons: list[Reason] = []
+        self._view: View | None = None
+
+    def record(self, *records: Record) -> None:
+        """Add facts, and fold them into the group at once."""
+        self.records.extend(records)
+        self.group = evolve(self.group, records)
+        self._view = None
+
+    def explain(
+        self, code: str, task: TaskId | None = None, to: MemberId | None = None, detail: str = "", tasks: int = 1
+    ) -> None:
+        """Add a reason. ``tasks`` is how many tasks share it."""
+        self.reasons.append(Reason(code, task, to, detail, tasks))
+
+    def view(self) -> View:
+        if self._view is None:
+            self._view = View(self.group, self.soft, self.now_ms, self.policy)
+        return self._view
+
+    def schedule(self, trigger: str, delay_ms: int | None = None) -> None:
+        """Schedule a new placement, after the batch delay unless another delay is given.
+
+        A change joins the batch that is under way and does not move its time. So the first batch of a group always
+        waits for its members (``initial_rebalance_delay_ms``). The exception is a batch set for later than any delay
+        allows: the clock has gone back since it was set, so it becomes due earlier.
+        """
+        config, pending_ms = self.group.config, self.group.placement_due_ms
+        due_ms = self.now_ms + (config.rebalance_batch_ms if delay_ms is None else delay_ms)
+        longest_ms = max(config.rebalance_batch_ms, config.initial_rebalance_delay_ms)
+        if pending_ms is not None and due_ms <= pending_ms <= self.now_ms + longest_ms:
+            due_ms = pending_ms
+        self.record(RebalanceScheduled(due_ms, trigger))
+
+    def member_soft(self, member_id: MemberId) -> MemberSoft | None:
+        return self.soft.members.get(member_id)
+
+    def set_member_soft(self, member_id: MemberId, known: MemberSoft | None) -> None:
+        """Replace what is known of a member. None forgets it."""
+        self.soft = self.soft._replace(members=self.soft.members.updated({member_id: known}))
+        self._view = None
+
+    def lease_end_ms(self, member: Member) -> int:
+        return lease_end_ms(self.group, self.soft, self.now_ms, member)
+
+    def actives_left(self, member: Member) -> tuple[TaskId, ...]:
+        """Return the tasks that a member has as active, or may still be running, in the topology's order."""
+        ids = [task for task, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+        ids += [task for task, revocation in member.revoking.items() if revocation.active and task not in ids]
+        return tuple(self.group.table.in_order(ids))

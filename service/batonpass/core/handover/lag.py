@@ -1,0 +1,306 @@
+"""How far each copy of a task has come: the one definition of *caught up*.
+
+Readiness is a class before it is a number: running < caught up < behind by n < cold < unknown. A copy of unknown lag
+is never promoted, and is not dropped because its lag is unknown, except a warmup that others wait for (``turns``).
+Until it is reported, an active counts as running and any other copy as unknown, so that tasks stay where they are.
+
+Lag is in records, summed over the task's changelogs. These rules avoid the defects D5, D6, D17 and D26 of Kafka's
+assignor (``docs/decisions/0003-kafka-defects.md``).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from batonpass.core.state.ids import TaskId
+from batonpass.core.state.model import ActiveState, Group, Member, Role, Task
+from batonpass.core.state.numbers import WHOLE_MAX, bounded_sum
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import LAG_UNBOUNDED, GroupConfig
+from batonpass.core.state.soft import EndOffset, MeasuredReport, MemberSoft, Positions, TaskReport
+
+LEAST_RATE: Final = 0.001
+"""Records a second. A slower copy counts as one that reads nothing: halved with each report, the rate of a copy that
+has stopped would get ever smaller for a thousand reports, and its time to catch up longer than a number can say."""
+
+
+class Readiness(IntEnum):
+    """How ready a copy is, best first."""
+
+    RUNNING = 0
+    CAUGHT_UP = 1
+    BEHIND = 2
+    COLD = 3
+    UNKNOWN = 4
+
+
+class Copy(NamedTuple):
+    """What one member has of a task. ``lag`` is None if unknown. ``on_disk``: state that the member does not tail."""
+
+    readiness: Readiness
+    lag: int | None = None
+    on_disk: bool = False
+    rate: float | None = None
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Say whether the copy's lag is acceptable. A task that no owner runs may go to it at once."""
+        return self.readiness <= _CAUGHT_UP
+
+    @property
+    def is_ready_for_handover(self) -> bool:
+        """Say whether a running owner may hand the task over to this copy.
+
+        State on disk that the member does not tail falls further behind with everything that the owner writes. It
+        counts only once a report says that the member tails it.
+        """
+        return self.is_caught_up and not self.on_disk
+
+
+Changelogs = tuple[tuple[str, ...], int]
+"""The changelog topics of a task, and its partition in each of them."""
+
+_ACTIVE: Final = Role.ACTIVE
+_RUNNING: Final = ActiveState.RUNNING
+_CAUGHT_UP: Final = Readiness.CAUGHT_UP
+COLD_COPY = Copy(Readiness.COLD)
+CAUGHT_UP_COPY = Copy(Readiness.CAUGHT_UP, 0)
+UNREPORTED = Copy(Readiness.UNKNOWN)
+ASSUMED_RUNNING = Copy(Readiness.RUNNING)
+
+
+def changelogs_of(group: Group, task_id: TaskId) -> Changelogs:
+    """Return the changelogs of a task: none if the topology has dropped it."""
+    name, _, partition = task_id.rpartition("_")
+    for part in group.topology.subtopologies:
+        if part.id == name:
+            return part.changelog_topics, int(partition)
+    return (), 0
+
+
+def topic_of(name: str, topics: tuple[str, ...]) -> str:
+    """Return the changelog that a report means: a position without a name is in the only one of the task."""
+    return topics[0] if name == "" and len(topics) == 1 else name
+
+
+def end_after(
+    before: EndOffset | None, offset: int, high_watermark: int, read_ms: int, topic_id: str = ""
+) -> EndOffset:
+    """Return the end of a changelog partition after another read; ``before`` is the end of the read before.
+
+    A transaction is the same as long as it begins at the same offset: nothing else can be there.
+    """
+    log_end = max(offset, high_watermark)
+    open_since_ms = None
+    if log_end > offset:
+        open_since_ms = read_ms
+        if before is not None and before.offset == offset and before.open_since_ms is not None:
+            open_since_ms = before.open_since_ms
+    shrunk = before is not None and log_end < before.log_end
+    topic_id = topic_id or (before.topic_id if before is not None else "")
+    return EndOffset(offset, read_ms, shrunk, log_end - offset, open_since_ms, topic_id)
+
+
+def measure_lag(
+    report: TaskReport,
+    at_ms: int,
+    ends: PMap[tuple[str, int], EndOffset],
+    changelogs: Changelogs,
+    *,
+    doubted: bool = False,
+) -> tuple[int | None, bool]:
+    """Return the lag of a reported copy (None: unknown), and whether its state is of another incarnation.
+
+    ``ends`` are the offsets that the coordinator read. The lag is up to the larger of this end and the one that the
+    member reports: logs only grow, so the smaller one is older, or does not show what lies behind an open transaction.
+    A position beyond a log's end that was read after the report arrived cannot belong to this changelog. A position
+    beyond an older end is just newer, so its lag is 0. If the copy's last report was of another incarnation
+    (``doubted``), it stays so until its position lies within the log's end. What lasts longer is in ``doubts``.
+    """
+    if report.lost:
+        return None, False
+    if report.lag is not None:
+        return report.lag, False
+    if not report.positions:
+        return None, False
+    topics, partition = changelogs
+    own_ends = dict(report.end_offsets)
+    behind: list[int] = []
+    for name, position in report.positions:
+        topic = topic_of(name, topics)
+        end = ends.get((topic, partition)) if topic in topics else None
+        own_end = own_ends.get(name)
+        if end is not None:
+            if end.shrunk or (position > end.log_end and (doubted or end.read_ms > at_ms)):
+                return None, True
+            behind.append(max(0, end.level_at - position, (own_end or 0) - position))
+        elif own_end is not None:
+            behind.append(max(0, own_end - position))
+        else:
+            return None, False
+    names = {name for name, _ in report.positions}
+    return (bounded_sum(behind) if "" in names or names.issuperset(topics) else None), False
+
+
+def measured_report(
+    report: TaskReport,
+    before: MeasuredReport | None,
+    now_ms: int,
+    measurement: tuple[int | None, bool],
+    *,
+    is_new: bool = False,
+) -> MeasuredReport:
+    """Return the report to keep, with its lag, how fast the copy comes closer, and when it last did and read on.
+
+    ``is_new``: without a report before, the member had nothing of the task.
+    """
+    lag, other = measurement
+    if before is None:
+        return MeasuredReport(report, now_ms, lag, other, now_ms, None, lag, now_ms, now_ms if is_new else 0)
+    progress_ms, rate = before.progress_ms, before.rate
+    least_lag, closer_ms = before.least_lag, before.closer_ms
+    if report.role != before.report.role or (lag is not None and (least_lag is None or lag < least_lag)):
+        least_lag, closer_ms = lag, now_ms
+    if lag is not None and before.lag is not None and now_ms > before.at_ms:
+        speed = (before.lag - lag) * 1000 / (now_ms - before.at_ms)
+        rate = speed if rate is None else (rate + speed) / 2
+        if abs(rate) < LEAST_RATE:
+            rate = 0.0
+    if _made_progress(report, lag, before):
+        progress_ms = now_ms
+    began_ms = now_ms if report.lost or _fell(before.report.positions, report.positions) else before.began_ms
+    return MeasuredReport(report, now_ms, lag, other, progress_ms, rate, least_lag, closer_ms, began_ms)
+
+
+def _fell(before: Positions, now: Positions) -> bool:
+    """Say whether the position in some changelog fell: a copy only reads on, unless it begins anew."""
+    known = dict(before) if now != before else {}
+    return any(offset < known.get(name, 0) for name, offset in now)
+
+
+def _made_progress(report: TaskReport, lag: int | None, before: MeasuredReport) -> bool:
+    """Say whether a copy reads on: its lag fell, or its position grew.
+
+    A copy that reads no faster than its changelog is written makes progress too, although it may never be level. It is
+    kept as long as nobody waits for what it holds (``turns``): another member would have to start from the beginning,
+    and is seldom faster.
+    """
+    if lag == 0 or before.lag == 0 or report.role != before.report.role:
+        # A copy that was level until now has only just fallen behind, however old its last report is.
+        return True
+    if lag is not None and before.lag is not None and lag < before.lag:
+        return True
+    return report.positions != before.report.positions and _total(report.positions) > _total(before.report.positions)
+
+
+def _total(positions: Positions) -> int:
+    return sum(offset for _, offset in positions)
+
+
+def is_acceptable_lag(lag: int | None, rate: float | None, config: GroupConfig) -> bool:
+    """Say whether a lag is acceptable: in records, or in time if a rate is known. An unknown lag is not."""
+    if lag is None:
+        return False
+    if lag <= config.acceptable_recovery_lag:
+        return True
+    limit = config.acceptable_catchup_ms
+    return limit is not None and rate is not None and rate > 0 and lag * 1000 <= limit * rate
+
+
+def level_in_ms(copy: Copy) -> int | None:
+    """Return the estimated time until the copy reaches the end of its changelog; None if lag or rate is unknown.
+
+    Use it to compare copies, and to choose when to look at one again: by then the copy counts as caught up under any
+    settings. People are shown ``caught_up_in_ms``: when a copy may take over at the earliest.
+    """
+    if copy.readiness is Readiness.RUNNING:
+        return 0
+    if copy.lag is None or copy.rate is None or copy.rate <= 0:
+        return 0 if copy.lag == 0 else None
+    return min(int(copy.lag * 1000 / copy.rate), WHOLE_MAX)
+
+
+def caught_up_in_ms(copy: Copy, config: GroupConfig) -> int | None:
+    """Return the estimated time until the copy counts as caught up: 0 if it does.
+
+    None if lag or rate is unknown, and for state on a disk that the member does not read on.
+    """
+    if copy.is_caught_up:
+        return 0
+    if copy.on_disk or copy.lag is None or copy.rate is None or copy.rate <= 0:
+        return None
+    within = copy.lag - config.acceptable_recovery_lag
+    soon_ms = within * 1_000 / copy.rate
+    if config.acceptable_catchup_ms is not None:
+        soon_ms = min(soon_ms, copy.lag * 1_000 / copy.rate - config.acceptable_catchup_ms)
+    return min(max(0, int(soon_ms)), WHOLE_MAX)
+
+
+def _copy_by_lag(measured: MeasuredReport, config: GroupConfig, *, on_disk: bool) -> Copy:
+    lag = measured.lag
+    if measured.report.lost:
+        return COLD_COPY
+    if lag == 0 and measured.rate is None and not on_disk:
+        # Lag 0 satisfies every setting. Most copies report it, so they share this value.
+        return CAUGHT_UP_COPY
+    if lag is None:
+        return Copy(Readiness.UNKNOWN, None, on_disk)
+    if config.acceptable_recovery_lag >= LAG_UNBOUNDED or is_acceptable_lag(measured.lag, measured.rate, config):
+        return Copy(Readiness.CAUGHT_UP, measured.lag, on_disk, measured.rate)
+    return Copy(Readiness.BEHIND, measured.lag, on_disk, measured.rate)
+
+
+def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, member: Member) -> Copy:
+    """Return what ``member`` has of ``task``, given its soft state.
+
+    State on disk that the member does not tail is marked ``on_disk``: whether it counts as caught up depends on who
+    else has the task.
+    """
+    task_id = task.id
+    grant = member.assignment.get(task_id)
+    if grant is None:
+        measured = member_soft.reports.get(task_id) if member_soft is not None else None
+        return (
+            COLD_COPY
+            if measured is None or task_id in member.revoking
+            else _copy_by_lag(measured, group.config, on_disk=True)
+        )
+    if grant.role is _ACTIVE:
+        if task.state is _RUNNING:
+            return ASSUMED_RUNNING
+        measured = member_soft.reports.get(task_id) if member_soft is not None else None
+        return _active_copy(group, task, measured, reported=member_soft is not None and member_soft.full)
+    if member.suspected:
+        # The member may be dead, and its last report outdated: it is handed nothing, and none of its copies is dropped.
+        return UNREPORTED
+    if member_soft is None:
+        return UNREPORTED
+    measured = member_soft.reports.get(task_id)
+    if not member_soft.full:
+        return (
+            UNREPORTED
+            if measured is None
+            else _copy_by_lag(measured, group.config, on_disk=measured.report.role == "none")
+        )
+    if task.previous_owner == member.id and (measured is None or (measured.lag is None and not measured.report.lost)):
+        # The member ran the task until it gave it up, so it had all state. Its next report with a lag counts instead.
+        return CAUGHT_UP_COPY
+    if measured is None:
+        return COLD_COPY
+    # The last report may be from before the member was told to tail the copy: its role is then "none".
+    return _copy_by_lag(measured, group.config, on_disk=measured.report.role == "none")
+
+
+def _active_copy(group: Group, task: Task, measured: MeasuredReport | None, *, reported: bool) -> Copy:
+    if task.state is ActiveState.LOST:
+        return COLD_COPY
+    if not reported:
+        return ASSUMED_RUNNING
+    if measured is None or measured.report.role != Role.ACTIVE:
+        if task.ready_grant:
+            return Copy(Readiness.CAUGHT_UP, None if measured is None else measured.lag)
+        return COLD_COPY if measured is None else _copy_by_lag(measured, group.config, on_disk=False)
+    if measured.lag is None and task.ready_grant and task.state is not ActiveState.FAILED:
+        return Copy(Readiness.CAUGHT_UP)
+    return _copy_by_lag(measured, group.config, on_disk=False)

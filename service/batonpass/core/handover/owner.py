@@ -1,0 +1,463 @@
+"""Which member has each task as active when this step is complete: how the group gets to its target.
+
+Theory. The target says where a task belongs; the present owner is where it runs. While an owner runs, only a caught-up
+copy at the target takes over from it (L7). Until then the target warms up and the owner goes on. No third member is
+tried, so one change of target costs at most one handover (L8). A task without an owner is the opposite case: it goes at
+once to the most caught-up live copy, on whichever member that is, and its target warms up behind it.
+
+In each table the first row that fits decides. A *ready* copy is caught up, on a member whose program knows the task's
+subtopology; while an owner runs or is suspected, state on disk that the member does not tail is not ready. An owner
+that has not reported since the coordinator started counts as running. Nothing is taken from an owner for a member that
+is not there (``availability``): its copies count as none.
+
+| the present owner | owner after this step |
+|---|---|
+| any, and the topology has dropped the task, or it is parked | none |
+| drains, its deadline is over, and a member that stays may have the task | its best copy there, ready or not |
+| any, and the task has no state | the target, if the owner is suspected or the move is not held; else the owner |
+| lost its state | a ready copy, else the most caught-up, else the target, else the owner |
+| is suspected to be dead | a ready copy (takeover), else the owner |
+| has not reported since a start, and the task is to go back to the previous owner | the owner |
+| runs, and the deadline of its drain is over | the owner |
+| runs, is the target, or the target is away, gone or past the deadline of its drain | the owner |
+| runs, the target is not ready | the owner; the target warms up if the budget allows |
+| runs, the target is ready, and the move is held | the owner |
+| runs, the target is ready | the target (handover) |
+| restores, is ready or will be by its next heartbeat, and makes progress | the owner |
+| took the task over, or has not reported it yet, and was granted it less than a heartbeat interval ago | the owner |
+| restores, and a copy is ready; the previous owner's counts only if the owner is stuck | that copy (failover) |
+| failed, and another copy is ready | that copy (failover) |
+| restores or failed | the owner |
+
+These hold a move, unless the owner drains: a pause or a storm; and any overdue member of the group, unless the target
+is the task's pin. These hold any move: a pause of everything; a failure at the target lately; a transaction that stays
+open in a changelog of the task; grants that are held for the group; a revocation that the target has to confirm; a task
+without an owner that the owner is about to be granted; and a target that is not there. Nothing holds a move at the
+deadline of a drain.
+
+No copy takes over from an owner on a member where the task failed lately (``failures``). Without an owner, and at the
+deadline of a drain, such members, and those that are distrusted, come after the others.
+
+| there is no owner | owner after this step |
+|---|---|
+| a next owner is chosen, and has room | the next owner |
+| the task has no state | the target, if it is present |
+| a copy is ready, tailed or, once a target is placed, on disk | the best one |
+| a storm is on, or there is no target yet | none |
+| the target, or the last owner, is away to restart | none |
+| a copy is behind | the most caught-up |
+| the target reports its copy without a lag, and another member may have it | the least loaded one (cold) |
+| a copy of unknown lag may turn out to be better | none, for a while |
+| the target's state is doubted (``doubts``) | the least loaded other member (cold), else none |
+| no copy is of use | the target, which restores cold |
+| no copy is of use, and there is no target because placement failed | the members without a limit, in turn |
+
+Of several ready copies the previous owner's comes first, then the target's; those on members that drain come last. In
+the second table a member that is not there comes after every other choice: a next owner gives way to a ready copy, a
+ready copy to one that is behind or to the target, and a target to the next placement or the least loaded member. A
+member past the deadline of its drain takes over no task whose owner or target stays: it would have to give the task up
+again at once.
+
+``copies`` decides on the standbys and warmups beside the active, ``budget`` on slots, and ``reconcile`` on what each
+member may hold. This file only reads the view that it is given, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from batonpass.core.handover.availability import Availability
+from batonpass.core.handover.lag import Copy, Readiness, level_in_ms
+from batonpass.core.handover.room import has_limit
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.model import ActiveState, Member, Task
+from batonpass.core.state.reasons import Held, Why
+
+
+class Choice(NamedTuple):
+    """Which member has the active of one task when the step is complete.
+
+    ``ready``: the member runs the task, or is caught up. ``held`` says why no member has the task, or not its target.
+    """
+
+    active: MemberId | None
+    why: Why
+    ready: bool = False
+    held: Held | None = None
+
+
+def choose_active(view: View, task: Task) -> Choice:
+    """Return which member has the active of ``task`` when this step is complete (the table above)."""
+    table = view.group.table
+    task_index = table.index_of.get(task.id)
+    if task_index is None:
+        return Choice(None, Why.TASK_DROPPED)
+    if task.parked:
+        return Choice(None, Why.STAYS, held=Held.PARKED)
+    if task.owner is None:
+        return _choose_for_ownerless(view, task, is_stateful=table.stateful[task_index])
+    owner = view.members[task.owner]
+    if view.is_past_deadline(owner):
+        choice = _choose_at_deadline(view, task, owner)
+        if choice is not None:
+            return choice
+    if not table.stateful[task_index]:
+        return _choose_for_stateless(view, task, owner)
+    if task.state is ActiveState.LOST:
+        return _choose_for_lost(view, task, owner)
+    if owner.suspected:
+        return _choose_for_suspected(view, task, owner)
+    if task.state is ActiveState.RUNNING:
+        return _choose_for_running(view, task, owner)
+    own = view.copy(task, owner.id)
+    if own.readiness is Readiness.RUNNING:
+        # This owner has not reported since the coordinator started, so it counts as running. One exception: if it got
+        # the task by a handover, and the previous owner is the target again, it keeps the task until it has reported.
+        is_way_back = owner.drain is None and task.target is not None and task.target == task.previous_owner
+        return _stays(view, task, owner) if is_way_back else _choose_for_running(view, task, owner)
+    return _choose_for_not_running(view, task, owner, own)
+
+
+def _stays(view: View, task: Task, owner: Member, held: Held | None = None) -> Choice:
+    return Choice(owner.id, Why.STAYS, view.copy(task, owner.id).is_caught_up, held)
+
+
+def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
+    failed = task.state is ActiveState.FAILED
+    target = view.present_member(task.target)
+    if target is None or target.id == owner.id or view.is_past_deadline(target):
+        return _stays(view, task, owner, Held.FAILED if failed else None)
+    if owner.suspected and view.is_heard(target.id):
+        return Choice(target.id, Why.TAKEOVER, ready=True)
+    held = view.why_moves_are_held(for_balance=not failed and owner.drain is None)
+    if not failed:
+        held = held or _held_for_overdue(view, task, owner) or _held_for_its_grant(view, owner, target)
+    return _stays(view, task, owner, held) if held else Choice(target.id, Why.STATELESS, ready=True)
+
+
+def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
+    """The owner that lost its state is the last choice, but better than no owner, or one where the task fails, too."""
+    avoided = view.avoided_for(task)
+    choice = _best_ready(view, task, excluding=(owner.id, *avoided)) or _most_caught_up(view, task)
+    if choice is not None and choice.active not in avoided:
+        return choice
+    target = view.present_member(task.target)
+    is_other = target is not None and target.id not in (owner.id, *avoided) and task.id not in target.doubts
+    if target is not None and is_other and view.is_heard(target.id) and view.group.storm_since_ms is None:
+        return Choice(target.id, Why.LOST_STATE)
+    return _stays(view, task, owner)
+
+
+def _choose_for_suspected(view: View, task: Task, owner: Member) -> Choice:
+    """A suspected member may still be alive, so only a caught-up copy takes over from it."""
+    choice = _best_ready(view, task, excluding=(owner.id,), on_disk=False)
+    return choice._replace(why=Why.TAKEOVER) if choice is not None else _stays(view, task, owner)
+
+
+def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
+    """Hand the task over once its target is caught up and nothing holds the move. Until then the owner stays."""
+    if view.is_past_deadline(owner):
+        return _stays(
+            view, task, owner, Held.PLACEMENT_FAILED if view.group.placement_failed else Held.NO_ELIGIBLE_MEMBER
+        )
+    target = view.present_member(task.target)
+    if target is None or target.id == owner.id or view.is_past_deadline(target):
+        return _stays(view, task, owner)
+    if not view.copy(task, target.id).is_ready_for_handover:
+        return _stays(view, task, owner)
+    held = view.why_moves_are_held(for_balance=owner.drain is None) or _held_for_overdue(view, task, owner)
+    if view.has_failed(task, target.id):
+        held = Held.FAILED_THERE
+    if held is None and view.is_held_up(task):
+        # However few records the target lacks, it cannot read them, nor run the task, before the transaction ends.
+        held = Held.OPEN_TRANSACTION
+    held = held or _held_for_its_grant(view, owner, target)
+    return _stays(view, task, owner, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
+
+
+def _held_for_overdue(view: View, task: Task, owner: Member) -> Held | None:
+    """Hold moves for balance while a member may be about to expire: the balance would then have to change again."""
+    for_balance = owner.drain is None and task.target != task.pin
+    return Held.MEMBER_OVERDUE if for_balance and view.is_any_member_overdue() else None
+
+
+def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | None:
+    """Hold a handover if the target could not be granted the task yet: no member would run the task meanwhile.
+
+    The target cannot be granted it while grants are held. In two more cases an earlier handover comes first. A target
+    that has to confirm a revocation is granted nothing until then (``reconcile``), so the owner would stop too early.
+    An owner that is about to be granted another task would get that task later if it had to stop one now. A revocation
+    that the owner has to confirm holds nothing. Handovers under way never wait for held ones: they end when members
+    confirm, or when the time limit for that is over.
+    """
+    if view.as_if_released:
+        return None
+    if view.now_ms < view.group.grants_from_ms:
+        return Held.GRANTS_HELD
+    if target.revoking:
+        return Held.REVOKE_FIRST
+    if owner.id in view.must_not_stop_now:
+        return Held.TAKE_OVER_FIRST
+    return None if view.is_heard(target.id) else Held.MEMBER_OVERDUE
+
+
+def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice | None:
+    """Return the best copy, ready or not, of a member that stays. A member that drains too is no better."""
+    to_target = None if task.target is None else Choice(task.target, Why.DEADLINE)
+    ready, behind = _best_ready(view, task, excluding=(owner.id,)), _most_caught_up(view, task)
+    elsewhere = _cold_elsewhere(view, task) if view.is_missing(task.target) else None
+    for choice in (ready, behind, to_target, elsewhere):
+        if choice is None or choice.active is None or choice.active == owner.id:
+            continue
+        is_doubted = task.id in view.members[choice.active].doubts
+        if view.availability(choice.active) is Availability.THERE and not is_doubted:
+            return choice._replace(why=Why.DEADLINE, ready=choice.ready or not view.is_stateful(task.id))
+    return None
+
+
+def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
+    """Prefer a ready copy to an owner that restores, unless the owner is as ready and makes progress."""
+    is_stuck = view.now_ms >= _stuck_at_ms(view, task, owner, own)
+    is_as_far = own.is_caught_up or _runs_in_a_moment(view, task, owner, own)
+    if is_as_far and task.state is not ActiveState.FAILED and not is_stuck:
+        return _stays(view, task, owner)
+    # The previous owner has just handed the task over. It gets the task back only if the new owner fails or is stuck.
+    failed = task.state is ActiveState.FAILED
+    previous_owner = None if failed or is_stuck else task.previous_owner
+    is_still_expected = previous_owner is not None or task.state is ActiveState.GRANTED
+    if is_still_expected and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
+        # The owner may report within a heartbeat interval that it runs: if it took the task over, its copy was caught
+        # up, and if it had no copy, the changelog may be almost empty.
+        return _stays(view, task, owner)
+    # Members where the task failed lately are left out, so that they do not pass it back and forth.
+    choice = _best_ready(view, task, excluding=(owner.id, previous_owner, *view.avoided_for(task)))
+    if choice is None:
+        return _stays(view, task, owner, Held.FAILED if failed else None)
+    return choice._replace(why=Why.STUCK) if is_stuck and not failed else choice
+
+
+def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
+    """Say whether the owner, at its present rate, will have restored by its next heartbeat.
+
+    A standby that restores beside it may report first, because its heartbeat happens to come earlier. A takeover would
+    gain nothing then.
+    """
+    eta_ms = level_in_ms(own)
+    member_soft = view.soft.members.get(owner.id)
+    if eta_ms is None or member_soft is None or task.id not in member_soft.reports:
+        return False
+    return member_soft.reports[task.id].at_ms + eta_ms - view.config.heartbeat_interval_ms <= view.now_ms
+
+
+def _stuck_at_ms(view: View, task: Task, owner: Member, own: Copy) -> int:
+    """Return when an owner that comes no closer counts as stuck. Without a lag it comes closer while it reads on.
+
+    If its copy was caught up when it got the task, and is not now, nothing counts: it has lost what it had.
+    """
+    member_soft = view.soft.members.get(owner.id)
+    measured = member_soft.reports.get(task.id) if member_soft is not None else None
+    since_ms = max(task.since_ms, view.soft.started_ms)
+    if measured is not None and (own.is_caught_up or not task.ready_grant):
+        since_ms = max(since_ms, measured.progress_ms if measured.lag is None else measured.closer_ms)
+    return since_ms + view.config.warmup_stall_timeout_ms
+
+
+def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choice:
+    """Choose the next owner of a task without one: a ready copy at once, other members only once a target is placed."""
+    next_owner, under_way = None if task.next_owner is None else view.present_member(task.next_owner), None
+    # If the chosen member's disk has become full, the task goes elsewhere: that member has none of its state yet.
+    if next_owner is not None and not view.has_full_disk_for(next_owner.id, task.id):
+        is_ready = view.copy(task, next_owner.id).is_caught_up
+        under_way = Choice(next_owner.id, Why.HANDOVER_UNDER_WAY, ready=is_ready)
+        if view.is_heard(next_owner.id):
+            return under_way
+    if not is_stateful:
+        return _first_heard(view, task, [under_way, _target_or_wait(view, task)])
+    has_copies = bool(task.standbys or task.warmups or view.on_disk(task.id))
+    ready = _best_ready(view, task, on_disk=task.target is not None) if has_copies else None
+    if ready is not None and ready.active is not None and view.is_heard(ready.active):
+        return ready
+    if under_way is not None:
+        return under_way
+    if view.group.storm_since_ms is not None:
+        return ready or Choice(None, Why.STAYS, held=Held.STORM)
+    if task.target is None and not view.group.placement_failed:
+        return _target_or_wait(view, task)
+    if any(_is_away(view, member_id) for member_id in (task.target, task.away_owner) if member_id is not None):
+        return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
+    behind, cold = _most_caught_up(view, task), _cold(view, task)
+    return _first_heard(view, task, [ready, behind, cold])
+
+
+def _first_heard(view: View, task: Task, choices: list[Choice | None]) -> Choice:
+    """Return the first of these choices whose member would begin at once, or else another such member.
+
+    A placement that is due chooses that other member. A member that is not there gets the task only if no other may
+    have it: it would begin once it is heard, and nobody else could before its lease is over.
+    """
+    possible = [choice for choice in choices if choice is not None]
+    for choice in possible:
+        if choice.active is not None and view.is_heard(choice.active):
+            return choice
+    if possible[-1].active is not None:
+        if view.group.placement_due_ms is not None:
+            return Choice(None, Why.STAYS, held=Held.INITIAL_DELAY)
+        possible[:0] = filter(None, [_cold_elsewhere(view, task)])
+    return next((choice for choice in possible if choice.active is not None), possible[-1])
+
+
+def _is_away(view: View, member_id: MemberId) -> bool:
+    return member_id in view.members and view.availability(member_id) is Availability.AWAY
+
+
+def _cold(view: View, task: Task) -> Choice:
+    """Grant a task cold, unless a copy of unknown lag may turn out to be better.
+
+    The task waits for a copy that has not been reported since the coordinator started: its member sends a heartbeat
+    soon. A copy that is reported without a lag is never promoted. If that copy is the target's, another member restores
+    the task instead, and the task waits only if no other member may have it.
+    """
+    for holder in view.holders(task):
+        copy = view.copy(task, holder)
+        awaited = copy.readiness is Readiness.UNKNOWN and (holder == task.target or not _has_reported(view, holder))
+        if awaited and _has_reported(view, holder):
+            elsewhere = _cold_elsewhere(view, task)
+            if elsewhere is not None:
+                return elsewhere
+        if awaited and view.now_ms - _free_since(view, task) < view.config.warmup_stall_timeout_ms:
+            return Choice(None, Why.STAYS, held=Held.STATE_UNKNOWN)
+    return _target_or_wait(view, task)
+
+
+def _free_since(view: View, task: Task) -> int:
+    return view.now_ms if view.as_if_released else max(task.since_ms, view.soft.started_ms)
+
+
+def _has_reported(view: View, member_id: MemberId) -> bool:
+    member_soft = view.soft.members.get(member_id)
+    return member_soft is not None and member_soft.full
+
+
+def _cold_elsewhere(view: View, task: Task) -> Choice | None:
+    """Return the least loaded member that is there and may begin the task from nothing, instead of its target."""
+    why = Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS
+    others = {*view.holders(task), task.owner}
+    ranked = sorted(
+        (_is_bad_for(view, task, member.id), view.load(member.id), member.id)
+        for member in _free(view, task)
+        if member.id not in others
+    )
+    return Choice(ranked[0][-1], why) if ranked else None
+
+
+def _free(view: View, task: Task) -> list[Member]:
+    """Return the members that are there, stay and may have the task, by id. One with a limit may be full."""
+    members = [view.members[member_id] for member_id in sorted(view.takers) if view.is_heard(member_id)]
+    return [
+        member
+        for member in members
+        if not has_limit(member) and task.id not in member.doubts and _knows(view, task, member)
+    ]
+
+
+def _is_bad_for(view: View, task: Task, member_id: MemberId) -> bool:
+    """Say whether other members are tried first: the task failed there lately, or other tasks did."""
+    return member_id in view.distrusted or view.has_failed(task, member_id)
+
+
+def _knows(view: View, task: Task, member: Member) -> bool:
+    """Say whether the member's program knows the task's subtopology as it is since its last change."""
+    table = view.group.table
+    return member.topology_epoch >= table.topology_epoch[table.index_of[task.id]]
+
+
+def _target_or_wait(view: View, task: Task) -> Choice:
+    target, why = view.present_member(task.target), Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS
+    if target is not None and task.id in target.doubts:
+        # It would go on from state of another changelog.
+        return _cold_elsewhere(view, task) or Choice(None, Why.STAYS, held=Held.STATE_UNKNOWN)
+    if target is not None:
+        return Choice(target.id, why)
+    if task.target is not None:
+        return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
+    if not view.group.members:
+        return Choice(None, Why.STAYS, held=Held.NO_ELIGIBLE_MEMBER)
+    if view.group.placement_failed:
+        # No task waits for a placement that may never find an answer: the members take turns, by the task's number.
+        if not (free := _free(view, task)):
+            return Choice(None, Why.STAYS, held=Held.PLACEMENT_FAILED)
+        return Choice(free[view.group.table.index_of[task.id] % len(free)].id, why)
+    if view.group.placement_due_ms is not None or not task.waiting_reason:
+        return Choice(None, Why.STAYS, held=Held.INITIAL_DELAY)
+    return Choice(None, Why.STAYS, held=Held(task.waiting_reason))
+
+
+def _best_ready(
+    view: View, task: Task, *, excluding: tuple[MemberId | None, ...] = (), on_disk: bool = True
+) -> Choice | None:
+    """Return the best caught-up copy: the previous owner's, the target's, then the one with the least lag.
+
+    Members that are not there come last, and only for a task without an owner; before them members that drain. Before
+    those come members on which it, or other tasks, failed lately, and before these the members that have to confirm
+    another revocation first and are granted nothing until then.
+    """
+    ready: list[tuple[tuple[Availability, bool, bool, bool, bool, int], MemberId]] = []
+    for member_id in (*task.standbys, *task.warmups, *(view.on_disk(task.id) if on_disk else ())):
+        if member_id in excluding:
+            continue
+        member = view.members[member_id]
+        copy = view.copy(task, member_id)
+        is_ready = copy.is_caught_up if on_disk else copy.is_ready_for_handover
+        if is_ready and _may_take_over(view, task, member):
+            is_previous_owner, is_target = member_id == task.previous_owner, member_id == task.target
+            failed = _is_bad_for(view, task, member_id)
+            waits = not view.as_if_released and any(task_id != task.id for task_id in member.revoking)
+            availability = view.availability(member_id)
+            order = (availability, failed, waits, not is_previous_owner, not is_target, copy.lag or 0)
+            ready.append((order, member_id))
+    if not ready:
+        return None
+    best = (
+        ready[0]
+        if len(ready) == 1
+        else min(ready, key=lambda candidate: (candidate[0], view.load(candidate[1]), candidate[1]))
+    )
+    return Choice(best[1], Why.FAILOVER, ready=True)
+
+
+def _may_take_over(view: View, task: Task, member: Member) -> bool:
+    """Say whether the member's program knows the task, the member has room for it, and may keep it.
+
+    A member with a limit on its copies has room for the tasks that it holds, and for those whose target it is. Nothing
+    is taken from an owner for a member that may not begin at once.
+    """
+    is_held = task.owner is not None and not view.is_heard(member.id)
+    if member.gets_nothing or is_held or not _knows(view, task, member):
+        return False
+    if view.is_past_deadline(member) and _is_to_stay(view, task.owner, task.target):
+        return False
+    return member.max_tasks is None or member.id == task.target or task.id in member.assignment
+
+
+def _is_to_stay(view: View, *member_ids: MemberId | None) -> bool:
+    members = [view.present_member(member_id) for member_id in member_ids]
+    return any(member is not None and member.drain is None for member in members)
+
+
+def _most_caught_up(view: View, task: Task) -> Choice | None:
+    """Return the copy with the least known lag, tailed or on disk. Among equal ones, the target's.
+
+    Members that are not there come last, before them members that drain, and before those bad ones (``_is_bad_for``).
+    """
+    ranked: list[tuple[Availability, bool, int, bool, MemberId]] = []
+    for member_id in [*view.holders(task), *view.on_disk(task.id)]:
+        copy = view.copy(task, member_id)
+        if (
+            copy.readiness <= Readiness.BEHIND
+            and copy.lag is not None
+            and _may_take_over(view, task, view.members[member_id])
+        ):
+            is_bad, is_target = _is_bad_for(view, task, member_id), member_id == task.target
+            ranked.append((view.availability(member_id), is_bad, copy.lag, not is_target, member_id))
+    return Choice(min(ranked)[-1], Why.FAILOVER) if ranked else None

@@ -1,0 +1,94 @@
+"""When to look again: a deadline while there is something left to do, none at rest.
+
+The group acts at once on what an input reports: joins, leaves, commands, confirmations, and the heartbeat that
+reports a warmup caught up. The timer is the safety net for what no input reports. It belongs to the group and survives
+a restart of the coordinator, unlike Kafka's, which lives on one member (D11, D12 and D21 in
+``docs/decisions/0003-kafka-defects.md``).
+"""
+
+from __future__ import annotations
+
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.lag import copy_as_reported, level_in_ms
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.model import Member, Role
+from batonpass.core.state.reasons import NoChange
+from batonpass.core.state.records import ProbeScheduled
+
+_JITTER_SHARE = 10
+"""Up to a tenth of the interval is added, so that groups that began together are not all probed together."""
+
+
+def is_at_rest(view: View) -> bool:
+    """Say whether every task is at its target, every copy is caught up, nothing is due, and no placement failed.
+
+    If nothing else is left to do, this passes over all copies, up to the first that is behind.
+    """
+    group = view.group
+    if group.unsettled or group.placement_due_ms is not None or group.placement_failed or not group.declared:
+        return False
+    return all(_is_caught_up_on_all(view, member) for member in group.members.values())
+
+
+def _is_caught_up_on_all(view: View, member: Member) -> bool:
+    """Say whether a member is present, has nothing to give up, and is caught up on every copy that it holds."""
+    if member.away_until_ms is not None or member.revoking:
+        return False
+    active, member_soft = Role.ACTIVE, view.member_softs.get(member.id)
+    copies = [task_id for task_id, grant in member.assignment.items() if grant.role is not active]
+    return all(copy_as_reported(view.group, member_soft, task, member).is_caught_up for task in view.tasks.pick(copies))
+
+
+def schedule_probe(draft: DecisionDraft) -> None:
+    """Schedule the next probe: none at rest, else after the interval, or when the first warmup should be level.
+
+    A probe that is already scheduled for later than now stays, so that a busy group does not postpone it for ever.
+    """
+    group, now_ms = draft.group, draft.now_ms
+    view = draft.view()
+    is_due = group.next_probe_ms is not None and group.next_probe_ms <= now_ms
+    # No record is written only because a standby falls behind and catches up: the timer is set beside other records.
+    may_write = bool(draft.records or group.unsettled or is_due)
+    if not group.members or is_at_rest(view):
+        if group.next_probe_ms is not None:
+            draft.record(ProbeScheduled(None))
+        draft.explain(NoChange.AT_REST if group.members else NoChange.NO_MEMBERS)
+        return
+    interval_ms = group.config.probing_rebalance_interval_ms
+    is_set = group.next_probe_ms is not None and now_ms < group.next_probe_ms <= now_ms + 2 * interval_ms
+    if not is_set and may_write:
+        draft.record(ProbeScheduled(now_ms + _delay_ms(view)))
+
+
+def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
+    """Probe sooner if a member's warmups should be level in less than half of the time until the probe.
+
+    The factor of two bounds the number of writes, however often estimates change.
+    """
+    now_ms, due_ms = draft.now_ms, draft.group.next_probe_ms
+    member = draft.group.members.get(member_id)
+    if due_ms is None or member is None:
+        return
+    view = draft.view()
+    warming = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.WARMUP]
+    estimates = [level_in_ms(view.copy(draft.group.tasks[task_id], member_id)) for task_id in warming]
+    soonest_ms = min((estimate for estimate in estimates if estimate is not None), default=due_ms)
+    at_ms = now_ms + max(soonest_ms, draft.group.config.look_again_ms)
+    if 2 * (at_ms - now_ms) < due_ms - now_ms:
+        draft.record(ProbeScheduled(at_ms))
+
+
+def _delay_ms(view: View) -> int:
+    """Return the delay: the interval with its jitter, or less if a warmup should be level earlier."""
+    config = view.config
+    interval_ms = config.probing_rebalance_interval_ms
+    seed = sum(ord(letter) * (index + 1) for index, letter in enumerate(view.group.id)) + 7919 * view.group.version
+    delay_ms = interval_ms + seed % max(1, interval_ms // _JITTER_SHARE)
+    for task_id in view.group.moving_tasks():
+        task = view.group.tasks[task_id]
+        for member_id in task.warmups:
+            soon = level_in_ms(view.copy(task, member_id))
+            if soon is not None:
+                delay_ms = min(delay_ms, max(soon, config.look_again_ms))
+    return delay_ms

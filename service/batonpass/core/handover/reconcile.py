@@ -1,0 +1,211 @@
+"""What each member does next: one assignment from what it may hold now towards what it should hold.
+
+This follows the state machine of KIP-848. The states are derived, not stored: a member is *unrevoked* while
+``revoking`` has unconfirmed tasks, *unreleased* while it is the next owner of a task that another member still holds,
+and *stable* otherwise. The rules, in this order:
+
+1. What a member should no longer hold is revoked at once, in an assignment with an epoch of its own.
+2. No assignment both revokes and grants. A member is granted nothing until it has confirmed every revocation
+   (protocol 5.3).
+3. An active is granted only when no other member can be running it: the last owner confirmed, left, was vouched for as
+   dead, its lease ran out, or it is suspected and its outputs are fenced (L1). Its fencing token is higher than every
+   token before.
+4. There is no barrier: each member converges alone.
+
+In sets, for one member: revoked = may hold minus should hold; granted = should hold minus may hold, if nothing is or
+was just revoked.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import repeat
+
+from batonpass.core.handover.copies import TaskPlan
+from batonpass.core.handover.copy_capacity import RoomLeft
+from batonpass.core.handover.owner import Choice
+from batonpass.core.handover.state_size import lag_at_start
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import Grant, Member, OnLeaseLost, Role, Task
+from batonpass.core.state.reasons import Held, Why
+from batonpass.core.state.records import AssignmentChanged, NextOwnerChosen, Record, ReleaseWaived
+from batonpass.core.state.soft import Positions
+
+
+def hold_ungranted(view: View, task_plans: Iterable[TaskPlan]) -> None:
+    """Say why tasks are not granted yet to the member that they go to, nor a copy to the target that has a slot for it.
+
+    That a task's last owner has not confirmed is a reason only after a heartbeat interval: most members do at once.
+    """
+    for plan in task_plans:
+        task, active = plan.task, plan.choice.active
+        if task.owner is None and active is not None:
+            held = _why_not_released(view, task) or _why_not_granted(view, active)
+            if held is not None:
+                plan.hold(active, held)
+        elif plan.waits_for_copy and plan.requests[0].member_id in plan.copies:
+            held = _why_not_granted(view, plan.requests[0].member_id)
+            if held is not None:
+                plan.hold(plan.task.target, held)
+
+
+def _why_not_released(view: View, task: Task) -> Held | None:
+    if view.as_if_released or not task.unreleased:
+        return None
+    if any(entry.free_at_ms is not None for entry in task.unreleased):
+        return Held.LEASE
+    return Held.REVOKING if view.now_ms - task.since_ms >= view.config.heartbeat_interval_ms else None
+
+
+def _why_not_granted(view: View, member_id: MemberId) -> Held | None:
+    if view.as_if_released:
+        return None
+    if view.now_ms < view.group.grants_from_ms:
+        return Held.GRANTS_HELD
+    return Held.REVOKE_FIRST if view.members[member_id].revoking else None
+
+
+class _MemberChanges:
+    """What changes for one member: tasks to give up, tasks to take up, and roles to change."""
+
+    __slots__ = ("demoted", "new_entries", "ready", "revoked", "role_changes", "stuck")
+
+    def __init__(self) -> None:
+        self.revoked: list[TaskId] = []
+        self.demoted: dict[TaskId, Role] = {}
+        self.role_changes: dict[TaskId, Role] = {}
+        self.new_entries: dict[TaskId, Role] = {}
+        self.ready: list[TaskId] = []
+        self.stuck: list[TaskId] = []
+
+
+def reconcile(view: View, task_plans: Iterable[TaskPlan]) -> list[Record]:
+    """Return the records that take every member one step towards what ``task_plans`` says it should hold."""
+    members: defaultdict[MemberId, _MemberChanges] = defaultdict(_MemberChanges)
+    records: list[Record] = []
+    for plan in task_plans:
+        records.extend(_compare(view, plan, members))
+    assignments = [_next_assignment(view, view.members[member_id], members[member_id]) for member_id in sorted(members)]
+    waived = [record for record in records if isinstance(record, ReleaseWaived)]
+    next_owners = [record for record in records if isinstance(record, NextOwnerChosen)]
+    return [*(assignment for assignment in assignments if assignment is not None), *next_owners, *waived]
+
+
+def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberChanges]) -> Iterable[Record]:
+    """Note for each member what changes about one task. Return the records about the task itself."""
+    task, active = plan.task, plan.choice.active
+    if task.owner is not None and task.owner != active:
+        _give_up_active(task, plan.copies.get(task.owner), members[task.owner])
+        if plan.choice.why is Why.STUCK:
+            members[task.owner].stuck.append(task.id)
+    holders = view.holders(task)
+    for member_id, role in holders.items():
+        if member_id == active:
+            continue
+        wanted = plan.copies.get(member_id)
+        if wanted is None:
+            members[member_id].revoked.append(task.id)
+        elif wanted is not role:
+            members[member_id].role_changes[task.id] = wanted
+    for member_id, role in plan.copies.items():
+        if member_id not in holders and member_id != task.owner:
+            members[member_id].new_entries[task.id] = role
+    if active is None or active == task.owner:
+        return ()
+    if task.owner is None and not task.unreleased:
+        _grant_active(task.id, plan.choice, members[active])
+        return ()
+    return _choose_next_owner(view, task, active)
+
+
+def _grant_active(task_id: TaskId, choice: Choice, changes: _MemberChanges) -> None:
+    changes.new_entries[task_id] = Role.ACTIVE
+    if choice.ready:
+        changes.ready.append(task_id)
+
+
+def _give_up_active(task: Task, wanted: Role | None, changes: _MemberChanges) -> None:
+    if wanted is None:
+        changes.revoked.append(task.id)
+    else:
+        changes.demoted[task.id] = wanted
+
+
+def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[Record]:
+    records: list[Record] = []
+    if task.next_owner != active:
+        records.append(NextOwnerChosen(task.id, active))
+    for member_id in (*filter(None, [task.owner]), *(entry.member_id for entry in task.unreleased)):
+        member = view.members.get(member_id)
+        if member is not None and member.suspected and member.on_lease_lost is OnLeaseLost.CONTINUE:
+            # The next owner's token fences its outputs, so there is no need to wait.
+            records.append(ReleaseWaived(task.id, member_id))
+    return records
+
+
+def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> AssignmentChanged | None:
+    """Return the member's next assignment; None if there is nothing to change, or it has to wait."""
+    now_ms, epoch = view.now_ms, member.epoch + 1
+    entries = {task: Grant(role, epoch, now_ms) for task, role in changes.role_changes.items()}
+    if changes.revoked or changes.demoted:
+        entries.update({task: Grant(role, epoch, now_ms) for task, role in changes.demoted.items()})
+        revoked, demoted = tuple(changes.revoked), tuple(changes.demoted)
+        lags = _lags(view, member.id, entries)
+        return AssignmentChanged(
+            member.id, epoch, now_ms, _in_order(view, entries), revoked, demoted, lags=lags, stuck=tuple(changes.stuck)
+        )
+    if changes.new_entries and not member.revoking and now_ms >= view.group.grants_from_ms:
+        entries.update(_new_grants(view, member, changes, epoch))
+    if not entries:
+        return None
+    ready = tuple(task for task in changes.ready if task in entries)
+    lags = _lags(view, member.id, entries)
+    return AssignmentChanged(member.id, epoch, now_ms, _in_order(view, entries), ready=ready, lags=lags)
+
+
+def _lags(view: View, member_id: MemberId, entries: Mapping[TaskId, Grant]) -> dict[TaskId, int]:
+    """Return how many records each warmup among these grants has to restore, where known."""
+    warmups = [task for task, grant in entries.items() if grant.role is Role.WARMUP]
+    lags = ((task, lag_at_start(view, view.tasks[task], member_id)) for task in sorted(warmups))
+    return {task: lag for task, lag in lags if lag is not None}
+
+
+def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int) -> dict[TaskId, Grant]:
+    """Return the grants for which the member has room: actives first, then standbys, then warmups."""
+    copies = {} if member.max_tasks is None else {member.id: member.max_tasks - len(member.assignment)}
+    left = RoomLeft(view, copies) if member.id in view.limited else None
+    grants: dict[TaskId, Grant] = {}
+    as_copy = {role: Grant(role, epoch, view.now_ms) for role in (Role.STANDBY, Role.WARMUP)}
+    actives: dict[tuple[int, Positions], Grant] = {}
+    order = {Role.ACTIVE: 0, Role.STANDBY: 1, Role.WARMUP: 2}
+    tasks, floor = view.tasks, view.group.tokens_from
+    for task_id, role in (
+        sorted(changes.new_entries.items(), key=lambda item: order[item[1]])
+        if left is not None
+        else changes.new_entries.items()
+    ):
+        if left is not None and task_id not in member.assignment:
+            if not left.allows(member.id, task_id):
+                continue
+            left.take(member.id, task_id)
+        if role is not Role.ACTIVE:
+            grants[task_id] = as_copy[role]
+            continue
+        task = tasks[task_id]
+        # The token is above every earlier one. In a new group many tasks have equal grants; they share one object.
+        alike = (max(task.token, floor) + 1, task.final_position)
+        grant = actives.get(alike)
+        if grant is None:
+            grant = actives[alike] = Grant(Role.ACTIVE, epoch, view.now_ms, *alike)
+        grants[task_id] = grant
+    return grants
+
+
+def _in_order(view: View, grants: dict[TaskId, Grant]) -> dict[TaskId, Grant]:
+    index_of = view.group.table.index_of
+    task_indexes = list(map(index_of.get, grants, repeat(len(index_of))))
+    if task_indexes == sorted(task_indexes):
+        return grants
+    return {task: grants[task] for task in sorted(grants, key=lambda task: index_of.get(task, len(index_of)))}

@@ -1,0 +1,135 @@
+"""Whose turn it is: a warmup that comes no closer gives what it holds to the moves that wait for it.
+
+A warmup holds a slot of the group, a slot of its member, room on members with a limit, and its member's share of the
+load. It may hold them as long as its lag reaches a new least value within each ``warmup_stall_timeout_ms``. After that
+it goes on only if nobody waits for any of these. Reading on is not enough: a changelog may be written as fast as it is
+read. An unknown lag comes no closer, nor does a copy that is caught up and whose handover is held.
+
+Nothing is lost by giving way: the state stays on the member's disk, and the copy is tried again from there, after the
+tasks that were not tried yet (``budget``). Meanwhile balance moves other tasks instead (``targets``).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from batonpass.core.handover.budget import Slots
+from batonpass.core.handover.copies import is_for_drain
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Member, Role, Task
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.records import WarmupStalled
+from batonpass.core.state.soft import MeasuredReport, Soft
+
+_SHARED: Final = (Held.WARMUP_BUDGET, Held.MEMBER_WARMUP_BUDGET, Held.DRAIN_BUDGET, Held.NO_CAPACITY)
+"""The reasons of waits that end when another move lets go of what it holds."""
+
+
+class _Refused(NamedTuple):
+    """A copy, or a task without a place, that waits for a slot or for room."""
+
+    task: TaskId
+    member_id: MemberId | None
+    for_drain: bool
+    reason: Held
+
+
+def closer_ms(soft: Soft, task_id: TaskId, member: Member) -> int:
+    """Return when a warmup last came closer. It counts from its grant, and from the start of this coordinator."""
+    measured = _last_report(soft, task_id, member)
+    since_ms = max(member.assignment[task_id].since_ms, soft.started_ms)
+    return since_ms if measured is None else max(since_ms, measured.closer_ms)
+
+
+def progress_ms(soft: Soft, task_id: TaskId, member: Member) -> int:
+    """Return when a warmup last read on. It counts as ``closer_ms`` does."""
+    measured = _last_report(soft, task_id, member)
+    since_ms = max(member.assignment[task_id].since_ms, soft.started_ms)
+    return since_ms if measured is None else max(since_ms, measured.progress_ms)
+
+
+def _last_report(soft: Soft, task_id: TaskId, member: Member) -> MeasuredReport | None:
+    known = soft.members.get(member.id)
+    return known.reports.get(task_id) if known is not None else None
+
+
+def give_way(draft: DecisionDraft) -> bool:
+    """Record that warmups give way to moves that wait for what they hold. Return whether any does."""
+    view = draft.view()
+    timeout_ms = view.config.warmup_stall_timeout_ms
+    idle = [
+        (task, member_id)
+        for task in view.tasks.pick(view.group.table.in_order(view.group.moving_tasks()))
+        for member_id in task.warmups
+        if view.now_ms - closer_ms(view.soft, task.id, view.members[member_id]) >= timeout_ms
+        and member_id != task.next_owner
+        and not view.is_stalled(task, member_id)
+    ]
+    if not idle:
+        return False
+    task_plans, slots = plan_step(view)
+    refused = [
+        _Refused(plan.task.id, request.member_id, request.for_drain, reason)
+        for plan in task_plans
+        for request in plan.requests
+        if request.member_id not in plan.copies and (reason := slots.why_not(request)) in _SHARED
+    ]
+    refused += [
+        _Refused(plan.task.id, plan.task.target, False, Held.NO_CAPACITY)
+        for plan in task_plans
+        if Held.NO_CAPACITY in (plan.choice.held, plan.task.waiting_reason)
+    ]
+    giving = [
+        (task, member_id)
+        for task, member_id in idle
+        if _is_in_the_way(view, slots, task, member_id, refused) or _may_another_move_instead(view, task, member_id)
+    ]
+    for task, member_id in giving:
+        draft.record(WarmupStalled(task.id, member_id, draft.now_ms + 2 * timeout_ms, gave_way=True))
+        draft.explain(Held.STALLED, task.id, member_id, "it comes no closer, and gives way to others")
+    if giving:
+        draft.schedule("warmup-stalled")
+    return bool(giving)
+
+
+def _is_in_the_way(view: View, slots: Slots, task: Task, member_id: MemberId, refused: list[_Refused]) -> bool:
+    """Say whether a task that waits would come further without this warmup."""
+    for_drain = is_for_drain(view, task, task.owner, view.holders(task))
+    holders = {member_id, task.owner, *task.standbys}
+
+    def holds_up(waiting: _Refused) -> bool:
+        if waiting.reason is Held.NO_CAPACITY:
+            return waiting.member_id is None or waiting.member_id in holders
+        if waiting.reason is Held.MEMBER_WARMUP_BUDGET:
+            return waiting.member_id == member_id
+        return for_drain == waiting.for_drain or slots.are_overdrawn
+
+    return any(holds_up(waiting) for waiting in refused if waiting.task != task.id)
+
+
+def _may_another_move_instead(view: View, task: Task, member_id: MemberId) -> bool:
+    """Say whether the owner has another task that may give the member its share, if this one moves for balance.
+
+    That task waits for no slot: it has no reason to move as long as this one is on its way. While balance is paused,
+    neither moves, and a copy that is caught up moves soon, unless a transaction stays open.
+    """
+    is_about_to_move = view.copy(task, member_id).is_caught_up and not view.is_held_up(task)
+    if is_about_to_move or view.why_moves_are_held(for_balance=True) is not None:
+        return False
+    owner = view.members.get(task.owner) if task.owner is not None else None
+    if owner is None or owner.drain is not None or task.target != member_id or task.pin is not None:
+        return False
+    table, epoch = view.group.table, view.members[member_id].topology_epoch
+    return any(
+        other.target == owner.id
+        and other.state is ActiveState.RUNNING
+        and other.pin is None
+        and not view.is_stalled(other, member_id)
+        and epoch >= table.topology_epoch[table.index_of[other.id]]
+        and view.is_stateful(other.id)
+        for other in view.tasks.pick([one for one, grant in owner.assignment.items() if grant.role is Role.ACTIVE])
+        if other.id in table.index_of
+    )

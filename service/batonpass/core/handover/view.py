@@ -1,0 +1,319 @@
+"""Hard and soft state at one instant, as the deciding files read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from batonpass.core.handover.availability import Availability, availability_of, takers_of
+from batonpass.core.handover.lag import Copy, copy_as_reported
+from batonpass.core.handover.open_transactions import open_transactions_of
+from batonpass.core.handover.room import DiskRoom, has_limit, room_on_disks
+from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, host_of, may_be_the_host
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.leases import heard_since_ms, is_overdue
+from batonpass.core.state.model import ActiveState, Group, Member, Outcome, PauseScope, Role, Task
+from batonpass.core.state.newcomers import newcomer_age_ms, stay_began_ms
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Held
+from batonpass.core.state.soft import MemberSoft, Soft
+
+_NOBODY: Final[frozenset[MemberId]] = frozenset()
+
+
+class View:
+    """Group and soft state at ``now_ms``. It is read-only, and computes what takes a pass over the group only once.
+
+    With ``as_if_released`` it answers as if every revocation were confirmed already (the dry run).
+    """
+
+    __slots__ = (
+        "_disk",
+        "_disk_room",
+        "_distrusted",
+        "_is_any_member_overdue",
+        "_limited",
+        "_load",
+        "_moves_are_held",
+        "_must_not_stop_now",
+        "_newcomers",
+        "_takers",
+        "as_if_released",
+        "config",
+        "group",
+        "member_softs",
+        "members",
+        "now_ms",
+        "policy",
+        "soft",
+        "tasks",
+    )
+
+    def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, *, as_if_released: bool = False) -> None:
+        self.group = group
+        self.soft = soft
+        self.now_ms = now_ms
+        self.policy = policy
+        self.config = group.config
+        self.as_if_released = as_if_released
+        self.tasks = group.tasks
+        self.members: Mapping[MemberId, Member] = group.members.plain()
+        self.member_softs: Mapping[MemberId, MemberSoft] = soft.members.plain()
+        self._disk: dict[TaskId, list[MemberId]] | None = None
+        self._load: dict[MemberId, float] = {}
+        self._limited: frozenset[MemberId] | None = None
+        self._disk_room: Mapping[MemberId, DiskRoom] | None = None
+        self._must_not_stop_now: frozenset[MemberId] | None = None
+        self._is_any_member_overdue: bool | None = None
+        self._takers: frozenset[MemberId] | None = None
+        self._newcomers: Mapping[MemberId, int] | None = None
+        self._distrusted: frozenset[MemberId] | None = None
+        self._moves_are_held = self.why_moves_are_held(for_balance=False) is not None
+
+    def present_member(self, member_id: MemberId | None) -> Member | None:
+        """Return the member if it is in the group and not away to restart."""
+        if member_id is None:
+            return None
+        member = self.members.get(member_id)
+        return None if member is None or member.away_until_ms is not None else member
+
+    def availability(self, member_id: MemberId) -> Availability:
+        """Return how well a member of the group may take something new."""
+        return availability_of(self.group, self.soft, self.now_ms, self.members[member_id])
+
+    def is_heard(self, member_id: MemberId) -> bool:
+        """Say whether a member is in the group and would begin at once what it is given."""
+        return member_id in self.members and self.availability(member_id).is_heard
+
+    @property
+    def takers(self) -> frozenset[MemberId]:
+        """The members that may be given something new: of those that stay, the ones that are best available."""
+        if self._takers is None:
+            self._takers = takers_of(self.group, self.soft, self.now_ms)
+        return self._takers
+
+    def is_missing(self, member_id: MemberId | None) -> bool:
+        """Say whether a member stays and is no taker: it keeps the place of what it has, and gets nothing new."""
+        member = self.members.get(member_id) if member_id is not None else None
+        return member is not None and member.drain is None and member.id not in self.takers
+
+    def kept_at(self, task: Task) -> MemberId | None:
+        """Return where a task of the topology belongs although its owner or its target is missing; None if nowhere.
+
+        A missing member keeps the place of what it has, of what it had when it went away to restart, and of what it was
+        to get from an owner that stays, which goes on meanwhile. A task without state has nothing to wait for: it goes
+        to a member that is there as soon as its owner may be replaced.
+        """
+        owner, target, stateful = task.owner, task.target, self.is_stateful(task.id)
+        if owner is not None and self.is_missing(owner):
+            if not stateful:
+                may_go = self.members[owner].suspected or task.state is ActiveState.FAILED
+                return None if may_go else owner
+            is_on_its_way = target is not None and self.members[target].drain is None
+            return target if is_on_its_way else owner
+        if not stateful or not self.is_missing(target):
+            return None
+        if owner is None:
+            return target if task.away_owner == target else None
+        return target if self.members[owner].drain is None else None
+
+    def is_past_deadline(self, member: Member) -> bool:
+        """Say whether the member drains and the deadline of its drain is over."""
+        deadline_ms = member.drain.deadline_ms if member.drain is not None else None
+        return deadline_ms is not None and self.now_ms >= deadline_ms
+
+    def copy(self, task: Task, member_id: MemberId) -> Copy:
+        """Return what a present member has of the task."""
+        return copy_as_reported(self.group, self.member_softs.get(member_id), task, self.members[member_id])
+
+    def is_stateful(self, task_id: TaskId) -> bool:
+        """Say whether the task has state to restore. A task that the topology has dropped has none."""
+        table = self.group.table
+        task_index = table.index_of.get(task_id)
+        return task_index is not None and table.stateful[task_index]
+
+    def holders(self, task: Task) -> dict[MemberId, Role]:
+        """Return the members with a standby or warmup of the task, and their roles. All of them are present."""
+        copies = dict.fromkeys(task.standbys, Role.STANDBY)
+        if task.warmups:
+            copies.update(dict.fromkeys(task.warmups, Role.WARMUP))
+        return copies
+
+    def on_disk(self, task_id: TaskId) -> list[MemberId]:
+        """Return the members that report state of the task which they were not assigned, in the order of their ids."""
+        if self._disk is None:
+            self._disk = self._find_disk()
+        return self._disk.get(task_id, [])
+
+    def _find_disk(self) -> dict[TaskId, list[MemberId]]:
+        members_with_state: dict[TaskId, list[MemberId]] = {}
+        for member_id in sorted(self.member_softs):
+            member, reports = self.present_member(member_id), self.member_softs[member_id].reports
+            if member is not None and reports:
+                for task_id in reports.keys() - member.assignment.plain().keys():
+                    if reports[task_id].report.role == "none" and not reports[task_id].report.lost:
+                        members_with_state.setdefault(task_id, []).append(member_id)
+        return members_with_state
+
+    @property
+    def limited(self) -> frozenset[MemberId]:
+        """The members with a limit on their tasks or their disk."""
+        if self._limited is None:
+            self._limited = frozenset([member_id for member_id, member in self.members.items() if has_limit(member)])
+        return self._limited
+
+    @property
+    def disk_room(self) -> Mapping[MemberId, DiskRoom]:
+        """How much more state each member with a limit on its disk takes."""
+        if self._disk_room is None:
+            self._disk_room = room_on_disks(self.group, self.soft) if self.limited else {}
+        return self._disk_room
+
+    def takes_room_on_disk(self, member_id: MemberId, task_id: TaskId) -> bool:
+        """Say whether a copy of the task would be new state for a member with a limit on its disk."""
+        room = self.disk_room.get(member_id)
+        return room is not None and task_id not in room.has and self.is_stateful(task_id)
+
+    def has_full_disk_for(self, member_id: MemberId, task_id: TaskId) -> bool:
+        """Say whether a member's disk is full for a task of which it has no state yet."""
+        return self.takes_room_on_disk(member_id, task_id) and self.disk_room[member_id].more <= 0
+
+    @property
+    def must_not_stop_now(self) -> frozenset[MemberId]:
+        """The members that are about to be granted a task without an owner.
+
+        If such a member had to stop another task now, that grant would be delayed. Members with a limit are left
+        out: they may need the room of the task that they stop.
+        """
+        if self._must_not_stop_now is None:
+            tasks = self.tasks.pick(self.group.moving_tasks())
+            waiting = [task.next_owner for task in tasks if task.owner is None and task.next_owner]
+            self._must_not_stop_now = frozenset([member_id for member_id in waiting if member_id not in self.limited])
+        return self._must_not_stop_now
+
+    @property
+    def newcomers(self) -> Mapping[MemberId, int]:
+        """The members to which balance copies nothing yet (``newcomers``), and until when."""
+        if self._newcomers is None:
+            most_ms = 0 if self.as_if_released else self.config.newcomer_wait_ms
+            stays = {member.id: stay_began_ms(member) for member in self.members.values()}
+            young = {member_id: since_ms for member_id, since_ms in stays.items() if since_ms > self.now_ms - most_ms}
+            age_ms = newcomer_age_ms(self.group, self.now_ms) if young else 0
+            # If the clock has gone back behind a join, the member's stay begins now.
+            until = {member_id: min(since_ms, self.now_ms) + age_ms for member_id, since_ms in young.items()}
+            self._newcomers = {member_id: until_ms for member_id, until_ms in until.items() if until_ms > self.now_ms}
+        return self._newcomers
+
+    def is_new_for(self, task: Task, member_id: MemberId) -> bool:
+        """Say whether a move of the task to the member waits because the member is new: it is for balance alone."""
+        owner = self.members.get(task.owner) if task.owner is not None else None
+        if owner is None or task.state is not ActiveState.RUNNING or owner.drain is not None or owner.suspected:
+            return False
+        return task.pin != member_id and member_id in self.newcomers
+
+    def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
+        """Say whether these members take any copy that needs no slot: moves go on, and none of them has a limit."""
+        return not self._moves_are_held and self.limited.isdisjoint(member_ids)
+
+    def load(self, member_id: MemberId) -> float:
+        """Return the weight of a member's stateful actives, divided by its capacity."""
+        load = self._load.get(member_id)
+        if load is None:
+            table, member = self.group.table, self.members[member_id]
+            active = Role.ACTIVE
+            actives = [task_id for task_id, grant in member.assignment.items() if grant.role is active]
+            task_indexes = [table.index_of[task_id] for task_id in actives if task_id in table.index_of]
+            load = (
+                sum([table.weight[task_index] for task_index in task_indexes if table.stateful[task_index]])
+                / member.capacity
+            )
+            self._load[member_id] = load
+        return load
+
+    def is_stalled(self, task: Task, member_id: MemberId) -> bool:
+        """Say whether a warmup of the task made no progress on the member, so that it is not tried there for now."""
+        if not task.stalls:
+            return False
+        return any(stall.member_id == member_id and stall.until_ms > self.now_ms for stall in task.stalls)
+
+    def is_held_up(self, task: Task) -> bool:
+        """Say whether a transaction stays open in a changelog of the task, so that no copy can be read to its end."""
+        return bool(open_transactions_of(self.group, self.soft, task.id))
+
+    def avoided_for(self, task: Task) -> frozenset[MemberId]:
+        """Return the members on which the task is not tried for now, for what came of it there (``failures``)."""
+        if not task.failures:
+            return _NOBODY
+        now_ms, config, instances = self.now_ms, self.config, self.group.instances
+        counted = [failure for failure in task.failures if avoided_until_ms(config, failure) > now_ms]
+        runs = [instances.get(one.instance_id) if one.instance_id else one.member_id for one in counted]
+        named: Iterable[MemberId] = [
+            member_id for member_id in runs if member_id is not None and member_id in self.members
+        ]
+        if any(failure.outcome is Outcome.DIED and failure.instance_id is None for failure in counted):
+            named = self.members
+        members = [self.members[member_id] for member_id in named]
+        return frozenset(
+            [one.id for one in members if any(may_be_the_host(failure, one, config) for failure in counted)]
+        )
+
+    def has_failed(self, task: Task, member_id: MemberId) -> bool:
+        """Say whether the task is not tried on the member for now, so that others are tried first."""
+        return bool(task.failures) and member_id in self.avoided_for(task)
+
+    @property
+    def distrusted(self) -> frozenset[MemberId]:
+        """The members that are given nothing new for now, because tasks that failed there run elsewhere.
+
+        If no other member may be given anything either, none is distrusted.
+        """
+        if self._distrusted is None:
+            until = {host: distrusted_until_ms(self.config, known) for host, known in self.group.hosts.items()}
+            over = frozenset(
+                [member.id for member in self.members.values() if until.get(host_of(member), 0) > self.now_ms]
+                if until
+                else ()
+            )
+            self._distrusted = over if self.takers - over else _NOBODY
+        return self._distrusted
+
+    def is_any_member_overdue(self) -> bool:
+        """Say whether a member has been silent for so long that it may be about to expire.
+
+        If it does, the balance has to be computed again. Suspected members do not count: placement leaves them out.
+        """
+        if self.config.kafka_streams:
+            return False  # Kafka decides which of its members are alive.
+        if self._is_any_member_overdue is None:
+            self._is_any_member_overdue = any(
+                is_overdue(self.group, self.soft, self.now_ms, member)
+                for member in self.members.values()
+                if member.away_until_ms is None and not member.suspected
+            )
+        return self._is_any_member_overdue
+
+    def longest_silence(self) -> tuple[int, MemberId] | None:
+        """Return since when a member has been silent, and which: the longest silence of all. None without members.
+
+        A member that was never heard is silent since it joined, or since this coordinator started. Members that are
+        away or suspected do not count.
+        """
+        silences = [
+            (heard_since_ms(self.soft, member), member.id)
+            for member in self.members.values()
+            if member.away_until_ms is None and not member.suspected
+        ]
+        return min(silences, default=None)
+
+    def why_moves_are_held(self, *, for_balance: bool) -> Held | None:
+        """Return why moves are held in the whole group, or None.
+
+        Moves for other reasons than balance (a drain, a free copy, a failed task) go on during a storm and during a
+        pause of scope ``balance``.
+        """
+        pause = self.group.pause
+        if pause is not None and (pause.scope is PauseScope.ALL or for_balance):
+            return Held.PAUSED
+        if self.group.storm_since_ms is not None and for_balance:
+            return Held.STORM
+        return None

@@ -1,0 +1,938 @@
+"""The only place where hard state changes: ``evolve`` folds records into a group.
+
+The live service, loading, the simulator and the audit all use it, so they agree on what the records mean. Folding
+does not look at the time, refuses nothing, and depends only on the group and the record. Besides what the records say,
+it keeps one index: the tasks that steps have to look at (``pending`` in ``model``).
+
+One ``GroupBuilder`` folds a batch. The new group shares everything that did not change with the old one. The table at
+the end says which function folds which record. The docstring of each says what holds afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, cast
+
+from batonpass.core.state import records as r
+from batonpass.core.state.failures import (
+    charged,
+    faults_of,
+    host_of,
+    may_be_the_host,
+    ran_well,
+    with_failure,
+)
+from batonpass.core.state.ids import HostId, InstanceId, MemberId, TaskId
+from batonpass.core.state.model import (
+    REVOKED,
+    SUSPECTED,
+    ActiveState,
+    Cause,
+    Drain,
+    GoneMember,
+    Grant,
+    Group,
+    HostFaults,
+    KeptOut,
+    Loss,
+    Member,
+    Outcome,
+    Pending,
+    Revocation,
+    Role,
+    Stall,
+    Stop,
+    Task,
+    Topology,
+    Unreleased,
+    pending,
+    with_copies,
+    with_owner,
+    with_target,
+)
+from batonpass.core.state.newcomers import stay_began_ms
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.topology import build_table
+
+
+def evolve(group: Group, records: Iterable[r.Record]) -> Group:
+    """Return the group that ``records`` lead to; without records, ``group`` itself.
+
+    Its version has grown by the number of records.
+    """
+    builder = GroupBuilder(group)
+    count = 0
+    for record in records:
+        builder.fold(record)
+        count += 1
+    return builder.finish(group.version + count) if count else group
+
+
+class GroupBuilder:
+    """The group under construction: its plain fields, and the tasks and members that differ from before."""
+
+    __slots__ = ("_naming", "before", "group", "members", "tasks")
+
+    def __init__(self, before: Group) -> None:
+        self.before = before
+        self.group = before
+        self.tasks: dict[TaskId, Task] = {}
+        self.members: dict[MemberId, Member | None] = {}
+        self._naming: dict[MemberId, list[TaskId]] | None = None
+
+    def task(self, task_id: TaskId) -> Task:
+        """Return the task as it stands. An unknown task is free and has no target."""
+        return self.tasks.get(task_id) or self.before.tasks.get(task_id) or Task(task_id)
+
+    def member(self, member_id: MemberId) -> Member | None:
+        """Return the member as it stands; None if it is not in the group."""
+        if member_id in self.members:
+            return self.members[member_id]
+        return self.before.members.get(member_id)
+
+    def every_task(self) -> list[TaskId]:
+        return list(dict.fromkeys([*self.before.tasks, *self.tasks]))
+
+    def every_member(self) -> list[tuple[MemberId, Member]]:
+        ids = dict.fromkeys([*self.before.members, *self.members])
+        members = [(member_id, self.member(member_id)) for member_id in ids]
+        return [(member_id, member) for member_id, member in members if member is not None]
+
+    def tasks_naming(self, member_id: MemberId) -> list[TaskId]:
+        """Return the tasks that name the member in any field, and are unsettled or have changed.
+
+        One pass finds them for all members, because many may leave at once. The result is reused until a record other
+        than a departure is folded (``fold``): departures add no member to a task.
+        """
+        if self._naming is None:
+            self._naming = {}
+            for task_id in dict.fromkeys([*self.before.unsettled, *self.tasks]):
+                for named in _named_in(self.task(task_id)):
+                    self._naming.setdefault(named, []).append(task_id)
+        return self._naming.get(member_id, [])
+
+    def fold(self, record: r.Record) -> None:
+        if not isinstance(record, r.MemberGone | r.MemberAway):
+            self._naming = None
+        fold = cast("Callable[[GroupBuilder, r.Record], None]", _FOLD[type(record)])
+        fold(self, record)
+
+    def change_member(self, member_id: MemberId, **fields: object) -> None:
+        """Change fields of a member. Nothing happens if it is gone."""
+        member = self.member(member_id)
+        if member is not None:
+            self.members[member_id] = replace(member, **fields)  # type: ignore[arg-type]
+
+    def change(self, **fields: object) -> None:
+        self.group = replace(self.group, **fields)  # type: ignore[arg-type]
+
+    def finish(self, version: int) -> Group:
+        """Return the group with everything folded in, at ``version``."""
+        before, group = self.before, self.group
+        fields: dict[str, object] = {"version": version}
+        if self.tasks:
+            fields["tasks"] = before.tasks.updated(self.tasks)
+        if self.members:
+            fields["members"] = before.members.updated(self.members)
+        fields["unsettled"] = before.unsettled.updated(self._unsettled())
+        return replace(group, **fields)  # type: ignore[arg-type]
+
+    def _unsettled(self) -> dict[TaskId, Pending | None]:
+        """Return the tasks whose entry in ``unsettled`` changes, with their new entry."""
+        table, replicas = self.group.table, self.group.config.num_standby_replicas
+        index_of, stateful, known = table.index_of, table.stateful, self.before.unsettled
+        tasks = self.tasks
+        if replicas != self.before.config.num_standby_replicas:
+            tasks = {task_id: self.task(task_id) for task_id in (*known, *tasks)}
+        owners = [self.member(owner) for owner in {task.owner for task in tasks.values()} if owner is not None]
+        suspects = {member.id for member in owners if member is not None and member.suspected}
+        leaving = {member.id for member in owners if member is not None and _goes_at_an_instant(member)}
+        changes: dict[TaskId, Pending | None] = {}
+        for task_id, task in tasks.items():
+            task_index = index_of.get(task_id)
+            if task_index is None:
+                mark = Pending.MOVING if _is_with_any_member(task) else None
+            else:
+                mark = pending(task, replicas=replicas if stateful[task_index] else None)
+                if task.owner in suspects or (task.owner in leaving and mark is Pending.QUEUED):
+                    mark = Pending.MOVING
+            if mark is not known.get(task_id):
+                changes[task_id] = mark
+        return changes
+
+
+def _is_with_any_member(task: Task) -> bool:
+    return bool(task.owner or task.unreleased or task.standbys or task.warmups)
+
+
+def _goes_at_an_instant(member: Member) -> bool:
+    """Say whether a member gives up what it runs at the deadline of its drain, whether copies are ready or not."""
+    return member.drain is not None and member.drain.deadline_ms is not None
+
+
+# The group and its members.
+
+
+def _declared(builder: GroupBuilder, record: r.GroupDeclared) -> None:
+    """The group exists. Epochs, tokens and the ids of gone members continue from an earlier group of this name."""
+    longest = max(builder.group.longest_session_ms, record.config.session_timeout_ms)
+    builder.change(
+        declared=True,
+        revision=builder.group.revision + 1,
+        config=record.config,
+        longest_session_ms=longest,
+        generation_epoch=0,
+    )
+    _set_topology(builder, record.topology)
+
+
+def _set_topology(builder: GroupBuilder, topology: Topology) -> None:
+    table = build_table(topology)
+    dropped = [task_id for task_id in builder.group.table.ids if task_id not in table.index_of]
+    builder.change(topology=topology, table=table)
+    for task_id in table.ids:
+        builder.tasks[task_id] = builder.task(task_id)
+    for task_id in dropped:
+        # Its holders are told to give it up. The token stays, in case the task comes back.
+        builder.tasks[task_id] = builder.task(task_id)._replace(
+            target=None, target_standbys=(), pin=None, next_owner=None
+        )
+    if builder.group.pins:
+        builder.change(pins=builder.group.pins.updated(dict.fromkeys(dropped)))
+
+
+def _topology_changed(builder: GroupBuilder, record: r.TopologyChanged) -> None:
+    """The tasks are those of the new topology."""
+    builder.change(revision=builder.group.revision + 1)
+    _set_topology(builder, record.topology)
+
+
+def _config_changed(builder: GroupBuilder, record: r.ConfigChanged) -> None:
+    """The settings are new. The longest session timeout so far is kept, because leases may still run by it."""
+    longest = max(builder.group.longest_session_ms, record.config.session_timeout_ms)
+    builder.change(revision=builder.group.revision + 1, config=record.config, longest_session_ms=longest)
+
+
+def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
+    """A tombstone stays: epochs, generation, tokens and the ids of members."""
+    for task_id in builder.every_task():
+        builder.tasks[task_id] = Task(task_id, token=builder.task(task_id).token)
+    gone_now: dict[MemberId, GoneMember | None] = {}
+    for member_id, member in builder.every_member():
+        builder.members[member_id] = None
+        gone_now[member_id] = _gone_entry(member, record.at_ms, Cause.EVICTED, record.lease_end_ms)
+    no_instances: PMap[InstanceId, MemberId] = PMap()
+    none_kept_out: PMap[InstanceId, KeptOut] = PMap()
+    no_hosts: PMap[HostId, HostFaults] = PMap()
+    nowhere: PMap[TaskId, MemberId] = PMap()
+    builder.change(
+        declared=False,
+        revision=builder.group.revision + 1,
+        topology=Topology(),
+        table=build_table(Topology()),
+        gone=builder.group.gone.updated(gone_now),
+        instances=no_instances,
+        kept_out=none_kept_out,
+        pins=nowhere,
+        placement_due_ms=None,
+        triggers=(),
+        placement_failed="",
+        next_probe_ms=None,
+        pause=None,
+        storm_since_ms=None,
+        losses=(),
+        hosts=no_hosts,
+        grants_from_ms=max(builder.group.grants_from_ms, record.lease_end_ms),
+    )
+
+
+def _joined(builder: GroupBuilder, record: r.MemberJoined) -> None:
+    """The member is in the group, and holds its instance id if it has one."""
+    member = record.member
+    builder.members[member.id] = member
+    if member.instance_id is not None:
+        builder.change(instances=builder.group.instances.having(member.instance_id, member.id))
+
+
+def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
+    """The member is not in the group. No target or pin names it. It may run its actives until its lease ends."""
+    member = builder.member(record.member_id)
+    if member is None:
+        return
+    entry = _gone_entry(member, record.at_ms, record.cause, record.lease_end_ms)
+    builder.change(gone=builder.group.gone.having(member.id, entry))
+    if record.cause is Cause.EXPIRED:
+        _note_death(builder, member, record.at_ms)
+    concerned = _tasks_involving(builder, member)
+    for task_id in concerned:
+        task = builder.task(task_id)
+        after = _left_by(task, record)
+        if after is not task:
+            builder.tasks[task_id] = after
+    builder.members[member.id] = None
+    _move_pins(builder, member.id, None)
+    if member.instance_id is not None and builder.group.instances.get(member.instance_id) == member.id:
+        builder.change(instances=builder.group.instances.without(member.instance_id))
+    if member.instance_id is None and host_of(member) in builder.group.hosts:
+        builder.change(hosts=builder.group.hosts.without(host_of(member)))
+    if record.cause is Cause.EXPIRED:
+        _note_loss(builder, member, record.at_ms)
+
+
+def _note_loss(builder: GroupBuilder, member: Member, at_ms: int) -> None:
+    """Note a member that was lost. In a storm, one that came back and is lost again has been counted already."""
+    group = builder.group
+    if group.storm_since_ms is None:
+        oldest = at_ms - group.config.session_timeout_ms
+        recent = tuple(loss for loss in group.losses if loss.at_ms > oldest)
+        builder.change(losses=(*recent, Loss(member.id, at_ms)))
+    elif member.joined_ms < group.storm_since_ms:
+        builder.change(losses=(*group.losses, Loss(member.id, at_ms)))
+
+
+def _gone_entry(member: Member, at_ms: int, cause: Cause, lease_end_ms: int) -> GoneMember:
+    return GoneMember(at_ms, cause, lease_end_ms, member.instance_id, stay_began_ms(member), member.doubts.plain())
+
+
+def _note_death(builder: GroupBuilder, member: Member, at_ms: int) -> None:
+    """Note with each task that a member ran when its lease expired that it died: the task may be what ended it.
+
+    What was taken over from it while it was suspected has that noted already (``_give_up``).
+    """
+    ran_until_ms = at_ms - builder.group.config.session_timeout_ms
+    host = host_of(member)
+    known = builder.group.hosts.get(host)
+    if known is not None:
+        # Nobody can tell later what it ran well until then.
+        well_ms = _well_ms(builder, host, known, ran_until_ms)
+        faults = tuple(fault for fault in known.faults if fault.at_ms > well_ms)
+        builder.change(hosts=builder.group.hosts.having(host, known._replace(faults=faults)))
+    for task_id, grant in member.assignment.items():
+        task = builder.task(task_id)
+        if grant.role is Role.ACTIVE and task.state is ActiveState.RUNNING:
+            _fail(builder, task, member, Outcome.DIED, (at_ms, ran_until_ms))
+    for task_id in member.revoking:
+        _charge_hosts(builder, builder.task(task_id), at_ms)
+
+
+def _fail(builder: GroupBuilder, task: Task, member: Member, outcome: Outcome, at: tuple[int, int]) -> None:
+    """Note that a task did not run well on a member: when that counts from, and until when it ran at the most."""
+    config, (at_ms, ran_until_ms) = builder.group.config, at
+    well_ms = ran_until_ms if task.owner == member.id and ran_well(task, ran_until_ms, config) else task.well_ms
+    failures = with_failure(task, member, outcome, at_ms, config)
+    builder.tasks[task.id] = task._replace(failures=failures, well_ms=well_ms)
+
+
+def _charge_hosts(builder: GroupBuilder, task: Task, now_ms: int) -> None:
+    """Charge the hosts on which a task failed lately, if it runs elsewhere now."""
+    runs_on = builder.member(task.owner) if task.owner is not None else None
+    if not task.failures or runs_on is None or task.state is not ActiveState.RUNNING:
+        return
+    hosts, config = builder.group.hosts, builder.group.config
+    for host, fault in faults_of(task, runs_on, builder.group, now_ms):
+        known = hosts.get(host) or HostFaults()
+        hosts = hosts.having(host, charged(known, fault, config, now_ms, _well_ms(builder, host, known, now_ms)))
+    if hosts is not builder.group.hosts:
+        builder.change(hosts=hosts)
+
+
+def _well_ms(builder: GroupBuilder, host: HostId, known: HostFaults, now_ms: int) -> int:
+    """Return the last fault of a host after which it ran any task well. 0: there is none."""
+    member_id = builder.group.instances.get(InstanceId(host)) or MemberId(host)
+    member, config = builder.member(member_id), builder.group.config
+    if member is None:
+        return 0
+    runs = [builder.task(task_id) for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+    refuted = [
+        fault.at_ms
+        for fault in known.faults
+        if any(ran_well(task, now_ms, config, from_ms=fault.at_ms) for task in runs)
+    ]
+    return max(refuted, default=0)
+
+
+def _left_by(task: Task, record: r.MemberGone) -> Task:
+    """Return a task without a member that is gone; the same object if it did not name the member.
+
+    If the member may still run the task until its lease ends, it stays unreleased until then.
+    """
+    member_id, unreleased = record.member_id, task.unreleased
+    if unreleased:
+        unreleased = tuple(entry for entry in unreleased if entry.member_id != member_id)
+    ran = task.owner == member_id
+    if record.lease_end_ms > record.at_ms and (ran or len(unreleased) != len(task.unreleased)):
+        unreleased = (*unreleased, Unreleased(member_id, record.lease_end_ms))
+    changes = _changes_without_member(task, member_id, unreleased)
+    stop = _stop_after_departure(task, unreleased, member_id, record.at_ms, record.cause.value)
+    if stop is not task.stop:
+        changes["stop"] = stop
+    if ran:
+        # The member may have written since its last report, so the final position of the owner before it is outdated.
+        changes |= {"since_ms": record.at_ms, "final_position": ()}
+    if task.target == member_id:
+        changes["target"] = None
+    if member_id in task.target_standbys:
+        changes["target_standbys"] = _removed(task.target_standbys, member_id)
+    if task.pin == member_id:
+        changes["pin"] = None
+    if task.away_owner == member_id:
+        changes["away_owner"] = None
+    return task._replace(**changes) if changes else task  # type: ignore[arg-type]
+
+
+def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
+    """The member stopped in order to restart. It holds nothing, and keeps its place."""
+    member = builder.member(record.member_id)
+    if member is None:
+        return
+    for task_id in _tasks_involving(builder, member):
+        task = builder.task(task_id)
+        after = _without_member(
+            task, member.id, tuple(entry for entry in task.unreleased if entry.member_id != member.id)
+        )
+        stop = _stop_after_departure(task, after.unreleased, member.id, record.at_ms, Cause.RESTARTED.value)
+        if stop is not task.stop:
+            after = after._replace(stop=stop)
+        if task.owner == member.id:
+            after = after._replace(since_ms=record.at_ms, final_position=(), away_owner=member.id)
+        if after != task:
+            builder.tasks[task_id] = after
+    builder.change_member(
+        member.id, assignment=PMap(), revoking=PMap(), away_until_ms=record.until_ms, suspected=False, drain=None
+    )
+
+
+def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
+    """Every target and pin of the member belongs to its successor, which goes on with its stay."""
+    old, successor = record.member_id, record.successor
+    member = builder.member(old)
+    if member is None:
+        return
+    for task_id in _tasks_involving(builder, member):
+        task = builder.task(task_id)
+        target = successor if task.target == old else task.target
+        standbys = _removed(task.target_standbys, old)
+        if standbys != task.target_standbys:
+            standbys = _added(standbys, successor)
+        if target == successor:
+            # The successor may take the place of two members, one of which was a standby of a task of the other.
+            standbys = _removed(standbys, successor)
+        after = task._replace(target=target, target_standbys=standbys, pin=successor if task.pin == old else task.pin)
+        if after != task:
+            builder.tasks[task_id] = after
+    stays = [stay_began_ms(one) for one in (member, builder.member(successor)) if one is not None]
+    builder.change_member(successor, place_since_ms=min(stays))
+    _move_pins(builder, old, successor)
+    known, new = builder.group.hosts.get(host_of(member)), builder.member(successor)
+    if known is not None and new is not None:
+        builder.change(hosts=builder.group.hosts.having(host_of(new), known))
+
+
+def _trusted(builder: GroupBuilder, record: r.MemberTrusted) -> None:
+    """Nothing is held against the host of the member: neither its faults, nor failures of tasks on it."""
+    member = builder.member(record.member_id)
+    if member is None:
+        return
+    builder.change(hosts=builder.group.hosts.without(host_of(member)))
+    for task_id in builder.every_task():
+        task = builder.task(task_id)
+        if task.failures:
+            builder.tasks[task_id] = _forgiven(builder, task, member)
+
+
+def _forgiven(builder: GroupBuilder, task: Task, member: Member) -> Task:
+    """Return a task without its failures on the host of a member."""
+    config = builder.group.config
+    failures = tuple(failure for failure in task.failures if not may_be_the_host(failure, member, config))
+    return task if len(failures) == len(task.failures) else task._replace(failures=failures)
+
+
+def _move_pins(builder: GroupBuilder, old: MemberId, successor: MemberId | None) -> None:
+    """Keep the index of pins in step: the pins of ``old`` go to the successor, or are removed."""
+    changes = {task_id: successor for task_id, pin in builder.group.pins.items() if pin == old}
+    if changes:
+        builder.change(pins=builder.group.pins.updated(changes))
+
+
+def _drain_started(builder: GroupBuilder, record: r.DrainStarted) -> None:
+    """The member hands over everything, and ``blocked`` says whether its time is over."""
+    member = builder.member(record.member_id)
+    kept_out = member is not None and member.drain is not None and member.drain.kept_out
+    drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked, kept_out)
+    builder.change_member(record.member_id, drain=drain)
+    _look_again(builder, record.member_id)
+
+
+def _drain_cancelled(builder: GroupBuilder, record: r.DrainCancelled) -> None:
+    """The member stays."""
+    builder.change_member(record.member_id, drain=None)
+    _look_again(builder, record.member_id)
+
+
+def _instance_kept_out(builder: GroupBuilder, record: r.InstanceKeptOut) -> None:
+    """Runs of the instance that join from now on get nothing."""
+    entry = KeptOut(record.since_ms, record.until_ms)
+    builder.change(kept_out=builder.group.kept_out.having(record.instance_id, entry))
+
+
+def _instance_let_in(builder: GroupBuilder, record: r.InstanceLetIn) -> None:
+    """Runs of the instance are like any other."""
+    builder.change(kept_out=builder.group.kept_out.without(record.instance_id))
+
+
+def _suspected(builder: GroupBuilder, record: r.MemberSuspected) -> None:
+    """The member may be dead, so its tasks may have to move."""
+    builder.change_member(record.member_id, suspected=True)
+    _look_again(builder, record.member_id)
+
+
+def _suspicion_cleared(builder: GroupBuilder, record: r.SuspicionCleared) -> None:
+    """The member is alive."""
+    builder.change_member(record.member_id, suspected=False)
+    _look_again(builder, record.member_id)
+
+
+def _look_again(builder: GroupBuilder, member_id: MemberId) -> None:
+    """Let ``finish`` judge again which of a member's tasks are settled, although the tasks have not changed."""
+    member = builder.member(member_id)
+    if member is not None:
+        for task_id, grant in member.assignment.items():
+            if grant.role is Role.ACTIVE:
+                builder.tasks[task_id] = builder.task(task_id)
+
+
+def _rebalance_scheduled(builder: GroupBuilder, record: r.RebalanceScheduled) -> None:
+    """The group epoch has grown. A placement that is due earlier stays due then (``DecisionDraft.schedule``)."""
+    group = builder.group
+    due = record.due_ms if group.placement_due_ms is None else min(group.placement_due_ms, record.due_ms)
+    triggers = group.triggers if record.trigger in group.triggers else (*group.triggers, record.trigger)
+    builder.change(group_epoch=group.group_epoch + 1, placement_due_ms=due, triggers=triggers)
+
+
+def _paused(builder: GroupBuilder, record: r.Paused) -> None:
+    """Moves are held."""
+    builder.change(pause=record.pause)
+
+
+def _resumed(builder: GroupBuilder, _record: r.Resumed) -> None:
+    """Moves go on."""
+    builder.change(pause=None)
+
+
+def _storm_began(builder: GroupBuilder, record: r.StormBegan) -> None:
+    """Too many members vanished at once."""
+    builder.change(storm_since_ms=record.at_ms)
+
+
+def _storm_ended(builder: GroupBuilder, _record: r.StormEnded) -> None:
+    """The storm is over, and its losses no longer count."""
+    builder.change(storm_since_ms=None, losses=())
+
+
+def _grants_held(builder: GroupBuilder, record: r.GrantsHeld) -> None:
+    """Nothing is granted for a while. A later hold never shortens this one."""
+    builder.change(grants_from_ms=max(builder.group.grants_from_ms, record.until_ms))
+    if record.adopting:
+        builder.change(recovering_until_ms=max(builder.group.recovering_until_ms, record.until_ms))
+
+
+def _epochs_raised(builder: GroupBuilder, record: r.EpochsRaised) -> None:
+    """Epochs and tokens lie above all that the lost commits may have given out."""
+    for member_id, epoch in record.epochs.items():
+        member = builder.member(member_id)
+        if member is not None and member.epoch < epoch:
+            builder.change_member(member_id, epoch=epoch)
+    builder.change(tokens_from=max(builder.group.tokens_from, record.tokens_from))
+
+
+def _probe_scheduled(builder: GroupBuilder, record: r.ProbeScheduled) -> None:
+    """The time of the next probe is stored, so it survives a restart."""
+    builder.change(next_probe_ms=record.at_ms)
+
+
+def _gone_forgotten(builder: GroupBuilder, record: r.GoneForgotten) -> None:
+    """Old ids are no longer remembered, nor the faults of instances whose last run they were."""
+    gone = builder.group.gone.updated(dict.fromkeys(record.member_ids))
+    builder.change(gone=gone)
+    if builder.group.hosts:
+        here = {host_of(member) for _, member in builder.every_member()}
+        here |= {HostId(entry.instance_id) for entry in gone.values() if entry.instance_id is not None}
+        builder.change(
+            hosts=builder.group.hosts.updated(dict.fromkeys(host for host in builder.group.hosts if host not in here))
+        )
+
+
+# Its tasks.
+
+
+def _target_placed(builder: GroupBuilder, record: r.TargetPlaced) -> None:
+    """The target answers the group epoch. A next owner stays chosen as long as its task has a target."""
+    for task_id, target in record.changes.items():
+        builder.tasks[task_id] = with_target(builder.task(task_id), target)
+    builder.change(
+        generation=record.generation,
+        generation_epoch=record.group_epoch,
+        placement_failed=record.failed,
+        placement_due_ms=None,
+        triggers=(),
+        placed_ms=record.at_ms,
+    )
+
+
+def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> None:
+    """The member has a new assignment and a new epoch. It may still hold what it must give up."""
+    member = builder.member(record.member_id)
+    if member is None:
+        return
+    assignment: dict[TaskId, Grant | None] = {}
+    revoking: dict[TaskId, Revocation | None] = {}
+    demoted = frozenset(record.demoted)
+    ready = frozenset(record.ready)
+    for task_id in record.revoked:
+        assignment[task_id] = None
+        revoking[task_id] = _give_up(builder, member, task_id, record)
+    for task_id in [task_id for task_id in record.granted if task_id in demoted] if demoted else ():
+        revoking[task_id] = _give_up(builder, member, task_id, record)
+        task = builder.task(task_id)
+        if task.state is ActiveState.RUNNING:
+            builder.tasks[task_id] = task._replace(previous_owner=member.id)
+    assignment.update(record.granted)
+    for task_id, grant in record.granted.items():
+        if grant.role is Role.ACTIVE:
+            _pass_over(builder, task_id, member.id, record.at_ms)
+        builder.tasks[task_id] = _taken_up(builder.task(task_id), member.id, grant, ready=task_id in ready)
+    builder.change_member(
+        member.id,
+        epoch=record.epoch,
+        assignment=member.assignment.updated(assignment),
+        revoking=member.revoking.updated(revoking),
+    )
+
+
+def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.AssignmentChanged) -> Revocation:
+    task = builder.task(task_id)
+    was_active = task.owner == member.id
+    unreleased = (*task.unreleased, Unreleased(member.id, None)) if was_active else task.unreleased
+    if was_active:
+        has_run = task.state is ActiveState.RUNNING
+        if task_id in record.stuck or (member.suspected and has_run):
+            outcome = Outcome.STUCK if task_id in record.stuck else Outcome.DIED
+            _fail(builder, task, member, outcome, (record.at_ms, record.at_ms))
+            task = builder.task(task_id)
+        stop = Stop(member.id, None, SUSPECTED if member.suspected else REVOKED) if has_run else task.stop
+        task = task._replace(since_ms=record.at_ms, stop=stop)
+    builder.tasks[task_id] = _without_member(task, member.id, unreleased)
+    return Revocation(record.epoch, record.at_ms, was_active)
+
+
+def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
+    """Return the task once the member holds it in the role of the grant."""
+    role, standbys, warmups = grant.role, task.standbys, task.warmups
+    if standbys or warmups:
+        standbys, warmups = _removed(standbys, member_id), _removed(warmups, member_id)
+    if role is Role.STANDBY:
+        return with_copies(task, _added(standbys, member_id), warmups)
+    if role is Role.WARMUP:
+        return with_copies(task, standbys, _added(warmups, member_id))
+    if standbys is not task.standbys or warmups is not task.warmups:
+        task = with_copies(task, standbys, warmups)
+    return with_owner(task, member_id, grant, ready=ready)
+
+
+def _released(builder: GroupBuilder, record: r.TaskReleased) -> None:
+    """The member no longer runs the task. Its final position is kept for the next owner."""
+    task = builder.task(record.task)
+    unreleased = tuple(entry for entry in task.unreleased if entry.member_id != record.member_id)
+    if len(unreleased) != len(task.unreleased) or record.final_position:
+        stop = _stop_completed(task.stop, unreleased, record.at_ms)
+        builder.tasks[record.task] = task._replace(
+            unreleased=unreleased, final_position=record.final_position, stop=stop
+        )
+    _note_good_end(builder, task, record)
+    member = builder.member(record.member_id)
+    if member is not None and record.task in member.revoking:
+        builder.change_member(member.id, revoking=member.revoking.without(record.task))
+
+
+def _note_good_end(builder: GroupBuilder, before: Task, record: r.TaskReleased) -> None:
+    """Note that a task ran well if its owner handed it over while it ran, and had not failed it since it got it.
+
+    What it failed there before is over then. Who confirms has not died, even if it was suspected.
+    """
+    member, stop = builder.member(record.member_id), before.stop
+    if member is None:
+        return
+    is_end = stop is not None and stop.cause == REVOKED and stop.member_id == member.id
+    ran = is_end and (member.id, before.token) not in {(one.member_id, one.token) for one in before.failures}
+    if ran or any(one.member_id == member.id and one.outcome is Outcome.DIED for one in before.failures):
+        task = _forgiven(builder, builder.task(record.task), member)
+        if ran:
+            builder.tasks[task.id] = task._replace(well_ms=max(task.well_ms, record.at_ms))
+            return
+        # It was silent, and no more than that. If it is so again and again, it is not tried again each time.
+        silent = [
+            one._replace(outcome=Outcome.SILENT)
+            for one in before.failures
+            if one.member_id == member.id and one.outcome is Outcome.DIED
+        ]
+        builder.tasks[task.id] = task._replace(failures=(*task.failures, *silent))
+
+
+def _release_waived(builder: GroupBuilder, record: r.ReleaseWaived) -> None:
+    """The task no longer waits for the suspected member, which still has to confirm."""
+    task = builder.task(record.task)
+    unreleased = tuple(entry for entry in task.unreleased if entry.member_id != record.member_id)
+    stop = _stop_completed(task.stop, unreleased, task.since_ms)
+    builder.tasks[record.task] = task._replace(unreleased=unreleased, final_position=(), stop=stop)
+
+
+def _pass_over(builder: GroupBuilder, task_id: TaskId, taker: MemberId, at_ms: int) -> None:
+    """Note that another member gets a task than its next owner, which is in the group and was not heard."""
+    task = builder.task(task_id)
+    passed_over = builder.member(task.next_owner) if task.next_owner not in (None, taker) else None
+    if passed_over is not None and passed_over.away_until_ms is None:
+        failures = with_failure(task, passed_over, Outcome.SILENT, at_ms, builder.group.config)
+        builder.tasks[task_id] = task._replace(failures=failures)
+
+
+def _next_owner_chosen(builder: GroupBuilder, record: r.NextOwnerChosen) -> None:
+    """The task has a next owner."""
+    _pass_over(builder, record.task, record.next_owner, builder.task(record.task).since_ms)
+    builder.tasks[record.task] = builder.task(record.task)._replace(next_owner=record.next_owner)
+
+
+def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
+    """The owner has reported its state. Once it runs, the previous owner's copy is no longer needed."""
+    task = builder.task(record.task)
+    if task.owner != record.member_id:
+        return
+    member = builder.member(record.member_id)
+    lost_what_it_had = record.state is ActiveState.LOST and (task.ready_grant or task.state is ActiveState.RUNNING)
+    if member is not None and (record.state is ActiveState.FAILED or lost_what_it_had):
+        outcome = Outcome.LOST if lost_what_it_had else Outcome.FAILED
+        _fail(builder, task, member, outcome, (record.at_ms, record.at_ms))
+        task = builder.task(record.task)
+    if record.state is ActiveState.RUNNING:
+        since_ms = task.ran_since_ms if task.state is ActiveState.RUNNING else record.at_ms
+        task = task._replace(previous_owner=None, final_position=(), stop=None, ran_since_ms=since_ms)
+    elif task.state is ActiveState.RUNNING:
+        task = task._replace(stop=Stop(record.member_id, record.at_ms, record.state.value))
+    builder.tasks[record.task] = task = task._replace(state=record.state)
+    _charge_hosts(builder, task, record.at_ms)
+
+
+def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
+    """The member is not tried again for a while."""
+    task = builder.task(record.task)
+    others = tuple(stall for stall in task.stalls if stall.member_id != record.member_id)
+    builder.tasks[record.task] = task._replace(
+        stalls=(*others, Stall(record.member_id, record.until_ms, record.gave_way))
+    )
+
+
+def _doubted(builder: GroupBuilder, record: r.StateDoubted) -> None:
+    """The member's state of these tasks is never promoted, whatever it reports of it."""
+    member = builder.member(record.member_id)
+    if member is not None:
+        builder.change_member(member.id, doubts=member.doubts.updated(record.tasks))
+
+
+def _state_trusted(builder: GroupBuilder, record: r.StateTrusted) -> None:
+    """The member's reports of these tasks count again."""
+    member = builder.member(record.member_id)
+    if member is not None:
+        builder.change_member(member.id, doubts=member.doubts.updated(dict.fromkeys(record.tasks)))
+
+
+def _parked(builder: GroupBuilder, record: r.TaskParked) -> None:
+    """The task is not tried again."""
+    builder.tasks[record.task] = builder.task(record.task)._replace(parked=True)
+
+
+def _unparked(builder: GroupBuilder, record: r.TaskUnparked) -> None:
+    """The task may be tried again, and its failures are forgotten."""
+    builder.tasks[record.task] = builder.task(record.task)._replace(parked=False, failures=())
+
+
+def _pinned(builder: GroupBuilder, record: r.TaskPinned) -> None:
+    """The task is pinned to a member, or no longer. Its failures there are forgotten, unless it fails there now."""
+    task = builder.task(record.task)
+    member = builder.member(record.member_id) if record.member_id is not None else None
+    if member is not None and (task.owner != record.member_id or task.state is not ActiveState.FAILED):
+        task = _forgiven(builder, task, member)
+    builder.tasks[record.task] = task._replace(pin=record.member_id)
+    builder.change(pins=builder.group.pins.updated({record.task: record.member_id}))
+
+
+def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
+    """The member owns the tasks that it runs, whatever the surviving log says. Other holders must give them up."""
+    member = builder.member(record.member_id)
+    if member is None:
+        return
+    assignment: dict[TaskId, Grant | None] = {}
+    revoking: dict[TaskId, Revocation | None] = {}
+    for task_id in record.dropped:
+        task = builder.task(task_id)
+        assignment[task_id] = None
+        revoking[task_id] = Revocation(member.epoch, record.at_ms, active=True)
+        after = _without_member(task, member.id, (*task.unreleased, Unreleased(member.id, None)))
+        builder.tasks[task_id] = after._replace(stop=task.stop or Stop(member.id, record.at_ms, REVOKED))
+    for task_id, token in record.tokens.items():
+        task = builder.task(task_id)
+        if task.owner is not None and task.owner != member.id:
+            _dispossess(builder, task_id, record)
+            task = builder.task(task_id)
+        grant = Grant(Role.ACTIVE, member.epoch, record.at_ms, max(token, task.token))
+        assignment[task_id] = grant
+        revoking[task_id] = None
+        unreleased = tuple(entry for entry in task.unreleased if entry.member_id != member.id)
+        builder.tasks[task_id] = _taken_up(task, member.id, grant, ready=True)._replace(
+            state=ActiveState.RUNNING,
+            unreleased=unreleased,
+            previous_owner=None,
+            stop=None,
+            ran_since_ms=record.at_ms,
+        )
+    builder.change_member(
+        member.id,
+        assignment=member.assignment.updated(assignment),
+        revoking=member.revoking.updated(revoking),
+    )
+
+
+def _dispossess(builder: GroupBuilder, task_id: TaskId, record: r.TasksAdopted) -> None:
+    task = builder.task(task_id)
+    other = builder.member(task.owner) if task.owner is not None else None
+    if other is None:
+        return
+    epoch = other.epoch + 1
+    builder.tasks[task_id] = _without_member(task, other.id, (*task.unreleased, Unreleased(other.id, None)))
+    builder.change_member(
+        other.id,
+        epoch=epoch,
+        assignment=other.assignment.without(task_id),
+        revoking=other.revoking.having(task_id, Revocation(epoch, record.at_ms, active=True)),
+    )
+
+
+# What several folds share.
+
+
+def _tasks_involving(builder: GroupBuilder, member: Member) -> list[TaskId]:
+    """Return every task that names the member: tasks it holds or held, its pins, and tasks with it as target."""
+    pinned = [task_id for task_id, pin in builder.group.pins.items() if pin == member.id]
+    return list(dict.fromkeys([*member.assignment, *member.revoking, *builder.tasks_naming(member.id), *pinned]))
+
+
+def _named_in(task: Task) -> set[MemberId]:
+    alone = (task.owner, task.next_owner, task.previous_owner, task.target, task.pin, task.away_owner)
+    stopped = () if task.stop is None else (task.stop.member_id,)
+    unreleased = [entry.member_id for entry in task.unreleased]
+    named = {*alone, *task.standbys, *task.warmups, *task.target_standbys, *unreleased, *stopped}
+    return {member_id for member_id in named if member_id is not None}
+
+
+def _without_member(task: Task, member_id: MemberId, unreleased: tuple[Unreleased, ...]) -> Task:
+    """Return the task once the member holds nothing of it, except what ``unreleased`` says."""
+    changes = _changes_without_member(task, member_id, unreleased)
+    return task._replace(**changes) if changes else task  # type: ignore[arg-type]
+
+
+def _changes_without_member(task: Task, member_id: MemberId, unreleased: tuple[Unreleased, ...]) -> dict[str, object]:
+    """Return the fields that change when the member holds nothing of a task any more, with their new values.
+
+    A member that leaves may be named by thousands of tasks, so only the changes are computed.
+    """
+    changes: dict[str, object] = {}
+    if task.owner == member_id:
+        changes["owner"] = None
+    if member_id in task.standbys:
+        changes["standbys"] = _removed(task.standbys, member_id)
+    if member_id in task.warmups:
+        changes["warmups"] = _removed(task.warmups, member_id)
+    if unreleased != task.unreleased:
+        changes["unreleased"] = unreleased
+    if task.next_owner == member_id:
+        changes["next_owner"] = None
+    if task.previous_owner == member_id:
+        changes["previous_owner"] = None
+    return changes
+
+
+def _stop_after_departure(
+    task: Task, unreleased: tuple[Unreleased, ...], member_id: MemberId, at_ms: int, cause: str
+) -> Stop | None:
+    """Return how the last run of a task ended, after a departure that leaves these members unreleased."""
+    stop = task.stop
+    if task.owner == member_id and task.state is ActiveState.RUNNING:
+        stop = Stop(member_id, None, cause)
+    elif stop is not None and stop.member_id == member_id and stop.at_ms is None:
+        stop = stop._replace(cause=cause)
+    return _stop_completed(stop, unreleased, at_ms)
+
+
+def _stop_completed(stop: Stop | None, unreleased: tuple[Unreleased, ...], at_ms: int) -> Stop | None:
+    """Return ``stop`` with the instant from which no member can be running the task, once every member released it.
+
+    If that instant was not recorded (0), nothing is known of the stop.
+    """
+    if stop is None or stop.at_ms is not None or unreleased:
+        return stop
+    return stop._replace(at_ms=at_ms) if at_ms else None
+
+
+def _removed(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
+    if member_id not in members:
+        return members
+    return tuple([other_id for other_id in members if other_id != member_id]) if len(members) > 1 else ()
+
+
+def _added(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
+    """Return the members with one more, in order."""
+    if not members:
+        return (member_id,)
+    if member_id > members[-1]:
+        return (*members, member_id)
+    return members if member_id in members else tuple(sorted((*members, member_id)))
+
+
+_FOLD: Final[Mapping[type[r.Record], object]] = {
+    r.GroupDeclared: _declared,
+    r.TopologyChanged: _topology_changed,
+    r.ConfigChanged: _config_changed,
+    r.GroupDeleted: _deleted,
+    r.MemberJoined: _joined,
+    r.MemberGone: _gone,
+    r.MemberAway: _away,
+    r.PlaceInherited: _inherited,
+    r.DrainStarted: _drain_started,
+    r.DrainCancelled: _drain_cancelled,
+    r.InstanceKeptOut: _instance_kept_out,
+    r.InstanceLetIn: _instance_let_in,
+    r.MemberSuspected: _suspected,
+    r.SuspicionCleared: _suspicion_cleared,
+    r.MemberTrusted: _trusted,
+    r.RebalanceScheduled: _rebalance_scheduled,
+    r.Paused: _paused,
+    r.Resumed: _resumed,
+    r.StormBegan: _storm_began,
+    r.StormEnded: _storm_ended,
+    r.GrantsHeld: _grants_held,
+    r.EpochsRaised: _epochs_raised,
+    r.ProbeScheduled: _probe_scheduled,
+    r.GoneForgotten: _gone_forgotten,
+    r.TargetPlaced: _target_placed,
+    r.AssignmentChanged: _assignment_changed,
+    r.TaskReleased: _released,
+    r.ReleaseWaived: _release_waived,
+    r.NextOwnerChosen: _next_owner_chosen,
+    r.ActiveReported: _active_reported,
+    r.WarmupStalled: _stalled,
+    r.StateDoubted: _doubted,
+    r.StateTrusted: _state_trusted,
+    r.TaskParked: _parked,
+    r.TaskUnparked: _unparked,
+    r.TaskPinned: _pinned,
+    r.TasksAdopted: _adopted,
+}

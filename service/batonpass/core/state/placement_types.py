@@ -1,0 +1,186 @@
+"""The request to placement and its answer: plain values, with tasks and members as small numbers.
+
+A task is its index in its table. A member is its index among the members sorted by id. This module needs neither the
+solver nor numpy, so code that only handles tasks and targets does not need them either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.reasons import Held, Why
+
+UNASSIGNED: Final = -1
+"""The member of a task without an owner, or without a target."""
+
+
+class Ready(IntEnum):
+    """How much is left to restore on one member, as a class before it is a number. Lower is warmer."""
+
+    RUNNING = 0
+    CAUGHT_UP = 1
+    BEHIND = 2
+    ON_DISK = 3
+    NOTHING = 4
+    UNKNOWN = 5
+
+
+class Warmth(NamedTuple):
+    """How warm one copy, or the state on one member's disk, is. Sorts from warm to cold."""
+
+    ready_class: int
+    lag: int
+
+
+NO_STATE: Final = Warmth(int(Ready.NOTHING), 0)
+"""The warmth of a member that has nothing of a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTable:
+    """The tasks of a topology, in the order (subtopology, partition). A task's index is its place in it.
+
+    Attributes:
+        ids: the tasks, sorted.
+        subtopology: per index, the number of its subtopology, in ascending order.
+        stateful: per index, whether there is a changelog to restore.
+        weight: per index, the load of running it, above 0.
+        topology_epoch: per index, the lowest topology epoch of a member that may take it.
+        index_of: the index of each id; derived.
+        uniform: whether all stateful tasks weigh the same; derived.
+        stateful_indexes: the indexes of stateful tasks, ascending; derived.
+        stateless_indexes: the indexes of stateless tasks, ascending; derived.
+        stateful_weights: the weights of the stateful tasks, by ascending index; derived.
+        subtopologies: the number of subtopologies; derived.
+        newest_epoch: the highest topology epoch that a task needs; derived.
+    """
+
+    ids: tuple[TaskId, ...]
+    subtopology: tuple[int, ...]
+    stateful: tuple[bool, ...]
+    weight: tuple[float, ...]
+    topology_epoch: tuple[int, ...]
+    index_of: Mapping[TaskId, int] = field(init=False, repr=False, compare=False)
+    uniform: bool = field(init=False, compare=False)
+    stateful_indexes: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    stateless_indexes: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    stateful_weights: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    subtopologies: int = field(init=False, compare=False)
+    newest_epoch: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Derive, once per topology, what every placement reads."""
+        stateful = tuple(task_index for task_index, has_state in enumerate(self.stateful) if has_state)
+        derive = object.__setattr__
+        derive(self, "index_of", {task: task_index for task_index, task in enumerate(self.ids)})
+        derive(self, "uniform", len({self.weight[task_index] for task_index in stateful}) <= 1)
+        derive(self, "stateful_indexes", stateful)
+        derive(
+            self,
+            "stateless_indexes",
+            tuple(task_index for task_index, has_state in enumerate(self.stateful) if not has_state),
+        )
+        derive(self, "stateful_weights", tuple(self.weight[task_index] for task_index in stateful))
+        derive(self, "subtopologies", max(self.subtopology, default=-1) + 1)
+        derive(self, "newest_epoch", max(self.topology_epoch, default=0))
+
+    def in_order(self, task_ids: Collection[TaskId]) -> list[TaskId]:
+        """Return tasks in the order of the topology. Tasks that it has dropped come last, by id."""
+        index_of = self.index_of
+        dropped = sorted([task_id for task_id in task_ids if task_id not in index_of])
+        return sorted([task_id for task_id in task_ids if task_id in index_of], key=index_of.__getitem__) + dropped
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementMember:
+    """What placement knows of one member.
+
+    Attributes:
+        id: its member id.
+        capacity: its share of the load relative to the other members, above 0.
+        max_tasks: the most copies of any kind that it takes, or None for no limit.
+        max_stateful: the most copies of stateful tasks among them, including those it has, or None for no limit.
+        tags: its client tags.
+        topology_epoch: the newest topology that its program knows.
+        may_be_target: whether anything may be placed on it. False while it drains or is missing.
+        keeps_copies: its standbys stay on it although it may be no target, because it is only missing.
+    """
+
+    id: MemberId
+    capacity: float = 1.0
+    max_tasks: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    topology_epoch: int = 0
+    may_be_target: bool = True
+    max_stateful: int | None = None
+    keeps_copies: bool = False
+
+
+Copies = Mapping[int, Mapping[int, Warmth]]
+"""How warm copies and state on disk are: per task, by member. A member that is left out has nothing."""
+
+
+def nothing_anywhere(_tasks: Collection[int], _members: Collection[int]) -> Copies:
+    """Say that no member has state of any task."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementRequest:
+    """Everything that placement looks at. Equal requests get equal answers.
+
+    Attributes:
+        table: the tasks.
+        members: the members, sorted by id.
+        home: per task, the member that runs it now or holds the grant; ``UNASSIGNED`` without an owner.
+        standbys: per task, its present target standbys, without members that left.
+        previous: the member of a task's previous target, if it is not the home: a move under way.
+        warming: the member on which a warmup runs for a move of a task's active.
+        bound: the member that must be a task's target, whatever it costs (the table in ``targets``).
+        warmth: returns, for tasks and members, how warm the members are for the tasks.
+        state_size: the records that a restore of a task from nothing reads, where known.
+        num_standby_replicas: the standbys that every stateful task should have.
+        rack_aware_tags: the tag keys over whose values a task's copies are spread, most important first.
+        balance_held: a pause or a storm: tasks on eligible members stay where they are.
+    """
+
+    table: TaskTable
+    members: Sequence[PlacementMember]
+    home: Sequence[int]
+    standbys: Sequence[tuple[int, ...]]
+    previous: Mapping[int, int] = field(default_factory=dict)
+    warming: Mapping[int, int] = field(default_factory=dict)
+    bound: Mapping[int, int] = field(default_factory=dict)
+    warmth: Callable[[Collection[int], Collection[int]], Copies] = nothing_anywhere
+    state_size: Mapping[int, int] = field(default_factory=dict)
+    num_standby_replicas: int = 0
+    rack_aware_tags: tuple[str, ...] = ()
+    balance_held: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """Where every task belongs.
+
+    Attributes:
+        owner: per task, the target owner; ``UNASSIGNED`` for a task that waits.
+        standbys: per task, the target standbys, ascending; empty for stateless tasks.
+        waiting: why each task without a target owner waits. A draining member goes on running it meanwhile.
+        short: per task, the number of standbys that no member can take.
+        why: why each task whose target is not its home has another target.
+        moves: the stateful tasks whose target is not their home, including those without an owner.
+        lower_bound: the fewest stateful moves of any equally balanced placement. It is exact if stateful tasks weigh
+            the same, and otherwise never too high.
+    """
+
+    owner: list[int]
+    standbys: list[tuple[int, ...]]
+    waiting: Mapping[int, Held]
+    short: Mapping[int, int]
+    why: Mapping[int, Why]
+    moves: int
+    lower_bound: int

@@ -1,0 +1,392 @@
+"""Every fact that is persisted, in the past tense. Group state is exactly what these add up to (``evolve``).
+
+Records say what happened. How it was decided is in the decision's trace and reasons, which are stored with them.
+Instants are milliseconds since 1970 (UTC) by the coordinator's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Cause, Grant, Member, Pause, Topology
+from batonpass.core.state.policy import GroupConfig
+from batonpass.core.state.soft import Positions
+
+HEARD_AGAIN: Final = "heard-again"
+"""The trigger of a placement because a member is there again without which the one before was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDeclared:
+    """The group exists, with this topology and config. Epochs and tokens continue from an earlier group of the name."""
+
+    topology: Topology
+    config: GroupConfig
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyChanged:
+    """The tasks are those of ``topology`` from now on."""
+
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChanged:
+    """The settings are ``config`` from now on."""
+
+    config: GroupConfig
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDeleted:
+    """The group is deleted. A tombstone keeps its epochs and tokens.
+
+    Nothing is granted under the name before ``lease_end_ms``.
+    """
+
+    at_ms: int
+    lease_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberJoined:
+    """A member joined. ``member`` is its profile, with the epoch of its first assignment, which is empty."""
+
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class MemberGone:
+    """A member left the group. What it may still be running is unreleased until ``lease_end_ms``."""
+
+    member_id: MemberId
+    cause: Cause
+    at_ms: int
+    lease_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAway:
+    """A member stopped to restart. Its place is kept until ``until_ms``, and its tasks are free."""
+
+    member_id: MemberId
+    until_ms: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceInherited:
+    """``successor`` takes the place of ``member_id``: it gets all of its targets and pins."""
+
+    member_id: MemberId
+    successor: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class DrainStarted:
+    """A member hands over everything, and is no longer the target of any task.
+
+    Recorded again for another deadline, and, with ``blocked``, when its time is over and tasks are left.
+    """
+
+    member_id: MemberId
+    since_ms: int
+    deadline_ms: int | None
+    gives_up_ms: int
+    blocked: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainCancelled:
+    """A draining member stays."""
+
+    member_id: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceKeptOut:
+    """An operator keeps an instance out: no run of it gets a task until ``until_ms``. None: until that is undone."""
+
+    instance_id: InstanceId
+    since_ms: int
+    until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLetIn:
+    """An instance that was kept out may have tasks again."""
+
+    instance_id: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSuspected:
+    """A member with fenced outputs broke its long-poll and stayed silent. Ready copies may take over."""
+
+    member_id: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class SuspicionCleared:
+    """A suspected member was heard again."""
+
+    member_id: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTrusted:
+    """An operator trusts a member's host again: what was held against it is forgotten."""
+
+    member_id: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceScheduled:
+    """A new target is due at ``due_ms``, because of ``trigger``; the group epoch has grown."""
+
+    due_ms: int
+    trigger: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlaced:
+    """The target assignment of the present group epoch.
+
+    ``changes`` maps each task whose target changes to (owner or None, standbys, why it waits or ""). Without changes
+    the generation stays the same. ``failed`` says what went wrong if placement found no answer and the target stays.
+    """
+
+    generation: int
+    group_epoch: int
+    at_ms: int
+    changes: Mapping[TaskId, tuple[MemberId | None, tuple[MemberId, ...], str]]
+    moves: int = 0
+    lower_bound: int = 0
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentChanged:
+    """A member has a new assignment, under ``epoch``, which is one above the last.
+
+    ``granted`` are new entries, or entries in a new role. ``revoked`` are removed entries. ``demoted`` are those of
+    ``granted`` that were active and must stop processing. ``ready`` are the active ones whose copy was caught up.
+    ``lags`` has, for the warmups among them, how many records were left to restore, if known. ``stuck`` are the actives
+    that the member gives up because it did not come to run them.
+    """
+
+    member_id: MemberId
+    epoch: int
+    at_ms: int
+    granted: Mapping[TaskId, Grant] = field(default_factory=dict)
+    revoked: tuple[TaskId, ...] = ()
+    demoted: tuple[TaskId, ...] = ()
+    ready: tuple[TaskId, ...] = ()
+    lags: Mapping[TaskId, int] = field(default_factory=dict)
+    stuck: tuple[TaskId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReleased:
+    """A member no longer runs a task: it confirmed, or its lease ran out.
+
+    ``at_ms`` is 0 in old records, from before it was stored.
+    """
+
+    task: TaskId
+    member_id: MemberId
+    final_position: Positions = ()
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseWaived:
+    """The task no longer waits until a suspected member with fenced outputs has released it."""
+
+    task: TaskId
+    member_id: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class NextOwnerChosen:
+    """The task goes to ``next_owner`` as soon as no member can be running it."""
+
+    task: TaskId
+    next_owner: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveReported:
+    """The owner of a task reported that it is restoring, running, failed, or has lost its state."""
+
+    task: TaskId
+    member_id: MemberId
+    state: ActiveState
+    at_ms: int
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupStalled:
+    """A warmup made no progress for the stall timeout. Its member is not tried again before ``until_ms``.
+
+    ``gave_way``: its lag did not fall for that time, and others waited for what it held. It may have read on.
+    """
+
+    task: TaskId
+    member_id: MemberId
+    until_ms: int
+    gave_way: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateDoubted:
+    """A member's state of tasks is of changelogs that were made anew since. ``tasks`` has its positions in them."""
+
+    member_id: MemberId
+    tasks: Mapping[TaskId, Positions]
+
+
+@dataclass(frozen=True, slots=True)
+class StateTrusted:
+    """A member began anew with tasks of which its state was doubted, or holds nothing of them any more."""
+
+    member_id: MemberId
+    tasks: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskParked:
+    """A task failed on too many members. It waits for an operator."""
+
+    task: TaskId
+    members: tuple[MemberId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskUnparked:
+    """An operator released a parked task, so it is tried again."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPinned:
+    """An operator pinned a task to a member. None: the operator removed the pin."""
+
+    task: TaskId
+    member_id: MemberId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Moves are held."""
+
+    pause: Pause
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Moves go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class StormBegan:
+    """Too many members vanished at once. Moves for balance and cold takeovers stop."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StormEnded:
+    """The members returned, or an operator ended the storm."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrantsHeld:
+    """Nothing is granted before ``until_ms``. ``adopting``: until then the group adopts what members run (L3)."""
+
+    until_ms: int
+    reason: str
+    adopting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EpochsRaised:
+    """The store lost commits (L3). Member epochs are at least ``epochs``, and new tokens lie above ``tokens_from``."""
+
+    epochs: Mapping[MemberId, int]
+    tokens_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class TasksAdopted:
+    """After lost commits: a member owns the tasks that it reported as running (token per task).
+
+    ``dropped`` are actives that it has in the log and does not run. It must confirm that.
+    """
+
+    member_id: MemberId
+    tokens: Mapping[TaskId, int]
+    dropped: tuple[TaskId, ...]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeScheduled:
+    """The next probe is at ``at_ms``. None: the group rests."""
+
+    at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GoneForgotten:
+    """The ids of members that left long ago are forgotten."""
+
+    member_ids: tuple[MemberId, ...]
+
+
+Record = (
+    GroupDeclared
+    | TopologyChanged
+    | ConfigChanged
+    | GroupDeleted
+    | MemberJoined
+    | MemberGone
+    | MemberAway
+    | PlaceInherited
+    | DrainStarted
+    | DrainCancelled
+    | InstanceKeptOut
+    | InstanceLetIn
+    | MemberSuspected
+    | SuspicionCleared
+    | MemberTrusted
+    | RebalanceScheduled
+    | TargetPlaced
+    | AssignmentChanged
+    | TaskReleased
+    | ReleaseWaived
+    | NextOwnerChosen
+    | ActiveReported
+    | WarmupStalled
+    | StateDoubted
+    | StateTrusted
+    | TaskParked
+    | TaskUnparked
+    | TaskPinned
+    | Paused
+    | Resumed
+    | StormBegan
+    | StormEnded
+    | GrantsHeld
+    | EpochsRaised
+    | TasksAdopted
+    | ProbeScheduled
+    | GoneForgotten
+)

@@ -1,0 +1,147 @@
+"""Which moves of a target wait for room that will never come free.
+
+A full member (``room``) gets another copy only once one of its own has gone, and a copy goes only once its successor is
+caught up elsewhere. If full members wait for each other in a ring, each for room that the next one has to make, none of
+them ever moves. No healthy copy is given up to break such a ring: the tasks in it stay where they are.
+
+Rings are found by trial, not predicted. Before a target is recorded, ``copies`` and ``handover`` are asked what they
+would do about it. As long as they would do anything, or anything is under way, room may still come free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from batonpass.core.handover.copies import TaskPlan
+from batonpass.core.handover.copy_capacity import CopyCapacity
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Group, Member, Task, with_target
+from batonpass.core.handover.planner import plan_without_slots
+from batonpass.core.state.reasons import Held
+from batonpass.core.handover.room import has_limit, has_limits
+from batonpass.core.target.targets import Target
+from batonpass.core.handover.view import View
+
+
+class Reachability(NamedTuple):
+    """Which part of a target the group can reach.
+
+    ``unreachable`` are the tasks that wait for room in vain, in order. ``in_their_way`` are the tasks that run without
+    a target for lack of room. ``may_free_up``: some tasks wait for room that may still come free, so the group has to
+    be examined again when nothing else is under way.
+    """
+
+    unreachable: tuple[TaskPlan, ...] = ()
+    may_free_up: bool = False
+    in_their_way: tuple[TaskPlan, ...] = ()
+
+
+_LASTING: Final = (None, Held.NO_CAPACITY, Held.STALE_TOPOLOGY, Held.NO_ELIGIBLE_MEMBER, Held.PARKED)
+"""Reasons that keep a task where it is until a member joins or an operator acts."""
+
+
+def is_nothing_under_way(group: Group) -> bool:
+    """Say whether nothing is under way: no member warms up or gives up anything, whatever still has to move."""
+    return all(_is_nothing_under_way_for(group.tasks[task_id]) for task_id in group.moving_tasks())
+
+
+def _is_nothing_under_way_for(task: Task) -> bool:
+    if task.unreleased or task.warmups or task.previous_owner is not None:
+        return False
+    # By the time that the task is free, its next owner may be full too, and wait for room like any other member.
+    return task.owner is None or task.state is ActiveState.RUNNING
+
+
+def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachability:
+    """Return what of the target after ``changes`` can be reached. Without limits it costs a pass over the members.
+
+    While moves are held in the whole group, nothing is judged: the group is placed anew once they go on.
+    """
+    if not has_limits(view.group) or view.why_moves_are_held(for_balance=True) is not None:
+        return Reachability()
+    view = with_targets(view, changes)
+    group, index_of = view.group, view.group.table.index_of
+    concerned = {task_id for task_id in (*group.unsettled, *changes) if task_id in index_of}
+    task_plans, copy_capacity = plan_without_slots(view, concerned)
+    asked = [request for plan in task_plans for request in plan.requests]
+    refused = tuple([plan for plan in task_plans if _is_refused(plan, copy_capacity)])
+    if not refused and copy_capacity.allows_all(asked):
+        return Reachability()
+    is_any_allowed = any(copy_capacity.allows(request.member_id, request.task.id) for request in asked)
+    if is_any_allowed or any(_is_under_way(view, plan) for plan in task_plans):
+        return Reachability(may_free_up=True)
+    return Reachability(refused, in_their_way=tuple([plan for plan in task_plans if _runs_without_target(group, plan)]))
+
+
+def with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
+    """Return the view of the group as it would be with these targets."""
+    group = view.group
+    tasks = {task_id: with_target(group.tasks[task_id], change) for task_id, change in changes.items()}
+    then = replace(group, tasks=group.tasks.updated(tasks))
+    return View(then, view.soft, view.now_ms, view.policy, as_if_released=view.as_if_released)
+
+
+def _is_refused(plan: TaskPlan, copy_capacity: CopyCapacity) -> bool:
+    """Say whether a task finds no room where it should go. Without a target it waits for another member to leave."""
+    if plan.task.target is not None and plan.choice.held is Held.NO_CAPACITY:
+        return True
+    return any(not copy_capacity.allows(request.member_id, request.task.id) for request in plan.requests)
+
+
+def _runs_without_target(group: Group, plan: TaskPlan) -> bool:
+    owner = plan.task.owner
+    return owner is not None and plan.task.target is None and stays_present(group.members[owner])
+
+
+def _is_under_way(view: View, plan: TaskPlan) -> bool:
+    """Say whether something about a task will still change by itself, so that room may come free."""
+    task, choice = plan.task, plan.choice
+    if not _is_nothing_under_way_for(task) or choice.held not in _LASTING or choice.active != task.owner:
+        return True
+    if any(stall.until_ms > view.now_ms for stall in task.stalls):
+        return True
+    if task.owner is None:
+        return False
+    holders = view.holders(task)
+    return plan.copies != holders or not all(view.copy(task, holder).is_caught_up for holder in holders)
+
+
+def stays_present(member: Member) -> bool:
+    """Say whether a member is there, and neither drains nor is suspected."""
+    return member.drain is None and not member.suspected and member.away_until_ms is None
+
+
+def full_member_of(plan: TaskPlan, members: Mapping[MemberId, Member]) -> MemberId | None:
+    """Return the full member that a stuck task waits for."""
+    asked = [request.member_id for request in plan.requests if has_limit(members[request.member_id])]
+    return asked[0] if asked else plan.task.target
+
+
+def targets_kept(view: View, reachability: Reachability) -> dict[TaskId, Target]:
+    """Return, by task, the targets with which unreachable tasks stay as they are."""
+    kept: dict[TaskId, Target] = {}
+    for plan in (*reachability.unreachable, *reachability.in_their_way):
+        target = target_where_it_is(view, plan)
+        if target is None and plan.task.owner is None and reachability.in_their_way:
+            target = (None, (), Held.NO_CAPACITY.value)
+        if target is not None:
+            kept[plan.task.id] = target
+    return kept
+
+
+def target_where_it_is(view: View, plan: TaskPlan) -> Target | None:
+    """Return the target with which a stuck task stays where it is; None if it cannot stay for good.
+
+    The task keeps its owner, and as many of its standbys as are wanted. A member that is leaving is no target. A task
+    without an owner, or on a leaving member, is not part of a ring: its move makes no room for others, and there is
+    room where it should go, unless a task that runs without a target takes that room.
+    """
+    task, owner = plan.task, plan.task.owner
+    if owner is None or not stays_present(view.group.members[owner]):
+        return None
+    wanted = view.config.num_standby_replicas if view.is_stateful(task.id) else 0
+    held = [member_id for member_id in view.holders(task) if stays_present(view.group.members[member_id])]
+    held.sort(key=lambda member_id: (member_id not in task.target_standbys, member_id))
+    return owner, tuple(sorted(held[:wanted])), ""

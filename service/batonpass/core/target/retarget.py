@@ -1,0 +1,166 @@
+"""A new target: what placement wants, as far as the group can reach it, and the record of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import Group
+from batonpass.core.placement import PlacementError, Solver, place
+from batonpass.core.state.placement_types import Placed, PlacementRequest
+from batonpass.core.target.reach import find_unreachable, full_member_of, targets_kept
+from batonpass.core.state.reasons import Held, NoChange, Reason, Why
+from batonpass.core.state.records import HEARD_AGAIN, TargetPlaced
+from batonpass.core.target.targets import Target, build_request, last_resorts, target_changes
+from batonpass.core.state.topology import is_ready
+from batonpass.core.handover.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """The target that a group is to reach.
+
+    Attributes:
+        request: the request to placement.
+        placed: its answer.
+        changes: the tasks whose target changes.
+        unreachable: the tasks that stay although placement would move them, each with the full member that has no room
+            for it.
+        may_free_up: some tasks wait for room that may still come free.
+    """
+
+    request: PlacementRequest
+    placed: Placed
+    changes: Mapping[TaskId, Target]
+    unreachable: Mapping[TaskId, MemberId | None]
+    may_free_up: bool
+
+
+def plan_target(view: View, solver: Solver) -> TargetPlan:
+    """Return where the group's tasks belong, as far as they can get there past members that are full."""
+    request = build_request(view)
+    placed = last_resorts(view, request, place(request, solver))
+    changes = target_changes(view, request, placed)
+    reachability = find_unreachable(view, changes)
+    kept = targets_kept(view, reachability)
+    for task_id, target in kept.items():
+        task = view.group.tasks[task_id]
+        changes.pop(task_id, None)
+        if target != (task.target, task.target_standbys, task.waiting_reason):
+            changes[task_id] = target
+    members = view.group.members
+    unreachable = {
+        plan.task.id: full_member_of(plan, members) for plan in reachability.unreachable if plan.task.id in kept
+    }
+    return TargetPlan(request, placed, changes, unreachable, reachability.may_free_up)
+
+
+def place_now(draft: DecisionDraft) -> None:
+    """Place the group's tasks anew and record what changes about the target.
+
+    Without changes the generation stays the same. If also no placement was due, and the present group epoch was placed
+    already, nothing is recorded. A target is provisional if it had to respect something temporary: a handover under
+    way, a place kept for an away member, a copy without a known lag, a member that is still full. The group is placed
+    anew before it rests on such a target. What it respects of members that are missing is kept until they are heard
+    again or gone (``Soft.placed_without``).
+    """
+    group = draft.group
+    is_provisional = False
+    if not group.members or not is_ready(group.topology):
+        draft.explain(NoChange.NO_MEMBERS if not group.members else NoChange.NOT_READY)
+        changes: Mapping[TaskId, Target] = {}
+        moves = lower_bound = 0
+    else:
+        try:
+            target_plan = plan_target(draft.view(), draft.solver)
+        except Exception as problem:  # noqa: BLE001 - leases, takeovers and commands are in the same decision
+            is_expected = isinstance(problem, PlacementError)
+            _keep(draft, str(problem) if is_expected else f"{type(problem).__name__}: {problem}")
+            return
+        request, placed, changes = target_plan.request, target_plan.placed, target_plan.changes
+        is_provisional = target_plan.may_free_up or any(
+            request.members[index].may_be_target
+            and group.tasks[group.table.ids[task_index]].pin != request.members[index].id
+            for task_index, index in request.bound.items()
+            # What a distrusted member keeps is placed anew once that is over (`liveness`).
+            if request.members[index].may_be_target or request.home[task_index] != index
+        )
+        _note_missing(draft, request, changes)
+        moves = placed.moves - _moves_not_made(draft, placed, target_plan.unreachable)
+        lower_bound = min(placed.lower_bound, moves) if target_plan.unreachable else placed.lower_bound
+        _explain(draft, target_plan)
+    if draft.soft.target_is_provisional is not is_provisional:
+        draft.soft = draft.soft._replace(target_is_provisional=is_provisional)
+    if not changes:
+        draft.explain(NoChange.SAME_TARGET)
+        if group.placement_due_ms is None and group.generation_epoch == group.group_epoch:
+            return
+    generation = group.generation + (1 if changes else 0)
+    draft.record(TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, moves, lower_bound))
+
+
+def _note_missing(draft: DecisionDraft, request: PlacementRequest, changes: Mapping[TaskId, Target]) -> None:
+    """Note the members that this placement gave nothing new because they were not there.
+
+    A placement that changes nothing, and follows no change but that somebody is heard again, had nothing to give. If it
+    counted, a group in which some member is always overdue would be placed without end.
+    """
+    missing = frozenset([member.id for member in request.members if member.keeps_copies])
+    had_to_give = bool(changes) or any(trigger != HEARD_AGAIN for trigger in draft.group.triggers)
+    noted = missing if had_to_give else missing & draft.soft.placed_without
+    if noted != draft.soft.placed_without:
+        draft.soft = draft.soft._replace(placed_without=noted)
+
+
+def _keep(draft: DecisionDraft, problem: str) -> None:
+    """Keep the present target after a failed placement, and say why. This is recorded once for each change.
+
+    Placement is tried again at the next change of members, topology or settings, when a probe is due, and on request.
+    """
+    group = draft.group
+    detail = f"the target stays unchanged, and is placed anew at the next change or probe: {problem}"
+    draft.explain(NoChange.PLACEMENT_FAILED, detail=detail)
+    if draft.soft.target_is_provisional:
+        draft.soft = draft.soft._replace(target_is_provisional=False)
+    if group.placement_due_ms is not None or group.generation_epoch != group.group_epoch:
+        draft.record(TargetPlaced(group.generation, group.group_epoch, draft.now_ms, {}, failed=detail))
+
+
+def _moves_not_made(draft: DecisionDraft, placed: Placed, unreachable: Collection[TaskId]) -> int:
+    """Return how many of the moves that placement counted are not made."""
+    table = draft.group.table
+    return sum(
+        table.stateful[task_index]
+        for task_index in map(table.index_of.__getitem__, unreachable)
+        if task_index in placed.why
+    )
+
+
+def _why_bound(group: Group, task: TaskId, target: MemberId | None) -> Why:
+    """Return why a bound task has another target."""
+    if group.pins.get(task) == target:
+        return Why.PINNED
+    return Why.NO_OWNER if group.tasks[task].owner is None else Why.FAILED_ON_OWNER
+
+
+def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
+    """Add why targets change, and why some pins and moves of placement are not followed."""
+    group, changes, unreachable = draft.group, target_plan.changes, target_plan.unreachable
+    takers = [member.id for member in target_plan.request.members if member.may_be_target]
+    ids = group.table.ids
+    draft.reasons += [
+        Reason(_why_bound(group, task, changes[task][0]) if why is Why.PINNED else why, task, changes[task][0])
+        for task_index, why in target_plan.placed.why.items()
+        if (task := ids[task_index]) in changes and task not in unreachable
+    ]
+    for task, pin in sorted(group.pins.items()):
+        # While its member drains or is missing, a pin is suspended and needs no room.
+        is_in_force = pin in takers
+        if is_in_force and task in group.table.index_of and group.table.index_of[task] not in target_plan.request.bound:
+            draft.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")
+    for task, full in unreachable.items():
+        draft.explain(
+            Held.NO_CAPACITY, task, full, "it stays as it is: there is no room for it, and none will come free there"
+        )

@@ -1,0 +1,495 @@
+"""From the group to placement and back: the request to placement, and what its answer changes.
+
+The request holds more than the present owners and copies. Some tasks are *bound*: placement has no choice about them.
+``_Constraints`` binds tasks, and changes the home of some, in this order. A task that is bound once stays bound.
+
+| the task | placement |
+|---|---|
+| has no owner, and a next owner that is there and has room | binds it to the next owner |
+| failed, and a ready copy takes over | binds it to that copy's member, so that it does not return |
+| has its place on a member that is missing (``View.kept_at``), or is on its way from one | binds it to that place |
+| lost its state | counts it as without an owner |
+| has a target where its warmup stalled, or where it failed | prefers the least loaded other member to that target |
+| gave way to others on a member (`turns`), and its owner stays | binds it to its owner, so that balance moves another |
+| does not run; all copies have unknown lag | binds it to its target, else its owner: not if that drains, or failed it |
+| is pinned to a member that may be given something new and has room | binds it to that member |
+| failed lately, but not where it is | binds it to where it is |
+| failed lately where it is, and does not run, or has no state | binds it to a member where it did not fail |
+| failed lately, and has no owner | the same |
+| runs on a distrusted member | binds it there: such a member keeps what it runs, and is given nothing new |
+| is on its way, while moves for balance are held | binds it to its target |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from itertools import chain, compress, count
+from math import inf
+from operator import attrgetter, ne
+from typing import Final
+
+from batonpass.core.handover.copy_capacity import RoomLeft
+from batonpass.core.handover.owner import choose_active
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.handover.lag import Readiness, copy_as_reported
+from batonpass.core.state.model import ActiveState, Member, Pending, Role, Task
+from batonpass.core.state.placement_types import (
+    NO_STATE,
+    UNASSIGNED,
+    Copies,
+    Placed,
+    PlacementMember,
+    PlacementRequest,
+    Ready,
+    Warmth,
+)
+from batonpass.core.state.reasons import Why
+from batonpass.core.handover.state_size import state_sizes
+from batonpass.core.handover.view import View
+
+_CLASS: Final = (Ready.RUNNING, Ready.CAUGHT_UP, Ready.BEHIND, Ready.NOTHING, Ready.UNKNOWN)
+"""The class of warmth, by readiness."""
+_WITHOUT_LAG: Final = tuple(Warmth(int(ready), 0) for ready in _CLASS)
+
+_READS_A_TASK: Final = 4
+_OWNER: Final[Callable[[Task], MemberId | None]] = attrgetter("owner")
+_STANDBYS: Final[Callable[[Task], tuple[MemberId, ...]]] = attrgetter("standbys")
+_MARKS: Final = slice(Task._fields.index("pin"), Task._fields.index("stalls") + 1)
+_UNMARKED: Final = Task(TaskId(""))[_MARKS]
+
+Target = tuple[MemberId | None, tuple[MemberId, ...], str]
+
+
+def build_request(view: View) -> PlacementRequest:
+    """Return the request to placement for the group as it stands."""
+    group = view.group
+    table = group.table
+    members = [group.members[member_id] for member_id in sorted(group.members)]
+    number = {member.id: index for index, member in enumerate(members)}
+    home, standbys = _fill_settled(view, number)
+    constraints = _Constraints(view, members, number)
+    for task_id, pending in group.unsettled.items():
+        task_index, task = table.index_of.get(task_id), group.tasks[task_id]
+        # A task without an owner that awaits a target has no copies, and no move under way.
+        if task_index is not None and (pending is not Pending.AWAITING_NEWS or task.owner is not None):
+            constraints.fill(task_index, task, home, standbys)
+    constraints.leave_those_that_gave_way()
+    constraints.bind_pinned()
+    constraints.keep_missing(home)
+    placed = [_placement_member(view, member) for member in members]
+    constraints.redirect(placed, home)
+    constraints.avoid_failed(placed, home)
+    constraints.keep_on_distrusted(home)
+    pause_held = view.why_moves_are_held(for_balance=True) is not None
+    if pause_held:
+        # No new moves for balance. Moves under way keep their destination, so that warm copies stay warm.
+        constraints.keep_going(placed, home)
+    if view.disk_room:
+        placed = _with_room_on_disks(view, placed, constraints.bound)
+    return PlacementRequest(
+        table=table,
+        members=placed,
+        home=home,
+        standbys=standbys,
+        previous=constraints.previous,
+        warming=constraints.warming,
+        bound=constraints.bound,
+        warmth=constraints.warmth,
+        state_size=state_sizes(group, view.soft),
+        num_standby_replicas=view.config.num_standby_replicas,
+        rack_aware_tags=view.config.rack_aware_tags,
+        balance_held=pause_held,
+    )
+
+
+def _placement_member(view: View, member: Member) -> PlacementMember:
+    return PlacementMember(
+        id=member.id,
+        capacity=member.capacity,
+        max_tasks=member.max_tasks,
+        tags=member.client_tags,
+        topology_epoch=member.topology_epoch,
+        may_be_target=member.id in view.takers and member.id not in view.distrusted,
+        keeps_copies=view.is_missing(member.id),
+    )
+
+
+def _with_room_on_disks(view: View, members: list[PlacementMember], bound: Mapping[int, int]) -> list[PlacementMember]:
+    """Return the members with the most stateful tasks that each takes: those it has, and those that fit beside them.
+
+    Tasks that are bound to a member are not taken from it for lack of room, and do not displace what it has.
+    """
+    ids = view.group.table.ids
+    to_come = Counter([index for task, index in bound.items() if view.takes_room_on_disk(members[index].id, ids[task])])
+    return [
+        member if room is None else replace(member, max_stateful=len(room.has) + max(room.more, to_come[index]))
+        for index, member in enumerate(members)
+        for room in [view.disk_room.get(member.id)]
+    ]
+
+
+def _fill_settled(view: View, number: Mapping[MemberId, int]) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Return the owner index of each task, and its standbys. Unsettled tasks are corrected afterwards."""
+    tasks = view.group.tasks.plain()
+    ids = view.group.table.ids
+    # If the topology has not changed, the tasks are in order already, which saves up to a hundred thousand look-ups.
+    in_order = tasks.values() if tuple(tasks) == ids else [tasks[task_id] for task_id in ids]
+    owners = list(map(_OWNER, in_order))
+    index_of = {owner: UNASSIGNED if owner is None else number.get(owner, UNASSIGNED) for owner in set(owners)}
+    home = list(map(index_of.__getitem__, owners))
+    standing = list(map(_STANDBYS, in_order))
+    indexes = {
+        names: tuple(sorted([number[member_id] for member_id in names if member_id in number]))
+        for names in set(standing)
+    }
+    return home, list(map(indexes.__getitem__, standing))
+
+
+class _Constraints:
+    """What binds placement: tasks on their way, pinned ones, and those that failed or stalled lately."""
+
+    __slots__ = (
+        "_marked",
+        "_member_softs",
+        "_members",
+        "_number",
+        "_ordered",
+        "_tasks",
+        "_view",
+        "avoided",
+        "bound",
+        "previous",
+        "warming",
+    )
+
+    def __init__(self, view: View, members: list[Member], number: Mapping[MemberId, int]) -> None:
+        self._view = view
+        self._members = {member.id: member for member in members}
+        self._ordered = members
+        self._member_softs = view.soft.members.plain()
+        self._tasks = view.group.tasks.plain()
+        self._number = number
+        # The few tasks with a pin, a stall or a failure. They may be settled, so this is one quick pass over all tasks.
+        self._marked = [task for task in self._tasks.values() if task[_MARKS] != _UNMARKED]
+        self.previous: dict[int, int] = {}
+        self.warming: dict[int, int] = {}
+        self.bound: dict[int, int] = {}
+        self.avoided: dict[int, int] = {}
+
+    def fill(self, task_index: int, task: Task, home: list[int], standbys: list[tuple[int, ...]]) -> None:
+        """Note the home, the move under way, and the binding of one unsettled task."""
+        view, number = self._view, self._number
+        target = task.target if task.target in number else None
+        owner, next_owner = task.owner, task.next_owner if task.next_owner in number else None
+        is_kept = next_owner is not None and (view.is_heard(next_owner) or next_owner in view.takers)
+        if owner is None and next_owner is not None and is_kept and not view.has_full_disk_for(next_owner, task.id):
+            owner = next_owner
+            self.bound[task_index] = number[next_owner]
+        elif task.state is ActiveState.FAILED and view.is_stateful(task.id):
+            # The member that takes over keeps the task: it does not return to the member on which it failed.
+            taker = choose_active(view, task).active
+            if taker is not None and taker != owner:
+                owner = taker
+                self.bound[task_index] = number[taker]
+        elif task.pin not in view.takers and (place := view.kept_at(task)) is not None:
+            # So that nothing else moves because a member is silent or restarts.
+            self.bound[task_index] = number[place]
+            owner = owner or place
+        if task.state is ActiveState.LOST and task_index not in self.bound and view.is_stateful(task.id):
+            # A holder without state does not count as owner, so that the task goes where it is warm.
+            owner = None
+        home[task_index] = number[owner] if owner is not None else UNASSIGNED
+        if task.target_standbys or target is not None:
+            standbys[task_index] = tuple(
+                sorted(number[member_id] for member_id in task.target_standbys if member_id in number)
+            )
+        if target is not None and number[target] != home[task_index]:
+            self.previous[task_index] = number[target]
+            if target in task.warmups:
+                self.warming[task_index] = number[target]
+        if task_index not in self.bound:
+            self._bind_unready(task_index, task, target)
+
+    def _bind_unready(self, task_index: int, task: Task, target: MemberId | None) -> None:
+        """Bind a task whose copies all have unknown lag; release it from a target that it avoids."""
+        view = self._view
+        if not view.group.table.stateful[task_index]:
+            return
+        if target is not None and (view.is_stalled(task, target) or self._failed_away(task, target)):
+            # The member becomes the last choice for this task (``warmth``), and another one is tried (``redirect``).
+            self.previous.pop(task_index, None)
+            self.warming.pop(task_index, None)
+            self.avoided[task_index] = self._number[target]
+            return
+        if task.owner is not None and (task.state is ActiveState.RUNNING or _begins_ready(task)):
+            return
+        held = [*view.holders(task), *([task.owner] if task.owner is not None else [])]
+        if held and all(view.copy(task, member_id).readiness is Readiness.UNKNOWN for member_id in held):
+            keep = target if target is not None else task.owner
+            if keep is not None and keep in view.takers and not view.has_failed(task, keep):
+                self.bound[task_index] = self._number[keep]
+
+    def _failed_away(self, task: Task, member_id: MemberId) -> bool:
+        return member_id != task.owner and self._view.has_failed(task, member_id)
+
+    def leave_those_that_gave_way(self) -> None:
+        """Bind running tasks whose copy gave way lately to their owner, so that balance moves others meanwhile.
+
+        They do not stay on a member that drains, nor away from the member to which an operator pinned them.
+        """
+        for task in self._marked:
+            gave_way = any(stall.gave_way and stall.until_ms > self._view.now_ms for stall in task.stalls)
+            if not gave_way or task.owner is None or task.state is not ActiveState.RUNNING or task.pin is not None:
+                continue
+            task_index = self._view.group.table.index_of.get(task.id)
+            if task_index is None or task_index in self.bound or self._members[task.owner].drain is not None:
+                continue
+            self.bound[task_index] = self._number[task.owner]
+            for moves in (self.previous, self.warming, self.avoided):
+                moves.pop(task_index, None)
+
+    def redirect(self, members: list[PlacementMember], home: list[int]) -> None:
+        """Point every task that avoids its target to the least loaded other member, if that is better than staying."""
+        if not self.avoided:
+            return
+        table = self._view.group.table
+        load = [0.0] * len(members)
+        for task_index in table.stateful_indexes:
+            if home[task_index] != UNASSIGNED:
+                load[home[task_index]] += table.weight[task_index] / members[home[task_index]].capacity
+        for task_index, avoided in sorted(self.avoided.items()):
+            weight, at = table.weight[task_index], home[task_index]
+            ranked = sorted(
+                (load[index] + weight / members[index].capacity, index)
+                for index in range(len(members))
+                if members[index].may_be_target and index not in (avoided, at)
+            )
+            if at != UNASSIGNED and ranked and ranked[0][0] < load[at] + weight / members[at].capacity:
+                self.previous[task_index] = self.warming[task_index] = ranked[0][1]
+                load[ranked[0][1]] = ranked[0][0]
+
+    def avoid_failed(self, members: list[PlacementMember], home: list[int]) -> None:
+        """Bind tasks that failed lately to the member that runs them now, and those that cannot run to another one.
+
+        Each failure moves a task once, to a member where it has not failed, until it is parked. Balance moves another
+        task instead of moving it back. A move away from where it failed goes on although the task runs there again.
+        """
+        table = self._view.group.table
+        for task in self._marked:
+            task_index = table.index_of.get(task.id)
+            if task_index is None or task_index in self.bound or task.parked or task.state is ActiveState.LOST:
+                continue
+            avoided = {self._number[member_id] for member_id in self._view.avoided_for(task)}
+            at = home[task_index]
+            if avoided and at != UNASSIGNED and members[at].may_be_target and at not in avoided:
+                self.bound[task_index] = at
+            elif avoided and self._is_to_go(task, task_index, at, avoided):
+                free = [index for index, member in enumerate(members) if self._may_have(task, member)]
+                free = [index for index in free if index not in avoided]
+                if free:
+                    self.bound[task_index] = self._best_of(free, task, home)
+
+    def _is_to_go(self, task: Task, task_index: int, at: int, avoided: Collection[int]) -> bool:
+        """Say whether a task that failed lately is to go elsewhere: nobody has it, or it fails where it is."""
+        if at == UNASSIGNED or not self._view.group.table.stateful[task_index]:
+            return True
+        is_under_way = task_index in self.previous and task_index not in self.avoided
+        return at in avoided and (is_under_way or task.state is not ActiveState.RUNNING)
+
+    def _may_have(self, task: Task, member: PlacementMember) -> bool:
+        """Say whether a member may be the target of a task that it does not have as active."""
+        table, held = self._view.group.table, self._members[member.id].assignment
+        return (
+            member.may_be_target
+            and member.topology_epoch >= table.topology_epoch[table.index_of[task.id]]
+            and (member.max_tasks is None or len(held) < member.max_tasks or task.id in held)
+            and not self._view.has_full_disk_for(member.id, task.id)
+        )
+
+    def _best_of(self, free: list[int], task: Task, home: list[int]) -> int:
+        """Return the member to which a task is to go already, else the warmest, else the least loaded."""
+        table, load = self._view.group.table, self._loads(home)
+        task_index = table.index_of[task.id]
+        under_way, weight = self.previous.get(task_index), table.weight[task_index]
+        warmth = self._warmth_of(task, set(free)) if table.stateful[task_index] else {}
+        return min(
+            free,
+            key=lambda index: (
+                index != under_way,
+                warmth.get(index, NO_STATE),
+                (load[index] + weight) / self._ordered[index].capacity,
+                index,
+            ),
+        )
+
+    def keep_on_distrusted(self, home: list[int]) -> None:
+        """Bind to each distrusted member what it runs, and what is not on its way to another member."""
+        view, index_of = self._view, self._view.group.table.index_of
+        for member_id in sorted(view.distrusted):
+            member = self._members[member_id]
+            if member.drain is not None:
+                continue
+            for task in view.tasks.pick(member.assignment):
+                is_here = task.owner == member_id and home[index_of[task.id]] == self._number[member_id]
+                is_to_stay = task.state not in (ActiveState.FAILED, ActiveState.LOST)
+                is_leaving = task.target != member_id and view.present_member(task.target) is not None
+                if is_here and is_to_stay and not is_leaving:
+                    self.bound.setdefault(index_of[task.id], self._number[member_id])
+
+    def _loads(self, home: list[int]) -> list[float]:
+        """Return the load of actives per member index, stateless ones too, with bound tasks where they are bound."""
+        load = [0.0] * (len(self._members) + 1)
+        for task_index, weight in enumerate(self._view.group.table.weight):
+            load[self.bound.get(task_index, home[task_index])] += weight
+        return load
+
+    def keep_going(self, members: list[PlacementMember], home: list[int]) -> None:
+        for task_index, index in self.previous.items():
+            if home[task_index] != UNASSIGNED and members[index].may_be_target:
+                self.bound.setdefault(task_index, index)
+
+    def keep_missing(self, home: list[int]) -> None:
+        """Bind what missing members have to where it is, or is on its way to; count what may go as without an owner."""
+        index_of = self._view.group.table.index_of
+        for member in self._ordered:
+            if not self._view.is_missing(member.id):
+                continue
+            actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+            for task in self._view.tasks.pick([task_id for task_id in actives if task_id in index_of]):
+                task_index, place = index_of[task.id], self._view.kept_at(task)
+                if place is not None:
+                    self.bound.setdefault(task_index, self._number[place])
+                else:
+                    home[task_index] = UNASSIGNED
+
+    def bind_pinned(self) -> None:
+        """Bind pinned tasks, on each member as many as its limit allows, starting with those that it has.
+
+        While a member drains or is missing its pins are suspended, and placement ignores them.
+        """
+        table, number = self._view.group.table, self._number
+        room = RoomLeft(
+            self._view,
+            {member.id: member.max_tasks for member in self._members.values() if member.max_tasks is not None},
+        )
+        for task_index, index in self.bound.items():
+            room.take(self._ordered[index].id, table.ids[task_index])
+        takers = self._view.takers
+        pinned = [task for task in self._marked if task.pin in takers and task.id in table.index_of]
+        for task in sorted(pinned, key=lambda task: (task.owner != task.pin, table.index_of[task.id])):
+            task_index, pin = table.index_of[task.id], task.pin
+            if pin is None or task_index in self.bound or not room.allows(pin, task.id):
+                continue
+            self.bound[task_index] = number[pin]
+            room.take(pin, task.id)
+
+    def warmth(self, tasks: Collection[int], members: Collection[int]) -> Copies:
+        """Return how warm these members are for these tasks, including their state on disk."""
+        table, wanted = self._view.group.table, set(members)
+        if len(tasks) <= sum(len(self._ordered[index].assignment) + 1 for index in members):
+            ids = [table.ids[task] for task in tasks]
+        else:
+            named = {task.id for task in self._marked}
+            for member in [self._ordered[index] for index in members]:
+                member_soft = self._member_softs.get(member.id)
+                named.update(member.assignment, member_soft.reports if member_soft is not None else ())
+            some = set(tasks)
+            ids = [task_id for task_id in named if table.index_of.get(task_id) in some]
+        warmth = ((table.index_of[task_id], self._warmth_of(self._tasks[task_id], wanted)) for task_id in ids)
+        return {task: copies for task, copies in warmth if copies}
+
+    def _warmth_of(self, task: Task, members: Collection[int]) -> dict[int, Warmth]:
+        view, number = self._view, self._number
+        owners = (task.owner,) if task.owner is not None else ()
+        names = (*owners, *task.standbys, *task.warmups, *view.on_disk(task.id))
+        warmth = {
+            number[member_id]: self._judge(task, self._members[member_id])
+            for member_id in names
+            if number[member_id] in members
+        }
+        if not task.failures and not task.stalls:
+            return warmth
+        avoided = [*view.avoided_for(task)]
+        avoided += [
+            stall.member_id for stall in task.stalls if stall.until_ms > view.now_ms and stall.member_id in number
+        ]
+        for member_id in avoided:
+            if member_id not in owners and number[member_id] in members:
+                warmth[number[member_id]] = _WITHOUT_LAG[Readiness.UNKNOWN]
+        return warmth
+
+    def _judge(self, task: Task, member: Member) -> Warmth:
+        readiness, lag, on_disk, _ = copy_as_reported(self._view.group, self._member_softs.get(member.id), task, member)
+        if on_disk and task.owner is not None and readiness is not Readiness.UNKNOWN:
+            return Warmth(int(Ready.ON_DISK), lag or 0)
+        return Warmth(int(_CLASS[readiness]), lag) if lag else _WITHOUT_LAG[readiness]
+
+
+def _begins_ready(task: Task) -> bool:
+    """Say whether the owner was caught up when it got the task, and has not reported running it yet."""
+    return task.ready_grant and task.state is ActiveState.GRANTED
+
+
+def last_resorts(view: View, request: PlacementRequest, placed: Placed) -> Placed:
+    """Return the answer of placement with the tasks that would have no owner at all on distrusted members with room.
+
+    A task that nobody runs is worse than one on a member that may fail it.
+    """
+    table, members = request.table, request.members
+    orphans = [task_index for task_index in placed.waiting if request.home[task_index] == UNASSIGNED]
+    resorts = [index for index, member in enumerate(members) if member.id in view.takers & view.distrusted]
+    if not orphans or not resorts:
+        return placed
+    owner, waiting, why = list(placed.owner), dict(placed.waiting), dict(placed.why)
+    copies = Counter(chain(owner, *placed.standbys))
+    for task_index in orphans:
+        fit = [
+            (copies[index] / members[index].capacity, index)
+            for index in resorts
+            if members[index].topology_epoch >= table.topology_epoch[task_index]
+            and copies[index] < (members[index].max_tasks or inf)
+            and not view.has_full_disk_for(members[index].id, table.ids[task_index])
+        ]
+        if fit:
+            owner[task_index] = min(fit)[-1]
+            copies[owner[task_index]] += 1
+            del waiting[task_index]
+            why[task_index] = Why.NO_OWNER
+    return replace(placed, owner=owner, waiting=waiting, why=why)
+
+
+def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dict[TaskId, Target]:
+    """Return the tasks whose target changes, with the new one, in order.
+
+    A settled task is at its target, so only the settled tasks that placement moves have to be compared.
+    """
+    group = view.group
+    table = group.table
+    index_of, ids = table.index_of, table.ids
+    names = [member.id for member in request.members]
+    changes: dict[TaskId, Target] = {}
+    waiting, owners, all_standbys = placed.waiting, placed.owner, placed.standbys
+    task_indexes = {index_of[task_id] for task_id in group.unsettled if task_id in index_of}
+    task_indexes.update(compress(count(), map(ne, owners, request.home)))
+    task_indexes.update(compress(count(), map(ne, all_standbys, request.standbys)))
+    tasks = group.tasks.plain() if len(task_indexes) * _READS_A_TASK > len(ids) else group.tasks
+    together: dict[tuple[int, ...], tuple[MemberId, ...]] = {}
+    for task_index in sorted(task_indexes):
+        task_id, index, standbys = ids[task_index], owners[task_index], all_standbys[task_index]
+        task = tasks[task_id]
+        why = str(waiting[task_index]) if task_index in waiting else ""
+        chosen: tuple[MemberId, ...] = ()
+        # A task without an owner has no standbys. If a bound task is on one of its standbys, that one is dropped.
+        if standbys and index != UNASSIGNED:
+            if index in standbys:
+                standbys = tuple([standby for standby in standbys if standby != index])
+            known = together.get(standbys)
+            if known is None:
+                known = together[standbys] = tuple(sorted([names[standby] for standby in standbys]))
+            chosen = known
+        owner = names[index] if index != UNASSIGNED else None
+        if owner != task.target or chosen != task.target_standbys or why != task.waiting_reason:
+            changes[task_id] = (owner, chosen, why)
+    return changes

@@ -1,0 +1,183 @@
+"""The dry run: what the core would decide about a group if every revocation were confirmed. It changes nothing.
+
+``assignment`` is the result of one step; ``target`` is where all steps lead. If the assignment becomes the new state
+and the dry run is repeated, the group comes to rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from batonpass.core.handover.copies import HeldBack, TaskPlan
+from batonpass.core.handover.planner import StepPlan, plan_step
+from batonpass.core.handover.view import View
+from batonpass.core.placement import Solver, minimum_flow
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Group, Pending, Role, Task
+from batonpass.core.state.placement_types import Placed
+from batonpass.core.state.pmap import PMap
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Held, Reason, Why
+from batonpass.core.state.soft import Soft
+from batonpass.core.target.reach import with_targets
+from batonpass.core.target.retarget import plan_target
+from batonpass.dry_run.snapshot import Snapshot, to_group
+
+Roles = Mapping[str, tuple[TaskId, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a group should become.
+
+    Attributes:
+        target: per member, the tasks that belong there, as ``active`` and ``standby``.
+        assignment: per member, what it should hold when the next step is complete: ``active``, ``standby``, ``warmup``.
+        moves: stateful tasks whose target owner is not their present owner, including tasks without an owner.
+        lower_bound: the fewest moves that any balanced placement needs.
+        at_rest: the assignment is what the members hold now, it equals the target, and every copy in it is caught up.
+        probing_needed: there is something left to do.
+        held_back: stateful tasks that are not with their target owner after the step, and have no copy there.
+        reasons: one per task, in order.
+    """
+
+    target: Mapping[MemberId, Roles]
+    assignment: Mapping[MemberId, Roles]
+    moves: int
+    lower_bound: int
+    at_rest: bool
+    probing_needed: bool
+    held_back: tuple[HeldBack, ...]
+    reasons: tuple[Reason, ...]
+
+
+def plan_snapshot(snapshot: Snapshot, policy: Policy, solver: Solver = minimum_flow) -> Plan:
+    """Return the plan for a snapshot. The snapshot must have no contradictions."""
+    group, soft = to_group(snapshot)
+    return plan(group, soft, snapshot.now_ms, policy, solver)
+
+
+def plan(group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> Plan:
+    """Return the plan for a group as it stands, with a new target."""
+    everything = replace(group, unsettled=PMap(dict.fromkeys(group.table.ids, Pending.MOVING)))
+    before = View(everything, soft, now_ms, policy, as_if_released=True)
+    target_plan = plan_target(before, solver)
+    view = with_targets(before, target_plan.changes)
+    return _answer(view, plan_step(view, view.group.table.ids), target_plan.placed)
+
+
+def _answer(view: View, step: StepPlan, placed: Placed) -> Plan:
+    group, task_plans, held = view.group, step.task_plans, step.held
+    target = _blank(group, ("active", "standby"))
+    assignment = _blank(group, ("active", "standby", "warmup"))
+    is_same = is_aimed = is_ready = True
+    to_come = False
+    moves = 0
+    for plan in task_plans:
+        task, active = plan.task, plan.choice.active
+        aim = task.target
+        if aim is not None:
+            target[aim]["active"].append(task.id)
+        for member_id in task.target_standbys:
+            target[member_id]["standby"].append(task.id)
+        if active is not None:
+            assignment[active]["active"].append(task.id)
+        for member_id, role in plan.copies.items():
+            assignment[member_id][role].append(task.id)
+        moves += view.is_stateful(task.id) and task.target is not None and _present_owner(task) != task.target
+        is_same = is_same and _holds_already(task, plan)
+        aimed = active == aim and plan.copies == dict.fromkeys(task.target_standbys, Role.STANDBY)
+        is_aimed = is_aimed and aimed
+        ready = _is_ready(view, plan)
+        is_ready = is_ready and ready
+        to_come = to_come or not aimed or not ready
+    # Without members nothing can change, but a task that waits for a member is not at rest.
+    at_rest = is_same and is_aimed and is_ready and bool(group.members or not held)
+    texts: _Texts = {}
+    there = {plan.task.id for plan in task_plans if plan.task.target in (plan.choice.active or "", *plan.copies)}
+    return Plan(
+        target=_sorted(group, target),
+        assignment=_sorted(group, assignment),
+        moves=moves,
+        # Moves that find no room are not counted, so the bound must not count them either.
+        lower_bound=min(placed.lower_bound, moves),
+        at_rest=at_rest,
+        probing_needed=to_come and not at_rest,
+        # A task that failed where it belongs, or waits beside a ready copy, has a reason but is not on this list.
+        held_back=tuple(entry for entry in held if view.is_stateful(entry.task) and entry.task not in there),
+        reasons=tuple([_reason(view, plan, texts) for plan in task_plans]),
+    )
+
+
+def _present_owner(task: Task) -> MemberId | None:
+    """Return the member that runs the task now: the last owner, until its revocation is confirmed."""
+    return task.unreleased[0].member_id if task.owner is None and task.unreleased else task.owner
+
+
+def _holds_already(task: Task, plan: TaskPlan) -> bool:
+    if task.owner != plan.choice.active or task.unreleased:
+        return False
+    held: dict[MemberId, Role] = dict.fromkeys(task.standbys, Role.STANDBY)
+    if task.warmups:
+        held.update(dict.fromkeys(task.warmups, Role.WARMUP))
+    return held == plan.copies
+
+
+def _is_ready(view: View, plan: TaskPlan) -> bool:
+    """Say whether every copy of the task is caught up, and its active runs."""
+    task, active = plan.task, plan.choice.active
+    if task.state is ActiveState.FAILED and active == task.owner:
+        return False
+    if not view.is_stateful(task.id):
+        return True
+    if active is not None and not view.copy(task, active).is_caught_up:
+        return False
+    return all(member_id == task.owner or view.copy(task, member_id).is_caught_up for member_id in plan.copies)
+
+
+def _blank(group: Group, roles: tuple[str, ...]) -> dict[MemberId, dict[str, list[TaskId]]]:
+    return {member_id: {role: [] for role in roles} for member_id in sorted(group.members)}
+
+
+def _sorted(group: Group, roles_of: dict[MemberId, dict[str, list[TaskId]]]) -> dict[MemberId, Roles]:
+    in_order = group.table.in_order
+    return {
+        member_id: {role: tuple(in_order(tasks)) for role, tasks in roles.items()}
+        for member_id, roles in roles_of.items()
+    }
+
+
+_DETAIL: Mapping[str, str] = {
+    Why.STAYS: "runs on {active} and stays there",
+    Why.HANDOVER: "{target} is caught up: {owner} hands over",
+    Why.HANDOVER_UNDER_WAY: "{active} gets it as soon as the last owner has confirmed",
+    Why.FAILOVER: "{active} has the most caught-up copy and takes over",
+    Why.TAKEOVER: "{active} takes over from a suspected owner",
+    Why.COLD_START: "no copy anywhere: {active} restores it",
+    Why.DEADLINE: "the drain's deadline is over: {active} takes it as it is",
+    Why.STUCK: "{owner} does not come to run it: {active} takes over",
+    Why.LOST_STATE: "{owner} lost its state: {active} restores it",
+    Why.STATELESS: "no state to restore: {active} takes it at once",
+}
+
+
+_Texts = dict[tuple[Why, MemberId | None, MemberId | None, MemberId | None], str]
+
+
+def _reason(view: View, plan: TaskPlan, texts: _Texts) -> Reason:
+    task, choice, back = plan.task, plan.choice, plan.held
+    if back is not None and back.reason is Held.FAILED:
+        return Reason(back.reason, task.id, None, f"failed on {choice.active}, and no other member is ready to take it")
+    if back is not None:
+        return Reason(back.reason, task.id, back.to, f"is to go to {back.to}" if back.to else "waits for a member")
+    if choice.why is Why.STAYS and task.target is not None and task.target != choice.active:
+        if choice.held is not None:
+            return Reason(choice.held, task.id, task.target, f"is to go to {task.target}")
+        copy = view.copy(task, task.target)
+        lag = "unknown" if copy.lag is None else str(copy.lag)
+        return Reason(Why.WARMING, task.id, task.target, f"runs on {choice.active}; {task.target} warms up, lag {lag}")
+    key = (choice.why, choice.active, task.target, task.owner)
+    if key not in texts:
+        texts[key] = _DETAIL[choice.why].format(active=choice.active, target=task.target, owner=task.owner)
+    return Reason(choice.why, task.id, choice.active, texts[key])

@@ -1,0 +1,318 @@
+"""Why a group is not at rest: what is held back, which slots are taken, which members keep others waiting, until when.
+
+It changes nothing. It sums up what ``explain`` says of the group's tasks, and adds what concerns the whole group.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from batonpass.core.arrivals.answers import why_drain_is_blocked
+from batonpass.core.arrivals.storm import ends_ms
+from batonpass.core.handover.budget import slots_used
+from batonpass.core.handover.copies import HeldBack, TaskPlan, is_for_drain
+from batonpass.core.handover.owner import choose_active
+from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.view import View
+from batonpass.core.state.durations import duration
+from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
+from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
+from batonpass.core.state.leases import expires_ms, fenced_by_ms
+from batonpass.core.state.model import Group, Member, Role
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import meaning_of
+from batonpass.core.state.soft import Soft
+from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
+from batonpass.explain.task import SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
+
+
+class Budget(NamedTuple):
+    """Slots for extra copies: how many are taken, and how many there are."""
+
+    used: int
+    limit: int
+
+
+class Obstacle(NamedTuple):
+    """A member that keeps a task from moving, or that is leaving.
+
+    ``what`` is ``unrevoked`` (it has not confirmed a revocation), ``away``, ``suspected``, ``distrusted``, ``draining``
+    or ``drain-blocked``. ``until_ms`` is when that ends by itself.
+    """
+
+    member_id: MemberId
+    what: str
+    tasks: int
+    since_ms: int | None
+    until_ms: int | None
+    detail: str
+
+
+class WaitingTask(NamedTuple):
+    """A task that is not yet as its target says, with what it waits for."""
+
+    task: TaskId
+    state: TaskState
+    held: HeldBack | None
+    waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupExplanation:
+    """Everything that can be said about a group now.
+
+    Attributes:
+        due_ms: when the next placement is due, for the ``triggers``.
+        held_until_ms: nothing is granted before this instant.
+        judges_from_ms: silent members are expired from this instant on. None: now.
+        full_members: the members whose warmup slots are all taken.
+        waiting: the first of the ``waiting_total`` unsettled tasks, with their reasons.
+    """
+
+    status: GroupStatus
+    due_ms: int | None
+    triggers: tuple[str, ...]
+    held_until_ms: int | None
+    judges_from_ms: int | None
+    warmups: Budget
+    drain_warmups: Budget
+    per_member_limit: int
+    full_members: tuple[MemberId, ...]
+    states: Mapping[TaskState, int]
+    obstacles: tuple[Obstacle, ...]
+    waiting: tuple[WaitingTask, ...]
+    waiting_total: int
+    sentences: tuple[str, ...]
+
+
+def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limit: int) -> GroupExplanation:
+    """Return why the group is where it is, with at most ``limit`` of its waiting tasks."""
+    view = View(group, soft, now_ms, policy)
+    step = plan_step(view)
+    unsettled = [plan for plan in step.task_plans if plan.task.id in group.table.index_of]
+    waiting = [_waiting(view, plan) for plan in unsettled[:limit]]
+    status = status_of(view, step.held)
+    behind = [] if unsettled or status.at_rest else list(_behind(view))
+    idle = idle_tasks(view)
+    warmups, drains, full = _budgets(view, unsettled)
+    obstacles = tuple(_obstacles(view))
+    states = Counter(state_of(view, plan.task) for plan in unsettled)
+    states[TaskState.RUNNING] += len(group.table.ids) - len(unsettled)
+    return GroupExplanation(
+        status=status,
+        due_ms=group.placement_due_ms,
+        triggers=group.triggers,
+        held_until_ms=group.grants_from_ms if group.grants_from_ms > now_ms else None,
+        judges_from_ms=soft.judge_from_ms if soft.judge_from_ms > now_ms else None,
+        warmups=warmups,
+        drain_warmups=drains,
+        per_member_limit=group.config.max_warmups_per_member,
+        full_members=full,
+        states={state: states[state] for state in TaskState if states[state]},
+        obstacles=obstacles,
+        waiting=tuple(waiting or [*_idle(view, idle), *behind][:limit]),
+        waiting_total=len(unsettled) or len(idle) + len(behind),
+        sentences=(*_sentences(view, status, warmups, obstacles), *_of_idle(idle), *_of_copies(behind)),
+    )
+
+
+def _waiting(view: View, plan: TaskPlan) -> WaitingTask:
+    waits = tuple(waits_of(view, plan.task, plan.choice, plan.held))
+    return WaitingTask(plan.task.id, state_of(view, plan.task), plan.held, waits)
+
+
+def _behind(view: View) -> Iterator[WaitingTask]:
+    """Yield the settled tasks with a copy that is not caught up, by member and task."""
+    for member_id in sorted(view.group.members):
+        member = view.group.members[member_id]
+        for task_id in sorted(member.assignment, key=task_sort_key):
+            task = view.group.tasks[task_id]
+            if member.assignment[task_id].role is not Role.ACTIVE and not view.copy(task, member_id).is_caught_up:
+                yield WaitingTask(
+                    task_id, state_of(view, task), None, tuple(waits_of(view, task, choose_active(view, task), None))
+                )
+
+
+def _idle(view: View, idle: list[TaskId]) -> Iterator[WaitingTask]:
+    for task in map(view.group.tasks.__getitem__, idle):
+        yield WaitingTask(
+            task.id, state_of(view, task), None, tuple(waits_of(view, task, choose_active(view, task), None))
+        )
+
+
+def _of_idle(idle: list[TaskId]) -> Iterator[str]:
+    if idle:
+        yield f"{_count(len(idle), 'task ran, and its owner reports', 'tasks ran, and their owners report')} now that nobody runs it."
+
+
+def _of_copies(behind: list[WaitingTask]) -> Iterator[str]:
+    if behind:
+        yield f"{_count(len(behind), 'copy is', 'copies are')} not caught up."
+
+
+def _budgets(view: View, task_plans: list[TaskPlan]) -> tuple[Budget, Budget, tuple[MemberId, ...]]:
+    """Return the group's slots, its slots for drains, and the members that have no slot left."""
+    stateful, config = len(view.group.table.stateful_indexes), view.config
+    used = {True: 0, False: 0}
+    per_member: Counter[MemberId] = Counter()
+    for plan in [plan for plan in task_plans if plan.task.standbys or plan.task.warmups]:
+        # A copy on the next owner counts as its active, not as a warmup.
+        copies = {
+            member_id: role for member_id, role in view.holders(plan.task).items() if member_id != plan.task.next_owner
+        }
+        for_drain = is_for_drain(view, plan.task, plan.choice.active, copies)
+        used[for_drain] += max(0, slots_used(copies, config.num_standby_replicas))
+        per_member.update(member_id for member_id, role in copies.items() if role is Role.WARMUP)
+    full = tuple(sorted(member_id for member_id, count in per_member.items() if count >= config.max_warmups_per_member))
+    return Budget(used[False], config.warmup_budget(stateful)), Budget(used[True], config.drain_budget(stateful)), full
+
+
+def _obstacles(view: View) -> Iterator[Obstacle]:
+    for member_id in sorted(view.group.members):
+        member = view.group.members[member_id]
+        if member.away_until_ms is not None:
+            awaited = sum(
+                task.away_owner == member_id for task in map(view.group.tasks.__getitem__, view.group.unsettled)
+            )
+            yield Obstacle(member_id, "away", awaited, None, member.away_until_ms, "its instance is restarting")
+        if member.suspected:
+            yield Obstacle(
+                member_id,
+                "suspected",
+                len(member.assignment),
+                None,
+                expires_ms(view.group, view.soft, view.now_ms, member),
+                "its long-poll broke, and it has been silent since",
+            )
+        elif member.revoking:
+            yield _unrevoked(view, member)
+        if member_id in view.distrusted:
+            yield _distrusted(view, member)
+        if member.drain is not None:
+            yield _draining(view, member)
+
+
+def _unrevoked(view: View, member: Member) -> Obstacle:
+    since_ms = min(revocation.since_ms for revocation in member.revoking.values())
+    detail = "it was told to give tasks up and has not confirmed it"
+    if view.config.kafka_streams:
+        detail += "; the application's next rebalance tells"
+        return Obstacle(member.id, "unrevoked", len(member.revoking), since_ms, None, detail)
+    until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
+    detail += SILENT_SUFFIX if is_silent else "; after that it is fenced"
+    return Obstacle(member.id, "unrevoked", len(member.revoking), since_ms, until_ms, detail)
+
+
+def _distrusted(view: View, member: Member) -> Obstacle:
+    known = view.group.hosts[host_of(member)]
+    until_ms = distrusted_until_ms(view.config, known)
+    detail = f"it is given nothing new: {faults_in_words(known)}"
+    return Obstacle(member.id, "distrusted", len(member.assignment), known.distrusted_ms, until_ms, detail)
+
+
+def _draining(view: View, member: Member) -> Obstacle:
+    left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
+    left += sum(revocation.active for revocation in member.revoking.values())
+    drain, blocked = member.drain, why_drain_is_blocked(view.group, member)
+    until_ms = None if drain is None else drain.deadline_ms or drain.gives_up_ms
+    what = "drain-blocked" if blocked and left else "draining"
+    detail = (
+        blocked if blocked and left else (f"{left} active tasks are left" if left else "it has no active task left")
+    )
+    pins = sum(pin == member.id for pin in view.group.pins.values())
+    if pins:
+        detail += f"; {_count(pins, 'pin', 'pins')} on it suspended until the drain is taken back"
+    return Obstacle(member.id, what, left, drain.since_ms if drain else None, until_ms, detail)
+
+
+def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tuple[Obstacle, ...]) -> Iterator[str]:
+    yield _headline(view, status)
+    group, now_ms = view.group, view.now_ms
+    if group.recovering_until_ms > now_ms:
+        left = duration(group.recovering_until_ms - now_ms)
+        yield f"The store lost commits: what members run is adopted, and nothing is granted for another {left}."
+    elif group.grants_from_ms > now_ms:
+        yield f"Nothing is granted for another {duration(group.grants_from_ms - now_ms)}."
+    storm_ends_ms = ends_ms(group)
+    if group.storm_since_ms is not None and storm_ends_ms is not None:
+        left_ms = storm_ends_ms - now_ms
+        when = (
+            f"for another {duration(left_ms)}, if nobody else is lost" if left_ms > 0 else "until all members are heard"
+        )
+        yield (
+            f"Too many members vanished at once, {duration(now_ms - group.storm_since_ms)} ago: balance moves and cold "
+            f"takeovers wait {when}; or until they return, or an operator resumes the group."
+        )
+    for instance_id, entry in sorted(group.kept_out.items()):
+        until = "until that is undone" if entry.until_ms is None else f"for another {duration(entry.until_ms - now_ms)}"
+        yield f"Instance {instance_id} is kept out: none of its runs gets a task, {until}."
+    if group.placement_due_ms is not None and group.members:
+        why = ", ".join(group.triggers)
+        if group.config.kafka_streams:
+            yield f"What has changed since ({why}) is answered at the application's next rebalance."
+        else:
+            yield f"The next placement is due in {duration(group.placement_due_ms - now_ms)} ({why})."
+    elif group.placement_failed:
+        yield f"Placement failed: {group.placement_failed}."
+    if status.warmups:
+        soon = (
+            ""
+            if status.eta_ms is None
+            else f"; the last of them should be caught up in about {duration(status.eta_ms)}"
+        )
+        yield f"{_count(status.warmups, 'copy warms', 'copies warm')} up ({_slots(warmups)}){soon}."
+    reasons = Counter(entry.reason.value for entry in status.held_back)
+    for reason, count in reasons.most_common():
+        yield f"{_count(count, 'task is', 'tasks are')} held back: {meaning_of(reason)}."
+    for obstacle in obstacles:
+        left = "" if obstacle.until_ms is None else f" (until then {duration(obstacle.until_ms - now_ms)})"
+        yield f"{obstacle.member_id} is {obstacle.what} with {_count(obstacle.tasks, 'task', 'tasks')}: {obstacle.detail}{left}."
+    if view.soft.other_assignor:
+        yield (
+            f"{view.soft.other_assignor} decides, not this group (shadow): what is still to come here is what would be "
+            "done, and nothing of it is carried out."
+        )
+    elif status.next_probe_ms is not None and status.state is GroupState.BALANCING:
+        left = duration(status.next_probe_ms - now_ms)
+        if group.config.kafka_streams:
+            yield f"The application was asked to rebalance again in {left}; between two rebalances nothing moves."
+        else:
+            yield f"Whatever members report is acted upon at once; the group is looked at again in {left} at the latest."
+
+
+def _slots(warmups: Budget) -> str:
+    if warmups.used <= warmups.limit:
+        return f"{warmups.used} of {warmups.limit} slots taken"
+    return (
+        f"{warmups.used} slots taken where there are {warmups.limit}: "
+        "what was begun for a drain, or under a larger budget, goes on"
+    )
+
+
+def _headline(view: View, status: GroupStatus) -> str:
+    match status.state:
+        case GroupState.NOT_READY:
+            return f"The group is not ready: {status.detail}."
+        case GroupState.EMPTY:
+            return "No member has joined, so no task runs."
+        case GroupState.PAUSED:
+            pause = view.group.pause
+            scope = "every move" if pause is not None and pause.scope.value == "all" else "moves for balance"
+            why = f" ({status.detail})" if status.detail else ""
+            until = ""
+            if pause is not None and pause.expires_ms is not None:
+                until = f" for another {duration(pause.expires_ms - view.now_ms)}"
+            return f"An operator holds {scope}{until}{why}."
+        case GroupState.AT_REST:
+            return "Every task is where it belongs, and every copy is caught up."
+        case _:
+            if status.moves_pending:
+                return _count(status.moves_pending, "task has", "tasks have") + " still to move."
+            return "Every task is where it belongs, but not every copy is caught up, or something is still due."
+
+
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"

@@ -1,0 +1,38 @@
+"""Whether a member can be stopped now without a task standing still for longer than a handover takes.
+
+It can if every stateful task that it runs, or may still be running, has a caught-up copy on another member, which would
+take over at once. A stateless task can start anywhere.
+"""
+
+from __future__ import annotations
+
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import TaskId, task_sort_key
+from batonpass.core.state.model import Group, Member, Role
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.soft import Soft
+
+
+def reasons_to_stay(
+    group: Group, soft: Soft, member: Member, now_ms: int, policy: Policy
+) -> tuple[tuple[TaskId, str], ...]:
+    """Return, by task, what stopping ``member`` now would interrupt and why; nothing if it is safe to stop."""
+    view = View(group, soft, now_ms, policy)
+    others = [other for other in group.members if other != member.id and view.is_heard(other)]
+    running = {task for task, grant in member.assignment.items() if grant.role is Role.ACTIVE}
+    running.update(task for task, revocation in member.revoking.items() if revocation.active)
+    reasons: list[tuple[TaskId, str]] = []
+    for task_id in sorted(running, key=task_sort_key):
+        if task_id in member.revoking:
+            # A task that no longer waits for a suspected member is another's already.
+            if any(entry.member_id == member.id for entry in group.tasks[task_id].unreleased):
+                reasons.append((task_id, "it was told to give this task up and has not confirmed it yet"))
+        elif not view.is_stateful(task_id):
+            if not others:
+                reasons.append((task_id, "there is no other member to take it"))
+        elif not any(
+            holder != member.id and view.is_heard(holder) and view.copy(group.tasks[task_id], holder).is_caught_up
+            for holder in view.holders(group.tasks[task_id])
+        ):
+            reasons.append((task_id, "no other member has a caught-up copy of it"))
+    return tuple(reasons)

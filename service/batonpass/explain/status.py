@@ -1,0 +1,254 @@
+"""A group as people and scripts see it: where it stands, what is left to do, and why it is not there yet.
+
+It changes nothing and uses no stored decision. It asks the files that decide what is held back now, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from batonpass.core.handover.copies import HeldBack
+from batonpass.core.handover.lag import caught_up_in_ms
+from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.probing import is_at_rest
+from batonpass.core.handover.state_size import state_sizes
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
+from batonpass.core.state.model import ActiveState, Group, Role, Task
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.soft import MeasuredReport, Soft
+from batonpass.core.state.topology import is_ready, why_not_ready
+from batonpass.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
+
+Roles = Mapping[MemberId, Mapping[str, tuple[TaskId, ...]]]
+
+
+class GroupState(StrEnum):
+    """The state of a group in one word."""
+
+    EMPTY = "empty"
+    NOT_READY = "not-ready"
+    BALANCING = "balancing"
+    AT_REST = "at-rest"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """Where a group stands.
+
+    Attributes:
+        detail: what a group that is not ready waits for, or why it is paused.
+        eta_ms: when all present warmups should be caught up; None if there are none, or a rate is unknown. Moves that
+            are held back come later.
+        moves_pending: the tasks that are not with their target owner.
+        next_probe_ms: an instant; None at rest, and while Kafka's own assignor decides.
+    """
+
+    state: GroupState
+    detail: str
+    at_rest: bool
+    members: int
+    tasks: int
+    warmups: int
+    moves_pending: int
+    eta_ms: int | None
+    next_probe_ms: int | None
+    held_back: tuple[HeldBack, ...]
+
+
+def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> GroupStatus:
+    """Return where the group stands at ``now_ms``."""
+    view = View(group, soft, now_ms, policy)
+    return status_of(view, plan_step(view).held)
+
+
+def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
+    """Return where the group stands, given what the present step holds back."""
+    group = view.group
+    at_rest = is_ready(group.topology) and is_at_rest(view) and not idle_tasks(view)
+    waits = [group.tasks[task_id] for task_id in group.unsettled if task_id in group.table.index_of]
+    etas = [
+        caught_up_in_ms(view.copy(task, member_id), group.config)
+        for task in waits
+        for member_id in task.warmups
+        if view.present_member(member_id) is not None
+    ]
+    known = [eta for eta in etas if eta is not None]
+    state, detail = _state(group, at_rest=at_rest)
+    return GroupStatus(
+        state=state,
+        detail=detail,
+        at_rest=at_rest,
+        members=len(group.members),
+        tasks=len(group.table.ids),
+        warmups=len(etas),
+        moves_pending=sum(task.owner != task.target for task in waits if task.target is not None),
+        eta_ms=max(known) if known and len(known) == len(etas) else None,
+        next_probe_ms=None if at_rest or view.soft.other_assignor else group.next_probe_ms,
+        held_back=tuple(held) if group.members else (),
+    )
+
+
+def idle_tasks(view: View) -> list[TaskId]:
+    """Return the tasks that ran, and that their owners now report as not running, in order.
+
+    No task moves for that: an owner whose lease was over may start it again. Meanwhile the group is not at rest.
+    """
+    idle = []
+    for member_id, member_soft in view.soft.members.items():
+        member = view.present_member(member_id)
+        if member is not None and member_soft.full:
+            actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
+            idle += [task.id for task in view.tasks.pick(actives) if is_idle(view, task)]
+    return sorted(idle, key=task_sort_key)
+
+
+def is_idle(view: View, task: Task) -> bool:
+    """Say whether a task ran on its owner, which reports now that it does not: not started again, or given up.
+
+    A Kafka Streams application reports nothing between the rebalance that grants a task and the next one.
+    """
+    if view.config.kafka_streams:
+        return False
+    member_soft = view.soft.members.get(task.owner) if task.owner is not None else None
+    if task.owner is None or task.state is not ActiveState.RUNNING or member_soft is None or not member_soft.full:
+        return False
+    grant, measured = view.members[task.owner].assignment[task.id], member_soft.reports.get(task.id)
+    return member_soft.echoed >= grant.epoch and (measured is None or measured.report.role != Role.ACTIVE)
+
+
+def _state(group: Group, *, at_rest: bool) -> tuple[GroupState, str]:
+    if not is_ready(group.topology):
+        return GroupState.NOT_READY, why_not_ready(group.topology)
+    if not group.members:
+        return GroupState.EMPTY, ""
+    if group.pause is not None:
+        return GroupState.PAUSED, group.pause.reason
+    return (GroupState.AT_REST if at_rest else GroupState.BALANCING), ""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignments:
+    """Where tasks belong, where this step takes them, and which members hold them now.
+
+    Each maps every member to its tasks by role. ``current`` has under ``revoking`` what a member has to give up.
+    """
+
+    target: Roles
+    intermediate: Roles
+    current: Roles
+
+
+def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Assignments:
+    """Return the three assignments of a group."""
+    view = View(group, soft, now_ms, policy)
+    step = {plan.task.id: plan for plan in plan_step(view).task_plans}
+    names = sorted(group.members)
+    target: dict[MemberId, dict[str, list[TaskId]]] = {name: {"active": [], "standby": []} for name in names}
+    middle: dict[MemberId, dict[str, list[TaskId]]] = {name: {role.value: [] for role in Role} for name in names}
+    current: dict[MemberId, dict[str, list[TaskId]]] = {
+        name: {**{role.value: [] for role in Role}, "revoking": []} for name in names
+    }
+    tasks = group.tasks.plain()
+    for task_id in group.table.ids:
+        task = tasks[task_id]
+        if task.target is not None:
+            target[task.target]["active"].append(task_id)
+        for member_id in task.target_standbys:
+            target[member_id]["standby"].append(task_id)
+        plan = step.get(task_id)
+        active = task.owner if plan is None else plan.choice.active
+        copies = view.holders(task) if plan is None else plan.copies
+        if active is not None:
+            middle[active]["active"].append(task_id)
+        for member_id, role in copies.items():
+            middle[member_id][role].append(task_id)
+    for member_id in names:
+        member = group.members[member_id]
+        for task_id in _in_order(group, member.assignment):
+            current[member_id][member.assignment[task_id].role].append(task_id)
+        current[member_id]["revoking"] = _in_order(group, member.revoking)
+    return Assignments(_frozen(target), _frozen(middle), _frozen(current))
+
+
+def _in_order(group: Group, task_ids: Iterable[TaskId]) -> list[TaskId]:
+    """Return tasks in the order of the topology. Tasks that it has dropped come where they would be in that order."""
+    index_of, listed = group.table.index_of, list(task_ids)
+    if all(task_id in index_of for task_id in listed):
+        return sorted(listed, key=index_of.__getitem__)
+    return sorted(listed, key=task_sort_key)
+
+
+def _frozen(roles_of: dict[MemberId, dict[str, list[TaskId]]]) -> Roles:
+    return {member_id: {role: tuple(tasks) for role, tasks in roles.items()} for member_id, roles in roles_of.items()}
+
+
+def snapshot_of(group: Group, soft: Soft, now_ms: int) -> Snapshot:
+    """Return the group as a snapshot that leads to the same plan."""
+    table = group.table
+    tasks = tuple(
+        SnapshotTask(
+            task_id,
+            stateful=table.stateful[task_index],
+            weight=table.weight[task_index],
+            revoking=_revoking(group, group.tasks[task_id]),
+        )
+        for task_index, task_id in enumerate(table.ids)
+    )
+    sizes = state_sizes(group, soft)
+    members = tuple(_snapshot_member(group, soft, member_id, sizes) for member_id in sorted(group.members))
+    placed = [group.tasks[task_id] for task_id in table.ids]
+    return Snapshot(
+        config=group.config,
+        tasks=tasks,
+        members=members,
+        now_ms=now_ms,
+        target={task.id: (task.target, task.target_standbys) for task in placed if task.target or task.target_standbys},
+        pins={task.id: task.pin for task in placed if task.pin is not None},
+        paused=group.pause.scope if group.pause is not None else None,
+    )
+
+
+def _revoking(group: Group, task: Task) -> MemberId | None:
+    """Return the member that still has to confirm that it gave the task up; None once the task runs elsewhere."""
+    if task.owner is not None:
+        return None
+    waits = (entry.member_id for entry in task.unreleased if entry.free_at_ms is None)
+    return next((member_id for member_id in waits if member_id in group.members), None)
+
+
+def _snapshot_member(group: Group, soft: Soft, member_id: MemberId, sizes: Mapping[int, int]) -> SnapshotMember:
+    member = group.members[member_id]
+    member_soft = soft.members.get(member_id)
+    reports: Mapping[TaskId, MeasuredReport] = member_soft.reports if member_soft is not None else {}
+    copies: dict[TaskId, SnapshotCopy] = {}
+    known = [task_id for task_id in {*member.assignment, *reports, *member.revoking} if task_id in group.table.index_of]
+    for task_id in _in_order(group, known):
+        copy = _snapshot_copy(group.tasks[task_id], member_id, group, reports.get(task_id))
+        copies[task_id] = replace(copy, end_offset=sizes.get(group.table.index_of[task_id]) or None)
+    return SnapshotMember(
+        id=member_id,
+        capacity=member.capacity,
+        max_tasks=member.max_tasks,
+        client_tags=member.client_tags,
+        draining=member.drain is not None,
+        tasks=copies,
+    )
+
+
+def _snapshot_copy(task: Task, member_id: MemberId, group: Group, measured: MeasuredReport | None) -> SnapshotCopy:
+    member = group.members[member_id]
+    grant = member.assignment.get(task.id)
+    is_active = member_id == (task.owner or _revoking(group, task))
+    role = "active" if is_active else (grant.role.value if grant is not None else "none")
+    lag = measured.lag if measured is not None else None
+    is_lost = (measured is not None and measured.report.lost) or (is_active and task.state is ActiveState.LOST)
+    state = None
+    if is_active:
+        state = ActiveState.RESTORING if task.state is ActiveState.GRANTED else task.state
+        state = None if state is ActiveState.LOST else state
+    progress_ms = measured.progress_ms if measured is not None and role == "warmup" else None
+    return SnapshotCopy(role, state, lag, is_lost, progress_ms)

@@ -1,0 +1,490 @@
+"""Why a task is where it is, and what it waits for, in words. It asks the files that decide what they would do now.
+
+It changes nothing. An explanation is true at the instant of the question; nothing is stored for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from batonpass.core.arrivals.storm import ends_ms
+from batonpass.core.handover.copies import HeldBack, TaskPlan
+from batonpass.core.handover.lag import Copy, caught_up_in_ms
+from batonpass.core.handover.open_transactions import open_transactions_of, place_in_words
+from batonpass.core.handover.owner import Choice, choose_active
+from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.room import has_limit
+from batonpass.core.handover.view import View
+from batonpass.core.state.durations import duration
+from batonpass.core.state.failures import avoided_until_ms, is_avoided
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.leases import expires_ms, fenced_by_ms, heard_since_ms
+from batonpass.core.state.model import ActiveState, Group, Member, Outcome, Role, Task
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import Held, Why, meaning_of
+from batonpass.core.state.soft import Soft
+from batonpass.explain.status import is_idle
+
+
+class TaskState(StrEnum):
+    """The state of a task, in one word."""
+
+    RUNNING = "running"
+    HANDING_OVER = "handing-over"
+    WARMING = "warming"
+    STARTING = "starting"
+    RESTORING = "restoring"
+    FAILED = "failed"
+    LOST = "lost"
+    WAITING = "waiting"
+    PARKED = "parked"
+
+
+class WaitsFor(StrEnum):
+    """What a task can wait for."""
+
+    WARMUP = "warmup"
+    CONFIRMATION = "confirmation"
+    LEASE = "lease"
+    SLOT = "slot"
+    ROOM = "room"
+    MEMBER = "member"
+    REPORT = "report"
+    RESTORE = "restore"
+    PLACEMENT = "placement"
+    TIME = "time"
+    TRANSACTION = "transaction"
+    OPERATOR = "operator"
+
+
+class Wait(NamedTuple):
+    """One thing that a task waits for: from which member, until when at the latest, and the expected time left."""
+
+    what: WaitsFor
+    member_id: MemberId | None = None
+    until_ms: int | None = None
+    eta_ms: int | None = None
+    detail: str = ""
+
+
+class CopyStatus(NamedTuple):
+    """One copy of a task. ``role`` is ``none`` for state on disk. ``rate`` is in records a second."""
+
+    member_id: MemberId
+    role: str
+    readiness: str
+    lag: int | None
+    rate: float | None
+    eta_ms: int | None
+    progress_ms: int | None
+    stalled_until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskExplanation:
+    """Everything that can be said about one task now.
+
+    ``to`` is the member that has it when the present step is complete, and ``why`` the reason for that. ``held`` says
+    why its move is held back. ``sentences`` say the same in words, the most important first.
+    """
+
+    task: Task
+    state: TaskState
+    stateful: bool
+    weight: float
+    to: MemberId | None
+    why: Why
+    held: HeldBack | None
+    copies: tuple[CopyStatus, ...]
+    waits: tuple[Wait, ...]
+    sentences: tuple[str, ...]
+
+
+WAITS_FOR: Final[Mapping[str, WaitsFor]] = {
+    Held.WARMUP_BUDGET: WaitsFor.SLOT,
+    Held.MEMBER_WARMUP_BUDGET: WaitsFor.SLOT,
+    Held.DRAIN_BUDGET: WaitsFor.SLOT,
+    Held.NO_CAPACITY: WaitsFor.ROOM,
+    Held.NO_ELIGIBLE_MEMBER: WaitsFor.MEMBER,
+    Held.STALE_TOPOLOGY: WaitsFor.MEMBER,
+    Held.STATE_UNKNOWN: WaitsFor.REPORT,
+    Held.REVOKING: WaitsFor.CONFIRMATION,
+    Held.LEASE: WaitsFor.LEASE,
+    Held.REVOKE_FIRST: WaitsFor.CONFIRMATION,
+    Held.TAKE_OVER_FIRST: WaitsFor.CONFIRMATION,
+    Held.PARKED: WaitsFor.OPERATOR,
+    Held.MEMBER_OVERDUE: WaitsFor.TIME,
+    Held.FAILED: WaitsFor.OPERATOR,
+    Held.FAILED_THERE: WaitsFor.TIME,
+    Held.PAUSED: WaitsFor.OPERATOR,
+    Held.STORM: WaitsFor.TIME,
+    Held.REJOIN_GRACE: WaitsFor.MEMBER,
+    Held.GRANTS_HELD: WaitsFor.TIME,
+    Held.STALLED: WaitsFor.WARMUP,
+    Held.INITIAL_DELAY: WaitsFor.PLACEMENT,
+    Held.PLACEMENT_FAILED: WaitsFor.PLACEMENT,
+    Held.OPEN_TRANSACTION: WaitsFor.TRANSACTION,
+    Held.NEW_MEMBER: WaitsFor.TIME,
+}
+"""What a task waits for, by the reason that holds it back."""
+
+_SAID_ANYWAY: Final = (Held.REVOKING, Held.LEASE, Held.GRANTS_HELD, Held.OPEN_TRANSACTION)
+"""Reasons that are left out of ``waits_of``, because the waits for releases, grants and transactions state them."""
+
+SILENT_SUFFIX: Final = "; it is silent, and expires when its lease is over"
+
+
+def explain_task(group: Group, soft: Soft, task_id: TaskId, now_ms: int, policy: Policy) -> TaskExplanation:
+    """Return why ``task_id``, which must be a task of the group, is where it is, and what it waits for."""
+    view = View(group, soft, now_ms, policy)
+    task = group.tasks[task_id]
+    plan = _plan_of(view, task)
+    choice, held = (choose_active(view, task), None) if plan is None else (plan.choice, plan.held)
+    copies = tuple(copies_of(view, task))
+    waits = tuple(waits_of(view, task, choice, held))
+    state = state_of(view, task)
+    task_index = group.table.index_of[task_id]
+    return TaskExplanation(
+        task=task,
+        state=state,
+        stateful=group.table.stateful[task_index],
+        weight=group.table.weight[task_index],
+        to=choice.active,
+        why=choice.why,
+        held=held,
+        copies=copies,
+        waits=waits,
+        sentences=tuple(_sentences(view, task, state, choice, (held, waits))),
+    )
+
+
+def _plan_of(view: View, task: Task) -> TaskPlan | None:
+    """Return what the present step does with a task, and why its move is held back. Settled tasks have no step."""
+    if task.id not in view.group.unsettled:
+        return None
+    step = plan_step(view, [task.id])
+    if step.task_plans[0].requests or view.limited:
+        # Plan the whole step, because slots and room are shared. Alone, the task would get what others take.
+        step = plan_step(view)
+    return next(plan for plan in step.task_plans if plan.task.id == task.id)
+
+
+def state_of(view: View, task: Task) -> TaskState:
+    """Return the state of a task, in one word."""
+    if task.parked:
+        return TaskState.PARKED
+    if task.owner is None:
+        return TaskState.HANDING_OVER if task.next_owner is not None else TaskState.WAITING
+    if task.state is ActiveState.GRANTED or is_idle(view, task):
+        return TaskState.STARTING
+    if task.state is not ActiveState.RUNNING:
+        return TaskState(task.state.value)
+    target = view.present_member(task.target)
+    is_bound_elsewhere = target is not None and target.id != task.owner
+    return TaskState.WARMING if is_bound_elsewhere and target and target.id in task.warmups else TaskState.RUNNING
+
+
+def copies_of(view: View, task: Task) -> list[CopyStatus]:
+    """Return every copy of a task: the active, the other copies, then state on disk."""
+    copies: list[CopyStatus] = []
+    roles: dict[MemberId, str] = {}
+    if task.owner is not None:
+        roles[task.owner] = Role.ACTIVE.value
+    roles.update({member_id: role.value for member_id, role in view.holders(task).items()})
+    roles.update({member_id: "none" for member_id in view.on_disk(task.id) if member_id not in roles})
+    for member_id, role in roles.items():
+        copy = view.copy(task, member_id)
+        member_soft = view.soft.members.get(member_id)
+        measured = member_soft.reports.get(task.id) if member_soft is not None else None
+        stall = next(
+            (stall for stall in task.stalls if stall.member_id == member_id and stall.until_ms > view.now_ms), None
+        )
+        copies.append(
+            CopyStatus(
+                member_id,
+                role,
+                copy.readiness.name.lower().replace("_", "-"),
+                copy.lag,
+                copy.rate,
+                None
+                if role == Role.ACTIVE and task.state is ActiveState.RUNNING
+                else caught_up_in_ms(copy, view.config),
+                measured.progress_ms if measured is not None else None,
+                stall.until_ms if stall is not None else None,
+            )
+        )
+    return copies
+
+
+def waits_of(view: View, task: Task, choice: Choice, held: HeldBack | None) -> list[Wait]:
+    """Return what a task waits for on its way to its target; nothing if it is there and runs."""
+    waits = [_release_wait(view, task, entry.member_id, entry.free_at_ms) for entry in task.unreleased]
+    is_for_copy = held is not None and held.reason is Held.GRANTS_HELD and task.owner is not None
+    if held is not None and (held.reason not in _SAID_ANYWAY or is_for_copy):
+        waits.append(held_wait(view, task, held))
+    elif choice.held is not None and choice.held not in (Held.PARKED, Held.OPEN_TRANSACTION):
+        waits.append(held_wait(view, task, HeldBack(task.id, choice.active, choice.held)))
+    if task.owner is None:
+        waits.extend(_grant_waits(view, task, choice.active))
+    else:
+        waits.extend(_owner_waits(view, task))
+    waits.extend(_copy_waits(view, task, held))
+    waits.extend(_transaction_waits(view, task))
+    # If the next owner is the target too, its wait is in the list twice.
+    return list(dict.fromkeys(waits))
+
+
+def _how_far(copy: Copy) -> str:
+    if copy.lag is None:
+        return "its lag is not known"
+    comes_closer = copy.rate is None or copy.rate > 0
+    return f"{copy.lag} records behind" + ("" if comes_closer else ", and comes no closer")
+
+
+def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
+    """Return the waits for copies that must catch up, or must begin, until everything is as the target says."""
+    waits: list[Wait] = []
+    holders = view.holders(task)
+    wanted = [task.target, *task.target_standbys, *task.warmups]
+    for member_id in dict.fromkeys(member_id for member_id in wanted if member_id not in (None, task.owner)):
+        member = view.present_member(member_id)
+        if member is None or not view.is_stateful(task.id):
+            continue
+        if member.suspected:
+            waits.append(_silent_wait(view, member))
+        elif member.id in holders:
+            copy = view.copy(task, member.id)
+            is_next = task.owner is not None and member.id in (task.target, *task.warmups)
+            is_held_back = held is not None and held.to == member.id
+            if not copy.is_caught_up or (is_next and not is_held_back):
+                detail = _how_far(copy)
+                waits.append(Wait(WaitsFor.WARMUP, member.id, None, caught_up_in_ms(copy, view.config), detail))
+        elif member.revoking and held is None:
+            waits.append(_others_first(view, member))
+        elif member.id in task.target_standbys and state_of(view, task) is TaskState.RUNNING:
+            waits.append(_standby_wait(view, task, member.id))
+    leaving = [
+        member_id
+        for member_id in holders
+        if member_id not in wanted and view.group.members[member_id].drain is not None
+    ]
+    kept = "it drains, and keeps its copy until it goes"
+    return [*waits, *(Wait(WaitsFor.MEMBER, member_id, None, None, kept) for member_id in leaving)]
+
+
+def _transaction_waits(view: View, task: Task) -> list[Wait]:
+    """Return the waits for transactions that stay open in the task's changelogs."""
+    ends = open_transactions_of(view.group, view.soft, task.id)
+    places = [place_in_words(log, end, view.now_ms) for log, end in ends.items()]
+    return [
+        Wait(WaitsFor.TRANSACTION, detail=f"it begins at {place}, and nothing behind it can be read")
+        for place in places
+    ]
+
+
+def _silent_wait(view: View, member: Member) -> Wait:
+    """Return the wait for a member that may be dead: it is heard again, or its lease ends and others get its copies."""
+    until_ms = expires_ms(view.group, view.soft, view.now_ms, member)
+    detail = "it fell silent and may be dead; unless it is heard before, its tasks and copies go to others"
+    return Wait(WaitsFor.LEASE, member.id, until_ms, max(0, until_ms - view.now_ms), detail)
+
+
+def _standby_wait(view: View, task: Task, member_id: MemberId) -> Wait:
+    """Return why a standby that the target wants has not begun: moves are held, or it waits for a slot."""
+    reason = view.why_moves_are_held(for_balance=True)
+    if reason is not None:
+        return held_wait(view, task, HeldBack(task.id, member_id, reason))
+    return Wait(WaitsFor.SLOT, member_id, None, None, "a standby is to begin there when it gets a slot")
+
+
+def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int | None) -> Wait:
+    if free_at_ms is not None:
+        return Wait(WaitsFor.LEASE, member_id, free_at_ms, max(0, free_at_ms - view.now_ms), meaning_of(Held.LEASE))
+    # No end of a lease is set, so the member still has to confirm.
+    member = view.group.members[member_id]
+    since_ms = member.revoking[task.id].since_ms
+    until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
+    detail = "it was told to stop and has not confirmed it"
+    return Wait(WaitsFor.CONFIRMATION, member_id, until_ms, None, detail + (SILENT_SUFFIX if is_silent else ""))
+
+
+def held_wait(view: View, task: Task, held: HeldBack) -> Wait:
+    """Return what ends the wait of a task that is held back, and when at the latest, if that is known."""
+    what, detail = WAITS_FOR[held.reason], meaning_of(held.reason)
+    group, until_ms = view.group, None
+    if held.reason is Held.REVOKE_FIRST and held.to is not None:
+        return _others_first(view, group.members[held.to])
+    match held.reason:
+        case Held.PAUSED if group.pause is not None:
+            until_ms = group.pause.expires_ms
+        case Held.INITIAL_DELAY:
+            until_ms = group.placement_due_ms
+        case Held.STORM:
+            until_ms = ends_ms(group)
+        case Held.GRANTS_HELD:
+            until_ms = group.grants_from_ms
+        case Held.FAILED_THERE if held.to is not None:
+            until_ms, detail = _failed_there(view, task, group.members[held.to], detail)
+        case Held.STALLED:
+            until_ms = max((stall.until_ms for stall in task.stalls if stall.member_id == held.to), default=None)
+        case Held.NEW_MEMBER if held.to is not None:
+            until_ms = view.newcomers.get(held.to)
+        case Held.REJOIN_GRACE:
+            places = [
+                group.members.get(member_id) for member_id in (task.target, task.away_owner) if member_id is not None
+            ]
+            until_ms = max(
+                (member.away_until_ms for member in places if member and member.away_until_ms is not None), default=None
+            )
+        case Held.MEMBER_OVERDUE if (silence := view.longest_silence()) is not None:
+            heard_ms, silent = silence
+            until_ms = heard_ms + group.config.session_timeout_ms
+            detail = f"{detail}; {silent} has been silent longest"
+        case _:
+            pass
+    return Wait(what, held.to, until_ms, None if until_ms is None else max(0, until_ms - view.now_ms), detail)
+
+
+def _failed_there(view: View, task: Task, member: Member, detail: str) -> tuple[int, str]:
+    """Return until when a task is not tried on a member, and what came of it there."""
+    known = [one for one in task.failures if is_avoided(one, member, view.config, view.now_ms)]
+    said = ", ".join(dict.fromkeys(_OUTCOMES[one.outcome] for one in known))
+    return max(avoided_until_ms(view.config, one) for one in known), f"{detail}: {said}"
+
+
+_OUTCOMES: Final[Mapping[Outcome, str]] = {
+    Outcome.FAILED: "it failed",
+    Outcome.DIED: "its owner died",
+    Outcome.LOST: "its state was lost",
+    Outcome.STUCK: "it did not come to run",
+    Outcome.SILENT: "the member was silent when it could have had it",
+}
+
+
+def _grant_waits(view: View, task: Task, taker: MemberId | None) -> list[Wait]:
+    """Return what keeps a task from being granted, except releases."""
+    waits: list[Wait] = []
+    held_ms = view.group.grants_from_ms
+    if held_ms > view.now_ms:
+        waits.append(Wait(WaitsFor.TIME, None, held_ms, held_ms - view.now_ms, meaning_of(Held.GRANTS_HELD)))
+    member = view.group.members.get(taker) if taker is not None else None
+    if member is not None and member.revoking and not task.unreleased:
+        waits.append(_others_first(view, member))
+    return waits
+
+
+def _others_first(view: View, member: Member) -> Wait:
+    """Return the wait for a member that gets no grant until it has confirmed its revocations."""
+    since_ms = min(revocation.since_ms for revocation in member.revoking.values())
+    until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
+    count = len(member.revoking)
+    detail = f"it must first confirm that it gave up {count} {'task' if count == 1 else 'tasks'}"
+    detail += SILENT_SUFFIX if is_silent else ""
+    return Wait(WaitsFor.CONFIRMATION, member.id, until_ms, None, detail)
+
+
+def _owner_waits(view: View, task: Task) -> list[Wait]:
+    if task.owner is not None and is_idle(view, task):
+        return [Wait(WaitsFor.REPORT, task.owner, None, None, "it ran the task, and reports now that it does not")]
+    if task.owner is not None and not view.is_heard(task.owner):
+        return [_silent_wait(view, view.members[task.owner])]
+    if task.owner is None or task.state is ActiveState.RUNNING:
+        return []
+    if task.state is ActiveState.GRANTED:
+        return [Wait(WaitsFor.REPORT, task.owner, None, None, "it was granted the task and has not reported it yet")]
+    if task.state is ActiveState.RESTORING:
+        copy = view.copy(task, task.owner)
+        return [Wait(WaitsFor.RESTORE, task.owner, None, caught_up_in_ms(copy, view.config), _how_far(copy))]
+    if task.state is ActiveState.LOST:
+        return [
+            Wait(WaitsFor.RESTORE, task.owner, None, None, "its state is gone, and no other member has a copy of it")
+        ]
+    return [Wait(WaitsFor.REPORT, task.owner, None, None, "it failed there; until it recovers, no other copy is ready")]
+
+
+def _sentences(
+    view: View, task: Task, state: TaskState, choice: Choice, more: tuple[HeldBack | None, tuple[Wait, ...]]
+) -> list[str]:
+    held, waits = more
+    sentences = [_where(view, task, state)]
+    if task.pin is not None:
+        sentences.append(_pin(view, task, task.pin))
+    if task.target is not None and task.target != task.owner:
+        sentences.append(f"It belongs to {task.target}.")
+    elif task.target is None and task.waiting_reason:
+        sentences.append(f"It has no target: {meaning_of(task.waiting_reason)}.")
+    if choice.active is not None and choice.active not in (task.owner, task.target):
+        sentences.append(f"{choice.active} has it until then, because its copy is the most caught up.")
+    meaning = ""
+    if held is not None:
+        meaning = meaning_of(held.reason)
+        sentences.append(f"Its move is held back: {meaning}.")
+    sentences.extend(sentence_of(wait) for wait in waits if wait.detail != meaning)
+    sentences.extend(
+        f"Its copy on {stall.member_id} came no closer and gave way, because others waited; it is tried again later."
+        for stall in task.stalls
+        if stall.gave_way and stall.until_ms > view.now_ms and stall.member_id in view.members
+    )
+    if state is TaskState.RUNNING and not waits and task.target == task.owner and task.pin in (None, task.owner):
+        sentences.append("It is where it belongs, and waits for nothing.")
+    return sentences
+
+
+def _pin(view: View, task: Task, pin: MemberId) -> str:
+    member, is_placed = view.group.members.get(pin), view.group.placement_due_ms is None
+    if member is None or member.drain is None:
+        has_no_room = is_placed and member is not None and has_limit(member) and task.target != pin
+        return f"An operator pinned it to {pin}{', which has no room for it' if has_no_room else ''}."
+    return f"An operator pinned it to {pin}, which drains: the pin is suspended until the drain is taken back."
+
+
+def _where(view: View, task: Task, state: TaskState) -> str:
+    since = duration(view.now_ms - task.since_ms) if task.since_ms else "a time that is not known"
+    match state:
+        case TaskState.PARKED:
+            failed = ", ".join(failure.member_id for failure in task.failures)
+            return f"{task.id} is parked: it failed on {failed or 'several members'}."
+        case TaskState.WAITING | TaskState.HANDING_OVER:
+            stopped = f"{task.stop.member_id} had it ({task.stop.cause}); nobody" if task.stop is not None else "Nobody"
+            to = f"; {task.next_owner} gets it" if task.next_owner is not None else ""
+            ever = f" since {since}" if task.token else ", and never did"
+            return f"{stopped} runs {task.id}{ever}{to}."
+        case TaskState.STARTING:
+            return f"{task.owner} was given {task.id} {since} ago."
+        case TaskState.RESTORING:
+            return f"{task.owner} restores {task.id}, which it has had for {since}."
+        case TaskState.FAILED | TaskState.LOST:
+            what = "failed on" if state is TaskState.FAILED else "lost its state on"
+            return f"{task.id} {what} {task.owner}, which has had it for {since}."
+        case _ if task.owner is not None and not view.is_heard(task.owner):
+            silence = duration(view.now_ms - heard_since_ms(view.soft, view.members[task.owner]))
+            return f"{task.owner} ran {task.id} when it was last heard, {silence} ago."
+        case _:
+            return f"{task.owner} runs {task.id} and has had it for {since}."
+
+
+def sentence_of(wait: Wait) -> str:
+    """Return the wait as a sentence."""
+    whom = f" {wait.member_id}" if wait.member_id is not None else ""
+    what = "member" if wait.what is WaitsFor.MEMBER and whom else _WORDS[wait.what]
+    eta = f", about {duration(wait.eta_ms)} to go" if wait.eta_ms is not None else ""
+    return f"It waits for {what}{whom}: {wait.detail}{eta}."
+
+
+_WORDS: Final[Mapping[WaitsFor, str]] = {
+    WaitsFor.WARMUP: "the copy on",
+    WaitsFor.CONFIRMATION: "the confirmation of",
+    WaitsFor.LEASE: "the end of the lease of",
+    WaitsFor.SLOT: "a warmup slot on",
+    WaitsFor.ROOM: "room",
+    WaitsFor.MEMBER: "a member",
+    WaitsFor.REPORT: "the report of",
+    WaitsFor.RESTORE: "the restore on",
+    WaitsFor.PLACEMENT: "the next placement",
+    WaitsFor.TIME: "time to pass",
+    WaitsFor.TRANSACTION: "the end of a transaction",
+    WaitsFor.OPERATOR: "an operator",
+}

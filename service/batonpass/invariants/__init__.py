@@ -1,0 +1,154 @@
+"""The laws (docs/architecture.md), as checks of a decision before it is appended, and of a whole group at any time.
+
+The checks use none of the code that decides or folds. They compute from the meaning of the records where a decision
+leads, which members may be running what, how far each copy is, and what the budgets count. A check without findings
+returns an empty list.
+
+L1, L3 and L5 are in ``invariants.rights``; L2 and L4 here; L6, L7, L8 in ``invariants.moves``; L9 and a group's
+consistency in ``invariants.shape``; L10 here, as a comparison of two runs. The simulator checks what needs a history, a
+network or another clock (handovers over time, leases on the worker's side).
+"""
+
+from __future__ import annotations
+
+from batonpass.core.state import records as r
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import Group
+from batonpass.invariants.ledger import Ledger, Transition, Violation
+from batonpass.invariants.moves import check_budgets, check_capacity, check_interruptions
+from batonpass.invariants.rights import check_right, check_start
+from batonpass.invariants.shape import check_indexes, check_member, check_rest, check_task
+
+__all__ = ["Transition", "Violation", "check_group", "check_repeated", "check_step"]
+
+
+def check_step(transition: Transition) -> list[Violation]:
+    """Return every law that a decision breaks, looking only at the tasks and members that its records name.
+
+    A decision without records costs nothing. If it deletes the group or changes its topology, all of it is checked.
+    """
+    violations = check_start(transition)
+    if not transition.records:
+        return (
+            violations
+            if transition.after is transition.before
+            else [*violations, Violation("L2", "the group changed without a record")]
+        )
+    violations += _check_counts(transition)
+    if any(isinstance(record, r.GroupDeleted | r.GroupDeclared | r.TopologyChanged) for record in transition.records):
+        for record in transition.records:
+            violations += (
+                check_right(transition, Ledger(transition.before), record) if isinstance(record, r.GroupDeleted) else []
+            )
+        return violations + check_group(transition.after)
+    ledger = Ledger(transition.before)
+    for record in transition.records:
+        violations += check_right(transition, ledger, record)
+        if isinstance(record, r.AssignmentChanged):
+            violations += check_interruptions(transition, ledger, record)
+        ledger.fold(record)
+    tasks, members = _touched(ledger, transition.records)
+    violations += _check_folded(transition, ledger, tasks)
+    for task_id in tasks:
+        task = transition.after.tasks.get(task_id)
+        violations += check_task(transition.after, task) if task is not None else []
+    touched = frozenset(tasks)
+    for member_id in members:
+        member = transition.after.members.get(member_id)
+        violations += check_member(transition.after, member, touched) if member is not None else []
+    return violations + check_budgets(transition, tasks) + check_capacity(transition)
+
+
+def check_group(group: Group) -> list[Violation]:
+    """Return where a whole group contradicts itself."""
+    violations: list[Violation] = []
+    for _, task in sorted(group.tasks.items()):
+        violations += check_task(group, task)
+    for _, member in sorted(group.members.items()):
+        violations += check_member(group, member)
+    return violations + check_indexes(group) + check_rest(group)
+
+
+def check_repeated(first: object, second: object) -> list[Violation]:
+    """Return whether two runs on the same input differ (L10). Their texts (``repr``) are compared."""
+    first_text, second_text = repr(first), repr(second)
+    if first_text == second_text:
+        return []
+    place = next(
+        (at for at, (a, b) in enumerate(zip(first_text, second_text, strict=False)) if a != b),
+        min(len(first_text), len(second_text)),
+    )
+    around = slice(max(0, place - 40), place + 80)
+    return [Violation("L10", f"the same input came out as …{first_text[around]}… and as …{second_text[around]}…")]
+
+
+def _check_counts(transition: Transition) -> list[Violation]:
+    """Check that counters only grow: the version by one per record, the generation by one per new target."""
+    before, after = transition.before, transition.after
+    violations = []
+    if after.version != before.version + len(transition.records):
+        violations.append(
+            Violation("L4", f"version {after.version} after {before.version} and {len(transition.records)} records")
+        )
+    placed = [record for record in transition.records if isinstance(record, r.TargetPlaced)]
+    new = sum(1 for record in placed if record.changes)
+    if after.generation != before.generation + new:
+        violations.append(
+            Violation("L2", f"generation {after.generation} after {before.generation} and {new} new targets")
+        )
+    for name, old, now in (
+        ("group epoch", before.group_epoch, after.group_epoch),
+        ("revision", before.revision, after.revision),
+        ("token floor", before.tokens_from, after.tokens_from),
+        ("hold on grants", before.grants_from_ms, after.grants_from_ms),
+        ("longest session timeout", before.longest_session_ms, after.longest_session_ms),
+    ):
+        if now < old:
+            violations.append(Violation("L2", f"the {name} fell from {old} to {now}"))
+    return violations
+
+
+def _touched(ledger: Ledger, records: tuple[r.Record, ...]) -> tuple[list[TaskId], list[MemberId]]:
+    tasks = {*ledger.owners, *ledger.unreleased, *(task for _, task in (*ledger.grants, *ledger.revoking))}
+    members = {*ledger.epochs, *ledger.joined, *(member for member, _ in (*ledger.grants, *ledger.revoking))}
+    for record in records:
+        if isinstance(record, r.TargetPlaced):
+            tasks.update(record.changes)
+        elif isinstance(record, r.NextOwnerChosen | r.ActiveReported | r.WarmupStalled):
+            tasks.add(record.task)
+    return sorted(tasks), sorted(members)
+
+
+def _check_folded(transition: Transition, ledger: Ledger, tasks: list[TaskId]) -> list[Violation]:
+    """Check that the group agrees with the records about every right that they touch (L2)."""
+    violations: list[Violation] = []
+    after = transition.after
+    for task_id in tasks:
+        task, before = after.tasks.get(task_id), transition.before.tasks.get(task_id)
+        if task is None:
+            violations.append(Violation("L2", "a task vanished", task_id))
+            continue
+        if task.owner != ledger.owner(task_id):
+            violations.append(Violation("L2", f"owner {task.owner}; the records say {ledger.owner(task_id)}", task_id))
+        unreleased = {entry.member_id: entry.free_at_ms for entry in task.unreleased}
+        if unreleased != ledger.unreleased_of(task_id):
+            violations.append(
+                Violation("L1", f"unreleased by {unreleased}; the records say {ledger.unreleased_of(task_id)}", task_id)
+            )
+        if before is not None and task.token < before.token:
+            violations.append(Violation("L1", f"its token fell from {before.token} to {task.token}", task_id))
+    for (member_id, task_id), grant in ledger.grants.items():
+        member = after.members.get(member_id)
+        held = member.assignment.get(task_id) if member is not None else None
+        if (held and held.role) != (grant and grant.role):
+            violations.append(Violation("L2", f"holds {held}; the records say {grant}", task_id, member_id))
+    for (member_id, task_id), revocation in ledger.revoking.items():
+        member = after.members.get(member_id)
+        pending = member.revoking.get(task_id) if member is not None else None
+        if (pending and pending.epoch) != (revocation and revocation.epoch):
+            violations.append(Violation("L2", f"gives up {pending}; the records say {revocation}", task_id, member_id))
+    for member_id, epoch in ledger.epochs.items():
+        member = after.members.get(member_id)
+        if member is not None and member.epoch != epoch:
+            violations.append(Violation("L2", f"epoch {member.epoch}; the records say {epoch}", None, member_id))
+    return violations

@@ -1,0 +1,200 @@
+"""Which members may be running what, added up from the records alone. Part of ``invariants``.
+
+The ledger folds the records of one decision, over the few tasks and members that they name. It follows the meaning that
+``records`` gives them, and does not use ``evolve``. The group afterwards must agree with it. Each record that gives or
+ends a right to run a task must be licensed (``invariants.rights``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from batonpass.core.state import records as r
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.inputs import Input
+from batonpass.core.state.model import Grant, Group, Member, Revocation, Role
+from batonpass.core.state.soft import Soft
+
+
+class Violation(NamedTuple):
+    """A broken law, and what shows it."""
+
+    law: str
+    detail: str
+    task: TaskId | None = None
+    member: MemberId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One decision, as it is about to be appended.
+
+    ``soft`` is the soft state before the decision, ``soft_after`` that after it. ``inputs`` is None if they are no
+    longer known (the audit of an old log); then every vouching is assumed to be true.
+    """
+
+    before: Group
+    after: Group
+    records: tuple[r.Record, ...]
+    soft: Soft
+    soft_after: Soft
+    now_ms: int
+    inputs: tuple[Input, ...] | None = None
+
+
+class Ledger:
+    """The rights of the tasks and members that the records name, after each record."""
+
+    __slots__ = ("before", "epochs", "gone", "grants", "joined", "owners", "revoking", "suspects", "unreleased")
+
+    def __init__(self, before: Group) -> None:
+        self.before = before
+        self.owners: dict[TaskId, MemberId | None] = {}
+        self.unreleased: dict[TaskId, dict[MemberId, int | None]] = {}
+        self.epochs: dict[MemberId, int] = {}
+        self.grants: dict[tuple[MemberId, TaskId], Grant | None] = {}
+        self.revoking: dict[tuple[MemberId, TaskId], Revocation | None] = {}
+        self.joined: dict[MemberId, Member] = {}
+        self.gone: dict[MemberId, bool] = {}
+        self.suspects: dict[MemberId, bool] = {}
+
+    def member(self, member_id: MemberId) -> Member | None:
+        """Return the member as it was before the records, or as it joined; None once it is gone."""
+        if member_id in self.gone:
+            return None
+        return self.joined.get(member_id) or self.before.members.get(member_id)
+
+    def owner(self, task_id: TaskId) -> MemberId | None:
+        """Return the member that holds the grant of the task."""
+        if task_id not in self.owners:
+            task = self.before.tasks.get(task_id)
+            self.owners[task_id] = task.owner if task is not None else None
+        return self.owners[task_id]
+
+    def unreleased_of(self, task_id: TaskId) -> dict[MemberId, int | None]:
+        """Return the members that may be running the task without a grant, and when that ends, if known."""
+        if task_id not in self.unreleased:
+            task = self.before.tasks.get(task_id)
+            self.unreleased[task_id] = (
+                {} if task is None else {entry.member_id: entry.free_at_ms for entry in task.unreleased}
+            )
+        return self.unreleased[task_id]
+
+    def epoch(self, member_id: MemberId) -> int:
+        if member_id not in self.epochs:
+            member = self.member(member_id)
+            self.epochs[member_id] = member.epoch if member is not None else 0
+        return self.epochs[member_id]
+
+    def grant(self, member_id: MemberId, task_id: TaskId) -> Grant | None:
+        """Return the member's entry for the task."""
+        key = (member_id, task_id)
+        if key not in self.grants:
+            member = self.member(member_id)
+            self.grants[key] = member.assignment.get(task_id) if member is not None else None
+        return self.grants[key]
+
+    def revocation(self, member_id: MemberId, task_id: TaskId) -> Revocation | None:
+        """Return what the member has to give up of the task and has not confirmed."""
+        key = (member_id, task_id)
+        if key not in self.revoking:
+            member = self.member(member_id)
+            self.revoking[key] = member.revoking.get(task_id) if member is not None else None
+        return self.revoking[key]
+
+    def is_suspected(self, member_id: MemberId) -> bool:
+        """Say whether the member is suspected to be dead although its lease runs."""
+        if member_id not in self.suspects:
+            member = self.member(member_id)
+            self.suspects[member_id] = member is not None and member.suspected
+        return self.suspects[member_id]
+
+    def held_by(self, member_id: MemberId) -> list[TaskId]:
+        """Return every task that the member holds, has to give up, or may still be running."""
+        member = self.member(member_id)
+        ids: dict[TaskId, None] = {}
+        if member is not None:
+            ids.update(dict.fromkeys((*member.assignment, *member.revoking)))
+        ids.update(dict.fromkeys(task for holder, task in (*self.grants, *self.revoking) if holder == member_id))
+        ids.update(dict.fromkeys(task for task, unreleased in self.unreleased.items() if member_id in unreleased))
+        return list(ids)
+
+    def fold(self, record: r.Record) -> None:
+        """Add one record. A record that touches no rights adds nothing."""
+        match record:
+            case r.MemberJoined(member=member):
+                self.joined[member.id] = member
+                self.gone.pop(member.id, None)
+                self.epochs[member.id] = member.epoch
+            case r.MemberGone(member_id=member_id, at_ms=at_ms, lease_end_ms=lease_end_ms):
+                self._strip(member_id, lease_end_ms if lease_end_ms > at_ms else None)
+                self.gone[member_id] = True
+            case r.MemberAway(member_id=member_id):
+                self._strip(member_id, None)
+                self.suspects[member_id] = False
+            case r.AssignmentChanged():
+                self._assignment_changed(record)
+            case r.TaskReleased(task=task_id, member_id=member_id):
+                self.unreleased_of(task_id).pop(member_id, None)
+                self.revoking[member_id, task_id] = None
+            case r.ReleaseWaived(task=task_id, member_id=member_id):
+                self.unreleased_of(task_id).pop(member_id, None)
+            case r.MemberSuspected(member_id=member_id):
+                self.suspects[member_id] = True
+            case r.SuspicionCleared(member_id=member_id):
+                self.suspects[member_id] = False
+            case r.EpochsRaised(epochs=epochs):
+                for member_id, least in sorted(epochs.items()):
+                    self.epochs[member_id] = max(self.epoch(member_id), least)
+            case r.TasksAdopted():
+                self._adopted(record)
+            case _:
+                pass
+
+    def _strip(self, member_id: MemberId, free_at: int | None) -> None:
+        """Take everything from a member. If ``free_at`` is given, what it may be running is unreleased until then."""
+        for task_id in self.held_by(member_id):
+            unreleased = self.unreleased_of(task_id)
+            ran = self.owner(task_id) == member_id
+            claimed = unreleased.pop(member_id, self) is not self
+            if ran:
+                self.owners[task_id] = None
+            if free_at is not None and (ran or claimed):
+                unreleased[member_id] = free_at
+            self.grants[member_id, task_id] = None
+            self.revoking[member_id, task_id] = None
+
+    def _assignment_changed(self, record: r.AssignmentChanged) -> None:
+        member_id = record.member_id
+        for task_id in (*record.revoked, *record.demoted):
+            ran = self.owner(task_id) == member_id
+            if ran:
+                self.owners[task_id] = None
+                self.unreleased_of(task_id)[member_id] = None
+            self.grants[member_id, task_id] = None
+            self.revoking[member_id, task_id] = Revocation(record.epoch, record.at_ms, ran)
+        for task_id, grant in record.granted.items():
+            self.grants[member_id, task_id] = grant
+            if grant.role is Role.ACTIVE:
+                self.owners[task_id] = member_id
+        self.epochs[member_id] = record.epoch
+
+    def _adopted(self, record: r.TasksAdopted) -> None:
+        member_id = record.member_id
+        for task_id in record.dropped:
+            self.owners[task_id] = None
+            self.unreleased_of(task_id)[member_id] = None
+            self.grants[member_id, task_id] = None
+            self.revoking[member_id, task_id] = Revocation(self.epoch(member_id), record.at_ms, active=True)
+        for task_id, token in sorted(record.tokens.items()):
+            holder = self.owner(task_id)
+            if holder is not None and holder != member_id:
+                self.epochs[holder] = self.epoch(holder) + 1
+                self.unreleased_of(task_id)[holder] = None
+                self.grants[holder, task_id] = None
+                self.revoking[holder, task_id] = Revocation(self.epochs[holder], record.at_ms, active=True)
+            self.unreleased_of(task_id).pop(member_id, None)
+            self.owners[task_id] = member_id
+            self.revoking[member_id, task_id] = None
+            self.grants[member_id, task_id] = Grant(Role.ACTIVE, self.epoch(member_id), record.at_ms, token)
