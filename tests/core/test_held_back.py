@@ -254,7 +254,7 @@ def test_each_reason_is_shown(held: Held) -> None:
 
 def _copy_after_revocation() -> Scene:
     """m2 is to have a copy of 0_0, and has yet to stop 0_1."""
-    scene = slow_to_stop(more=1)
+    scene = slow_to_stop(more=1, max_warmup_replicas=9)
     scene.beat("m2", {"0_1": running(), "0_0": copy("warmup", 5_000)}, epoch=scene.member("m2").epoch - 1)
     pin(scene, TaskId("0_2"), "m2")
     return scene

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from batonpass.core.arrivals import storm
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.owner import report_awaited_until_ms
 from batonpass.core.handover.turns import closer_ms, progress_ms
-from batonpass.core.state.failures import distrust_ends
+from batonpass.core.state.failures import avoided_until_ms, distrust_ends
 from batonpass.core.state.inputs import Input, PollBroken, Started, Tick
 from batonpass.core.state.model import Group, Member, Task
 from batonpass.core.state.newcomers import stay_began_ms
@@ -88,6 +89,20 @@ def _warmups(asked: _Asked) -> _Instants:
         yield from (stall.until_ms for task in group.tasks.values() for stall in task.stalls)
 
 
+def _failures(asked: _Asked) -> _Instants:
+    """When a task may be tried again where it did not run well."""
+    config = asked.draft.group.config
+    for task in asked.tasks:
+        yield from (avoided_until_ms(config, failure) for failure in task.failures)
+
+
+def _unknown_copies(asked: _Asked) -> _Instants:
+    """When a task without an owner no longer waits for the report of a copy."""
+    for task in asked.tasks:
+        if task.owner is None and (task.standbys or task.warmups):
+            yield report_awaited_until_ms(asked.draft.group, asked.draft.soft, task)
+
+
 def _newcomers(asked: _Asked) -> _Instants:
     """When a member no longer counts as new. It is worked out for all members, once one that changes may be new."""
     group, since_ms = asked.draft.group, asked.draft.now_ms - asked.draft.group.config.newcomer_wait_ms
@@ -107,6 +122,8 @@ SOURCES: Final[Mapping[str, Callable[[_Asked], _Instants]]] = {
     "drains": _drains,
     "confirmations": _confirmations,
     "warmups": _warmups,
+    "failures": _failures,
+    "unknown copies": _unknown_copies,
     "newcomers": _newcomers,
     "distrust": _distrust,
 }
@@ -117,22 +134,24 @@ def next_wake_ms(draft: DecisionDraft, before: tuple[Group, Soft], inputs: Seque
     group, soft = draft.group, draft.soft
     if group.config.kafka_streams:
         return None  # Nothing is due between two rebalances.
-    is_all = any(isinstance(item, Tick | Started) for item in inputs)
-    if is_all:
-        asked = _Asked(draft, group.members.values(), group.tasks.pick(group.moving_tasks()), is_all=True)
-    elif draft.records or any(isinstance(item, PollBroken) for item in inputs):
-        changed = {*group.members.changed_since(before[0].members), *soft.members.changed_since(before[1].members)}
-        members = [group.members[member_id] for member_id in changed if member_id in group.members]
-        tasks = [task for task in group.tasks.changed_since(before[0].tasks).values() if task is not None]
-        asked = _Asked(draft, members, tasks, is_all=False)
-    else:
+    if any(isinstance(item, Tick | Started) for item in inputs):
+        return min(all_instants(draft), default=None)
+    if not draft.records and not any(isinstance(item, PollBroken) for item in inputs):
         return soft.wake_ms
-    instants = [
-        at_ms
-        for instants_of in SOURCES.values()
-        for at_ms in instants_of(asked)
-        if at_ms is not None and at_ms > draft.now_ms
-    ]
-    if not is_all and soft.wake_ms is not None:
-        instants.append(soft.wake_ms)
-    return min(instants, default=None)
+    changed = {*group.members.changed_since(before[0].members), *soft.members.changed_since(before[1].members)}
+    members = [group.members[member_id] for member_id in changed if member_id in group.members]
+    tasks = [task for task in group.tasks.changed_since(before[0].tasks).values() if task is not None]
+    instants = _instants(_Asked(draft, members, tasks, is_all=False))
+    return min(instants if soft.wake_ms is None else [*instants, soft.wake_ms], default=None)
+
+
+def all_instants(draft: DecisionDraft) -> list[int]:
+    """Return every instant from now on at which time alone changes something."""
+    group = draft.group
+    return _instants(_Asked(draft, group.members.values(), group.tasks.pick(group.moving_tasks()), is_all=True))
+
+
+def _instants(asked: _Asked) -> list[int]:
+    now_ms = asked.draft.now_ms
+    found = [at_ms for instants_of in SOURCES.values() for at_ms in instants_of(asked)]
+    return [at_ms for at_ms in found if at_ms is not None and at_ms > now_ms]

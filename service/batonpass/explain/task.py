@@ -14,7 +14,7 @@ from batonpass.core.arrivals.storm import ends_ms
 from batonpass.core.handover.copies import HeldBack, TaskPlan
 from batonpass.core.handover.lag import Copy, caught_up_in_ms
 from batonpass.core.handover.open_transactions import open_transactions_of, place_in_words
-from batonpass.core.handover.owner import Choice, choose_active
+from batonpass.core.handover.owner import Choice, choose_active, report_awaited_until_ms
 from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.room import has_limit
 from batonpass.core.handover.view import View
@@ -326,6 +326,8 @@ def held_wait(view: View, task: Task, held: HeldBack) -> Wait:
             until_ms = ends_ms(group)
         case Held.GRANTS_HELD:
             until_ms = group.grants_from_ms
+        case Held.STATE_UNKNOWN if task.standbys or task.warmups:
+            until_ms = report_awaited_until_ms(group, view.soft, task)
         case Held.FAILED_THERE if held.to is not None:
             until_ms, detail = _failed_there(view, task, group.members[held.to], detail)
         case Held.STALLED:

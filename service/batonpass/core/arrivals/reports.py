@@ -209,18 +209,11 @@ def _measure_all(
 ) -> tuple[dict[TaskId, MeasuredReport], bool, bool]:
     """Return the reports with their lag and rate, and the two answers of ``_take_report``."""
     group, now_ms = draft.group, draft.now_ms
-    ends = draft.soft.end_offsets
     reports: dict[TaskId, MeasuredReport] = {}
     news = is_estimated = False
     for task_id, report in tasks.items():
         old = heard.reports.get(task_id)
-        if is_doubted(member, task_id, report):
-            measurement: tuple[int | None, bool] = (None, True)
-        elif report.positions and report.lag is None:
-            doubted = old is not None and old.other_incarnation
-            measurement = measure_lag(report, now_ms, ends, changelogs_of(group, task_id), doubted=doubted)
-        else:
-            measurement = (None if report.lost else report.lag, False)
+        measurement = _measurement(group, draft.soft, member, (task_id, report, old), now_ms)
         measured = measured_report(report, old, now_ms, measurement, is_new=heard.full)
         reports[task_id] = measured
         if report.role == "warmup" and _comes_closer(measured) and (old is None or not _comes_closer(old)):
@@ -233,6 +226,44 @@ def _measure_all(
             # A ready copy takes over only if the owner makes no progress.
             news = bool(group.tasks[task_id].standbys or group.tasks[task_id].warmups)
     return reports, news, is_estimated
+
+
+def _measurement(
+    group: Group, soft: Soft, member: Member, of: tuple[TaskId, TaskReport, MeasuredReport | None], now_ms: int
+) -> tuple[int | None, bool]:
+    """Return the lag of a reported copy (None: unknown), and whether its state is of another incarnation."""
+    task_id, report, old = of
+    if is_doubted(member, task_id, report):
+        return None, True
+    if report.positions and report.lag is None:
+        doubted = old is not None and old.other_incarnation
+        return measure_lag(report, now_ms, soft.end_offsets, changelogs_of(group, task_id), doubted=doubted)
+    return (None if report.lost else report.lag), False
+
+
+def has_news(group: Group, soft: Soft, item: Heartbeat, now_ms: int) -> bool:
+    """Say whether others wait for what a heartbeat says, before it is taken in.
+
+    It echoes an assignment for the first time, confirms a revocation, or reports of a warmup what may let its task
+    move.
+    """
+    member, known = group.members.get(item.member_id), soft.members.get(item.member_id)
+    if member is None or known is None or item.seq <= known.seq:
+        return False
+    if known.echoed < item.member_epoch <= member.epoch:
+        return True
+    if item.tasks is None:
+        return False
+    if _confirmed_releases(member, item, item.tasks, now_ms):
+        return True
+    for task_id, report in item.tasks.items():
+        old = known.reports.get(task_id)
+        if report.role == "warmup":
+            lag, _ = _measurement(group, soft, member, (task_id, report, old), now_ms)
+            rate = old.rate if old is not None else None
+            if _what_decides(group, old) != _what_decides(group, MeasuredReport(report, now_ms, lag, rate=rate)):
+                return True
+    return False
 
 
 def _comes_closer(measured: MeasuredReport) -> bool:

@@ -71,8 +71,9 @@ from batonpass.core.handover.lag import Copy, Readiness, level_in_ms
 from batonpass.core.handover.room import has_limit
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId
-from batonpass.core.state.model import ActiveState, Member, Task
+from batonpass.core.state.model import ActiveState, Group, Member, Task
 from batonpass.core.state.reasons import Held, Why
+from batonpass.core.state.soft import Soft
 
 
 class Choice(NamedTuple):
@@ -325,13 +326,14 @@ def _cold(view: View, task: Task) -> Choice:
             elsewhere = _cold_elsewhere(view, task)
             if elsewhere is not None:
                 return elsewhere
-        if awaited and view.now_ms - _free_since(view, task) < view.config.warmup_stall_timeout_ms:
+        if awaited and (view.as_if_released or view.now_ms < report_awaited_until_ms(view.group, view.soft, task)):
             return Choice(None, Why.STAYS, held=Held.STATE_UNKNOWN)
     return _target_or_wait(view, task)
 
 
-def _free_since(view: View, task: Task) -> int:
-    return view.now_ms if view.as_if_released else max(task.since_ms, view.soft.started_ms)
+def report_awaited_until_ms(group: Group, soft: Soft, task: Task) -> int:
+    """Return until when a task without an owner waits for the report of a copy of unknown lag."""
+    return max(task.since_ms, soft.started_ms) + group.config.warmup_stall_timeout_ms
 
 
 def _has_reported(view: View, member_id: MemberId) -> bool:

@@ -41,9 +41,13 @@ def plan_step(view: View, task_ids: Collection[TaskId] | None = None, queue: Ite
     task_plans, copy_capacity = plan_without_slots(view, task_ids)
     slots = give_slots(view, task_plans, copy_capacity, queue)
     hold_ungranted(view, task_plans)
+    return StepPlan(in_order(view, task_plans), slots)
+
+
+def in_order(view: View, task_plans: list[TaskPlan]) -> list[TaskPlan]:
+    """Return plans in the tasks' order."""
     index_of = view.group.table.index_of
-    task_plans.sort(key=lambda plan: index_of.get(plan.task.id, len(index_of)))
-    return StepPlan(task_plans, slots)
+    return sorted(task_plans, key=lambda plan: index_of.get(plan.task.id, len(index_of)))
 
 
 def plan_without_slots(view: View, task_ids: Collection[TaskId]) -> tuple[list[TaskPlan], CopyCapacity]:

@@ -7,7 +7,7 @@ from itertools import chain
 
 from batonpass.core.handover.copies import plan_task
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.planner import StepPlan, left_at_deadline, plan_step
+from batonpass.core.handover.planner import StepPlan, in_order, left_at_deadline, plan_step
 from batonpass.core.handover.reconcile import reconcile
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import TaskId
@@ -82,7 +82,7 @@ def _explained(view: View, step: StepPlan, explained: Collection[TaskId] | None)
     waiting = [plan_task(view, task) for task in _queue(view, explained) if task.id not in served]
     step.slots.hold_refused(waiting)
     planned = [plan for plan in step.task_plans if explained is None or plan.task.id in explained]
-    return StepPlan(planned + waiting, step.slots)
+    return StepPlan(in_order(view, planned + waiting), step.slots)
 
 
 def explain(draft: DecisionDraft, step: StepPlan) -> None:
