@@ -95,7 +95,7 @@ class Scene:
                 f"say until when {held} lasts: held_wait"
             )
             if wait.until_ms is not None and wait.until_ms > self.now_ms:
-                assert wait.until_ms in instants, f"{wait} has no wake-up, after {item}: see wakeups.SOURCES"
+                assert wait.until_ms in instants, f"{wait} has no wake-up, after {item}: see core/wakeups.py"
                 assert (self.soft.wake_ms or 2**62) <= wait.until_ms, f"{wait} is looked at later, after {item}"
 
     def ok(self, item: Input, kind: type[T]) -> T:

@@ -6,11 +6,11 @@ import pytest
 from tests.core.scene import Scene, copy, restoring, running
 
 from batonpass.core.arrivals.doubts import is_to_be_doubted
-from batonpass.core.handover.lag import Readiness
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import EndOffsets, Eviction, Leave, Started
 from batonpass.core.state.model import Role, Subtopology, Topology
+from batonpass.core.state.placement_types import Readiness
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import StateDoubted, StateTrusted
 from batonpass.core.state.replies import Answer

@@ -8,7 +8,6 @@ from batonpass.core.handover.lag import (
     COLD_COPY,
     UNREPORTED,
     Copy,
-    Readiness,
     caught_up_in_ms,
     changelogs_of,
     copy_as_reported,
@@ -20,6 +19,7 @@ from batonpass.core.handover.lag import (
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import EndOffsets, PollBroken, Started
 from batonpass.core.state.model import ActiveState, OnLeaseLost, Role, Subtopology, Topology
+from batonpass.core.state.placement_types import Readiness
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import LAG_UNBOUNDED, GroupConfig
 from batonpass.core.state.soft import EndOffset, MeasuredReport, Positions, Soft, TaskReport

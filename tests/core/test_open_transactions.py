@@ -6,13 +6,14 @@ The last stable offset stands still where the transaction begins, while the owne
 from tests.core.scene import Scene, running
 from tests.core.scenes import held_back
 
-from batonpass.core.handover.lag import Readiness, end_after
+from batonpass.core.handover.lag import end_after
 from batonpass.core.handover.open_transactions import open_transactions
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, EndOffsets, Eviction, PinRequest
 from batonpass.core.state.model import Subtopology, Topology
+from batonpass.core.state.placement_types import Readiness
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.soft import OPEN_TRANSACTION_MS, EndOffset, Positions, TaskReport
 from batonpass.explain.advice import advice_on

@@ -8,7 +8,7 @@ import pytest
 from tests.core.placement_exact import fewest_moves, fewest_new_copies, least_skew, lowest_peak, most_warm_moves
 from tests.core.placing import Group, loads, moved, seat, skew, standby_counts, tasks
 
-from batonpass.core.state.placement_types import Ready, TaskTable, Warmth
+from batonpass.core.state.placement_types import Readiness, TaskTable, Warmth
 
 GROUPS = 120
 
@@ -122,7 +122,7 @@ def test_as_many_moves_as_can_go_to_warm_copies() -> None:
         table = tasks(random.randint(3, 9), random.randint(3, 9))
         for group in histories(seed, table):
             warm: dict[int, dict[str, Warmth]] = {
-                task_index: {one.id: Warmth(Ready.CAUGHT_UP, 0) for one in group.seats if random.random() < 0.25}
+                task_index: {one.id: Warmth(Readiness.CAUGHT_UP, 0) for one in group.seats if random.random() < 0.25}
                 for task_index in range(len(table.ids))
             }
             warmed = replace(group, warm=warm)

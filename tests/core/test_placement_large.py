@@ -9,7 +9,14 @@ from tests.core.placing import Group, seats, tasks
 
 from batonpass.core.placement import exchange, place, quotas, standbys
 from batonpass.core.placement.flow import PlacementError
-from batonpass.core.state.placement_types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, Ready, Warmth
+from batonpass.core.state.placement_types import (
+    UNASSIGNED,
+    Placed,
+    PlacementMember,
+    PlacementRequest,
+    Readiness,
+    Warmth,
+)
 
 MEMBERS = 80
 TASKS = 400
@@ -126,7 +133,7 @@ def test_copies_are_apart_where_members_that_are_alike_share_an_arc(seed: int, m
     random, members = Random(seed), seats(6)
     names: list[str] = [one.id for one in members]
     warm = {
-        task_index: {name: Warmth(Ready.ON_DISK, random.randrange(100)) for name in random.sample(names, 2)}
+        task_index: {name: Warmth(Readiness.ON_DISK, random.randrange(100)) for name in random.sample(names, 2)}
         for task_index in range(15)
     }
     placed = Group(tasks(24), members, replicas=2, warm=warm).place()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.handover.lag import Readiness
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import Leave, PauseRequest
 from batonpass.core.state.model import PauseScope, Role, Stall, Subtopology
+from batonpass.core.state.placement_types import Readiness
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.soft import TaskReport
 

@@ -21,7 +21,7 @@ def test_a_scene_fails_what_is_held_for_a_time_and_has_no_wake_up(held: Held, mo
     scene = SCENES[held]()
     scene.whole = True
     scene.tick()
-    monkeypatch.setattr(wakeups, "SOURCES", {})
+    monkeypatch.setattr(wakeups, "_from_now_on", lambda *_: [])
     with pytest.raises(AssertionError, match="has no wake-up"):
         scene.tick()
 
@@ -40,7 +40,7 @@ def test_a_heartbeat_without_news_asks_nothing(monkeypatch: pytest.MonkeyPatch) 
     scene = pair()
     scene.settle()
     before_ms = scene.soft.wake_ms
-    monkeypatch.setattr(wakeups, "SOURCES", {})
+    monkeypatch.setattr(wakeups, "_from_now_on", lambda *_: [])
     scene.now_ms += 1_000
     scene.whole = False
     scene.obey("a")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.explorer import world
 
+from batonpass.core import decide
 from batonpass.core.arrivals import liveness
 from batonpass.core.handover import budget, lag, reconcile
 from batonpass.core.handover.decision_draft import DecisionDraft
@@ -100,8 +101,7 @@ def _judges_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forgets_to_wake(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DecisionDraft, "wake", lambda _self, _at_ms: None)
-    patch.setattr(liveness, "find_wake", lambda _draft: None)
+    patch.setattr(decide, "next_wake_ms", lambda *_: None)
 
 
 MUTANTS: Mapping[str, Mutant] = {

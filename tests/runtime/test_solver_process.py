@@ -23,7 +23,7 @@ from batonpass.core.decide import decide
 from batonpass.core.placement import PlacementError, minimum_flow, place
 from batonpass.core.placement.flow import Ints
 from batonpass.core.state.inputs import ProbeRequest
-from batonpass.core.state.placement_types import Ready, Warmth
+from batonpass.core.state.placement_types import Readiness, Warmth
 from batonpass.core.state.reasons import NoChange
 from batonpass.core.state.records import TargetPlaced
 from batonpass.runtime.solver_process import SolverProcess
@@ -75,7 +75,7 @@ def test_placement_is_the_same_with_it(solver: SolverProcess) -> None:
     drawn = random.Random(3)
     for replicas in (0, 1):
         warm = {
-            task: {f"m{one:02}": Warmth(Ready.ON_DISK, drawn.randrange(9)) for one in drawn.sample(range(6), 3)}
+            task: {f"m{one:02}": Warmth(Readiness.ON_DISK, drawn.randrange(9)) for one in drawn.sample(range(6), 3)}
             for task in range(40)
         }
         request = Group(tasks(20, 20), seats(6), replicas=replicas, warm=warm).request()

@@ -87,8 +87,8 @@ def decide(  # noqa: PLR0917 - the state, the inputs, the time, and the two thin
 def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Reply], bool, set[TaskId] | None]:
     """Apply every input. Return the outcome of each, whether any is news, and of which tasks (None: all)."""
     outcomes: list[Reply] = []
-    is_news, concerned = False, set[TaskId]()
-    is_about_all = False
+    is_news = is_about_all = False
+    concerned = set[TaskId]()
     for item in inputs:
         before, known = draft.soft, len(draft.records)
         outcome = _handle(draft, item)
@@ -96,11 +96,8 @@ def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Re
         member = draft.group.members.get(item.member_id) if isinstance(item, i.Join | i.Heartbeat) else None
         is_back = member is not None and liveness.notice_return(draft, before, member)
         if is_back or len(draft.records) > known or (isinstance(outcome, Taken) and outcome.is_news):
-            is_news = True
-            if member is None:
-                is_about_all = True
-            else:
-                concerned.update(_tasks_of(draft, before, member))
+            is_news, is_about_all = True, is_about_all or member is None
+            concerned.update(_tasks_of(draft, before, member) if member is not None else ())
     return outcomes, is_news, None if is_about_all else concerned
 
 

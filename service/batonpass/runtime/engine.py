@@ -245,7 +245,9 @@ class Engine:
             before, found = Group(self.group_id), await log.read(self.group_id)
         self._recovered = found.recovered
         match memory:
-            case Doubtful(Attempt() as ours) if self._is_appended(ours, found.records):
+            case Doubtful(Attempt() as ours) if ours.group is self.group and ours.decision.records == tuple(
+                found.records
+            ):
                 self.group, self.soft = ours.decision.after, ours.decision.soft
                 for item, at_ms in self._missed.values():
                     self.soft = count_as_heard(self.group, self.soft, item, at_ms)
@@ -256,9 +258,6 @@ class Engine:
             case _:
                 await self._begin_anew(found, before)
         self._missed.clear()
-
-    def _is_appended(self, ours: Attempt, records: Sequence[Record]) -> bool:
-        return ours.group is self.group and tuple(records) == ours.decision.records
 
     async def _begin_anew(self, found: Loaded, before: Group) -> None:
         self.group = self._ports.evolve(found.base or before, found.records)

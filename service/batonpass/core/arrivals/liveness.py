@@ -14,12 +14,12 @@ from batonpass.core.arrivals.kept_out import let_in_when_over
 from batonpass.core.arrivals.reports import explain_distrust, park
 from batonpass.core.handover.availability import Availability, availability_of
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.lag import Readiness
-from batonpass.core.handover.turns import progress_ms
+from batonpass.core.handover.turns import last_came_on
 from batonpass.core.state.failures import distrust_ends
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import PollBroken, PollOpened, Started, Tick
 from batonpass.core.state.model import Cause, Drain, Member, OnLeaseLost, Role
+from batonpass.core.state.placement_types import Readiness
 from batonpass.core.state.reasons import Happened, Held
 from batonpass.core.state.records import (
     HEARD_AGAIN,
@@ -268,7 +268,7 @@ def find_stalls(draft: DecisionDraft) -> None:
             copy = view.copy(task, member_id)
             if copy.is_caught_up or copy.readiness is Readiness.UNKNOWN or view.is_stalled(task, member_id):
                 continue
-            if draft.now_ms - progress_ms(draft.soft, task_id, view.group.members[member_id]) >= timeout_ms:
+            if draft.now_ms - last_came_on(draft.soft, task_id, view.group.members[member_id])[1] >= timeout_ms:
                 stalled.append(WarmupStalled(task_id, member_id, draft.now_ms + 2 * timeout_ms))
                 draft.explain(Held.STALLED, task_id, member_id)
     if stalled:

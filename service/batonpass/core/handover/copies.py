@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from batonpass.core.handover.lag import Readiness
 from batonpass.core.handover.owner import Choice, choose_active
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Role, Task
+from batonpass.core.state.placement_types import Readiness
 from batonpass.core.state.reasons import Held
 
 

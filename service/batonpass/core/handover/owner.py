@@ -67,11 +67,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from batonpass.core.handover.availability import Availability
-from batonpass.core.handover.lag import Copy, Readiness, level_in_ms
+from batonpass.core.handover.lag import Copy, level_in_ms
 from batonpass.core.handover.room import has_limit
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.model import ActiveState, Group, Member, Task
+from batonpass.core.state.placement_types import Readiness
 from batonpass.core.state.reasons import Held, Why
 from batonpass.core.state.soft import Soft
 
@@ -109,14 +110,13 @@ def choose_active(view: View, task: Task) -> Choice:
         return _choose_for_lost(view, task, owner)
     if owner.suspected:
         return _choose_for_suspected(view, task, owner)
-    if task.state is ActiveState.RUNNING:
-        return _choose_for_running(view, task, owner)
     own = view.copy(task, owner.id)
-    if own.readiness is Readiness.RUNNING:
-        # This owner has not reported since the coordinator started, so it counts as running. One exception: if it got
-        # the task by a handover, and the previous owner is the target again, it keeps the task until it has reported.
-        is_way_back = owner.drain is None and task.target is not None and task.target == task.previous_owner
-        return _stays(view, task, owner) if is_way_back else _choose_for_running(view, task, owner)
+    counts_as_running = own.readiness is Readiness.RUNNING
+    is_unreported = counts_as_running and task.state is not ActiveState.RUNNING
+    if is_unreported and owner.drain is None and task.target is not None and task.target == task.previous_owner:
+        return _stays(view, task, owner)
+    if counts_as_running:
+        return _choose_for_running(view, task, owner)
     return _choose_for_not_running(view, task, owner, own)
 
 
@@ -326,7 +326,7 @@ def _cold(view: View, task: Task) -> Choice:
             elsewhere = _cold_elsewhere(view, task)
             if elsewhere is not None:
                 return elsewhere
-        if awaited and (view.as_if_released or view.now_ms < report_awaited_until_ms(view.group, view.soft, task)):
+        if awaited and view.now_ms < report_awaited_until_ms(view.group, view.soft, task):
             return Choice(None, Why.STAYS, held=Held.STATE_UNKNOWN)
     return _target_or_wait(view, task)
 
@@ -414,7 +414,7 @@ def _best_ready(
         if is_ready and _may_take_over(view, task, member):
             is_previous_owner, is_target = member_id == task.previous_owner, member_id == task.target
             failed = _is_bad_for(view, task, member_id)
-            waits = not view.as_if_released and any(task_id != task.id for task_id in member.revoking)
+            waits = any(task_id != task.id for task_id in member.revoking)
             availability = view.availability(member_id)
             order = (availability, failed, waits, not is_previous_owner, not is_target, copy.lag or 0)
             ready.append((order, member_id))

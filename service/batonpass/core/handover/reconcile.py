@@ -40,19 +40,15 @@ def hold_ungranted(view: View, task_plans: Iterable[TaskPlan]) -> None:
     That a task's last owner has not confirmed is a reason only after a heartbeat interval: most members do at once.
     """
     for plan in task_plans:
-        task, active = plan.task, plan.choice.active
-        if task.owner is None and active is not None:
-            held = _why_not_released(view, task) or _why_not_granted(view, active)
-            if held is not None:
-                plan.hold(active, held)
-        elif plan.waits_for_copy and plan.requests[0].member_id in plan.copies:
-            held = _why_not_granted(view, plan.requests[0].member_id)
-            if held is not None:
-                plan.hold(plan.task.target, held)
+        task, to = plan.task, plan.choice.active if plan.task.owner is None else None
+        if to is None and plan.waits_for_copy and plan.requests[0].member_id in plan.copies:
+            to = plan.requests[0].member_id
+        if to is not None and (held := _why_not_released(view, task) or _why_not_granted(view, to)) is not None:
+            plan.hold(to, held)
 
 
 def _why_not_released(view: View, task: Task) -> Held | None:
-    if view.as_if_released or not task.unreleased:
+    if task.owner is not None or not task.unreleased or view.as_if_released:
         return None
     if any(entry.free_at_ms is not None for entry in task.unreleased):
         return Held.LEASE
@@ -60,8 +56,6 @@ def _why_not_released(view: View, task: Task) -> Held | None:
 
 
 def _why_not_granted(view: View, member_id: MemberId) -> Held | None:
-    if view.as_if_released:
-        return None
     if view.now_ms < view.group.grants_from_ms:
         return Held.GRANTS_HELD
     return Held.REVOKE_FIRST if view.members[member_id].revoking else None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from batonpass.core.handover.lag import Readiness, changelogs_of
+from batonpass.core.handover.lag import changelogs_of
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, task_id
 from batonpass.core.state.model import Group, Task
 from batonpass.core.state.numbers import bounded_sum
+from batonpass.core.state.placement_types import Readiness
 from batonpass.core.state.soft import EndOffset, MeasuredReport, Soft
 
 _Log = tuple[str, int]

@@ -53,14 +53,12 @@ def _looked_at(view: View, concerned: Collection[TaskId] | None) -> list[TaskId]
     unsettled, awaits = view.group.unsettled, Pending.AWAITING_NEWS
     if view.limited:
         return [
-            task_id for task_id in unsettled if unsettled[task_id] is not awaits or _is_concerned(task_id, concerned)
+            task_id
+            for task_id, pending in unsettled.items()
+            if pending is not awaits or concerned is None or task_id in concerned
         ]
     marks = unsettled.items() if concerned is None else [(task_id, unsettled.get(task_id)) for task_id in concerned]
     return view.group.moving_tasks() + [task_id for task_id, pending in marks if pending is awaits]
-
-
-def _is_concerned(task_id: TaskId, concerned: Collection[TaskId] | None) -> bool:
-    return concerned is None or task_id in concerned
 
 
 def _queue(view: View, among: Collection[TaskId] | None = None) -> Iterator[Task]:

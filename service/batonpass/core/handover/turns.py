@@ -22,7 +22,7 @@ from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Member, Role, Task
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import WarmupStalled
-from batonpass.core.state.soft import MeasuredReport, Soft
+from batonpass.core.state.soft import Soft
 
 _SHARED: Final = (Held.WARMUP_BUDGET, Held.MEMBER_WARMUP_BUDGET, Held.DRAIN_BUDGET, Held.NO_CAPACITY)
 """The reasons of waits that end when another move lets go of what it holds."""
@@ -37,23 +37,14 @@ class _Refused(NamedTuple):
     reason: Held
 
 
-def closer_ms(soft: Soft, task_id: TaskId, member: Member) -> int:
-    """Return when a warmup last came closer. It counts from its grant, and from the start of this coordinator."""
-    measured = _last_report(soft, task_id, member)
-    since_ms = max(member.assignment[task_id].since_ms, soft.started_ms)
-    return since_ms if measured is None else max(since_ms, measured.closer_ms)
-
-
-def progress_ms(soft: Soft, task_id: TaskId, member: Member) -> int:
-    """Return when a warmup last read on. It counts as ``closer_ms`` does."""
-    measured = _last_report(soft, task_id, member)
-    since_ms = max(member.assignment[task_id].since_ms, soft.started_ms)
-    return since_ms if measured is None else max(since_ms, measured.progress_ms)
-
-
-def _last_report(soft: Soft, task_id: TaskId, member: Member) -> MeasuredReport | None:
+def last_came_on(soft: Soft, task_id: TaskId, member: Member) -> tuple[int, int]:
+    """Return when a warmup last came closer, and last read on. Both count from its grant and from a start at least."""
     known = soft.members.get(member.id)
-    return known.reports.get(task_id) if known is not None else None
+    measured = known.reports.get(task_id) if known is not None else None
+    since_ms = max(member.assignment[task_id].since_ms, soft.started_ms)
+    if measured is None:
+        return since_ms, since_ms
+    return max(since_ms, measured.closer_ms), max(since_ms, measured.progress_ms)
 
 
 def give_way(draft: DecisionDraft) -> bool:
@@ -64,7 +55,7 @@ def give_way(draft: DecisionDraft) -> bool:
         (task, member_id)
         for task in view.tasks.pick(view.group.table.in_order(view.group.moving_tasks()))
         for member_id in task.warmups
-        if view.now_ms - closer_ms(view.soft, task.id, view.members[member_id]) >= timeout_ms
+        if view.now_ms - last_came_on(view.soft, task.id, view.members[member_id])[0] >= timeout_ms
         and member_id != task.next_owner
         and not view.is_stalled(task, member_id)
     ]

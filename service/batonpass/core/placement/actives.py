@@ -10,7 +10,7 @@ from batonpass.core.placement.exchange import Exchange, Floats, TaskClass, Wish
 from batonpass.core.placement.flow import Ints
 from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas, quotas
 from batonpass.core.placement.state import Marks, PlacementState, Wishes
-from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Ready
+from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Readiness
 from batonpass.core.state.reasons import Held
 
 LEVELS = (
@@ -363,4 +363,4 @@ def _wishes(
     member_wishes = tuple(
         wishes.wish(task, member, warming=member == warming, previous=member == previous) for member in some
     )
-    return member_wishes, frozenset(member for member in some if wishes.at(task, member).ready_class > Ready.NOTHING)
+    return member_wishes, frozenset(member for member in some if wishes.at(task, member).ready_class > Readiness.COLD)

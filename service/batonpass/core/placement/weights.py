@@ -36,7 +36,7 @@ from typing import Final, NamedTuple
 from batonpass.core.placement.actives import Kind, stateful_tasks
 from batonpass.core.placement.quotas import PLACES, pour
 from batonpass.core.placement.state import PlacementState
-from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Copies, Ready
+from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Copies, Readiness
 from batonpass.core.state.reasons import Held
 
 _TOLERANCE: Final = 1e-9
@@ -46,7 +46,7 @@ _TRIES: Final = 2_000
 _OTHERS: Final = 8
 
 Rank = tuple[bool, int, int, bool]
-_NOWHERE_WARM: Final[Rank] = (True, int(Ready.NOTHING), 0, True)
+_NOWHERE_WARM: Final[Rank] = (True, int(Readiness.COLD), 0, True)
 
 
 def place_weighted(state: PlacementState) -> int:
@@ -286,8 +286,8 @@ class _Draft:
     def rank(self, task: int, member: int) -> Rank:
         """Return how good a member is for a task that moves, lower is better: running warmup, warmth, then target."""
         known = self._copies.get(task, {}).get(member, NO_STATE)
-        ready = max(int(Ready.CAUGHT_UP), known.ready_class)
-        lag = known.lag if Ready.CAUGHT_UP < ready < Ready.NOTHING else 0
+        ready = max(int(Readiness.CAUGHT_UP), known.ready_class)
+        lag = known.lag if Readiness.CAUGHT_UP < ready < Readiness.COLD else 0
         return self.state.request.warming.get(task) != member, ready, lag, self.previous.get(task) != member
 
     def level(self) -> bool:
