@@ -8,7 +8,7 @@ it was for is gone: a tick is harmless, and asks anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
 from batonpass.core.arrivals import storm
@@ -18,7 +18,7 @@ from batonpass.core.handover.turns import last_came_on
 from batonpass.core.state.failures import avoided_until_ms, distrust_ends
 from batonpass.core.state.inputs import Input, PollBroken, Started, Tick
 from batonpass.core.state.model import Group, Member, Task
-from batonpass.core.state.newcomers import stay_began_ms
+from batonpass.core.state.newcomers import newcomer_age_ms, stay_began_ms
 from batonpass.core.state.soft import Soft
 
 _Instants = Iterator[int | None]
@@ -45,9 +45,6 @@ def _of_member(draft: DecisionDraft, member: Member) -> _Instants:
         yield from (member.drain.deadline_ms, member.drain.gives_up_ms)
     # The time in which it has to confirm is over.
     yield from (revocation.since_ms + config.rebalance_timeout_ms for revocation in member.revoking.values())
-    # It no longer counts as new.
-    if draft.group.unsettled and stay_began_ms(member) > draft.now_ms - config.newcomer_wait_ms:
-        yield draft.view().newcomers.get(member.id)
 
 
 def _of_task(draft: DecisionDraft, task: Task) -> _Instants:
@@ -65,6 +62,15 @@ def _of_task(draft: DecisionDraft, task: Task) -> _Instants:
     # Without an owner, it no longer waits for the report of a copy.
     if task.owner is None and (task.standbys or task.warmups):
         yield report_awaited_until_ms(group, soft, task)
+
+
+def _of_newcomers(draft: DecisionDraft, members: Iterable[Member]) -> _Instants:
+    """Until when members count as new: their age is worked out for all of them together."""
+    group, now_ms = draft.group, draft.now_ms
+    since_ms = [stay_began_ms(member) for member in members] if group.unsettled else []
+    young = [min(at_ms, now_ms) for at_ms in since_ms if at_ms > now_ms - group.config.newcomer_wait_ms]
+    age_ms = newcomer_age_ms(group, now_ms) if young else 0
+    yield from (at_ms + age_ms for at_ms in young)
 
 
 def _of_all(draft: DecisionDraft) -> _Instants:
@@ -99,10 +105,10 @@ def all_instants(draft: DecisionDraft) -> list[int]:
     return [*found, *_from_now_on(draft, _of_all(draft))]
 
 
-def _instants(draft: DecisionDraft, members: Iterable[Member], tasks: Iterable[Task]) -> list[int]:
+def _instants(draft: DecisionDraft, members: Collection[Member], tasks: Iterable[Task]) -> list[int]:
     of_members = (at_ms for member in members for at_ms in _of_member(draft, member))
     of_tasks = (at_ms for task in tasks for at_ms in _of_task(draft, task))
-    return _from_now_on(draft, chain(_of_group(draft), of_members, of_tasks))
+    return _from_now_on(draft, chain(_of_group(draft), of_members, of_tasks, _of_newcomers(draft, members)))
 
 
 def _from_now_on(draft: DecisionDraft, instants: Iterable[int | None]) -> list[int]:

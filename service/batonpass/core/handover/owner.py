@@ -110,14 +110,13 @@ def choose_active(view: View, task: Task) -> Choice:
         return _choose_for_lost(view, task, owner)
     if owner.suspected:
         return _choose_for_suspected(view, task, owner)
-    own = view.copy(task, owner.id)
-    counts_as_running = own.readiness is Readiness.RUNNING
-    is_unreported = counts_as_running and task.state is not ActiveState.RUNNING
-    if is_unreported and owner.drain is None and task.target is not None and task.target == task.previous_owner:
-        return _stays(view, task, owner)
-    if counts_as_running:
-        return _choose_for_running(view, task, owner)
-    return _choose_for_not_running(view, task, owner, own)
+    if task.state is not ActiveState.RUNNING:
+        own = view.copy(task, owner.id)
+        if own.readiness is not Readiness.RUNNING:
+            return _choose_for_not_running(view, task, owner, own)
+        if owner.drain is None and task.target is not None and task.target == task.previous_owner:
+            return _stays(view, task, owner)
+    return _choose_for_running(view, task, owner)
 
 
 def _stays(view: View, task: Task, owner: Member, held: Held | None = None) -> Choice:
