@@ -88,9 +88,10 @@ def next_wake_ms(draft: DecisionDraft, before: tuple[Group, Soft], inputs: Seque
     group, soft = draft.group, draft.soft
     if group.config.kafka_streams:
         return None  # Nothing is due between two rebalances.
-    if any(isinstance(item, Tick | Started) for item in inputs):
+    kinds = {*map(type, inputs)}
+    if not kinds.isdisjoint((Tick, Started)):
         return min(all_instants(draft), default=None)
-    if not draft.records and not any(isinstance(item, PollBroken) for item in inputs):
+    if not draft.records and PollBroken not in kinds:
         return soft.wake_ms
     changed = {*group.members.changed_since(before[0].members), *soft.members.changed_since(before[1].members)}
     members = [group.members[member_id] for member_id in changed if member_id in group.members]
