@@ -261,8 +261,8 @@ def _how_long(until_undone: bool, for_how_long: str | None) -> str:
 
 @client_command
 async def trust(context: ClientContext, group: GroupName, member: MemberName, reason: Why = "") -> None:
-    """Forget what is held against a member on which tasks failed: it is given tasks again."""
-    member_id = await context.member_of(group, member)
+    """Forget what is held against a member on which tasks failed: it, or its instance's next run, gets tasks again."""
+    member_id = await _member_or_instance(context, group, member, may_be_gone=True)
     await context.client.call("POST", path("groups", group, "members", member_id, "trust"), query={"reason": reason})
     context.done(f"{member} is trusted again.", group=group, member_id=member_id)
 

@@ -93,10 +93,11 @@ def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Re
         before, known = draft.soft, len(draft.records)
         outcome = _handle(draft, item)
         outcomes.append(outcome)
-        member = draft.group.members.get(item.member_id) if isinstance(item, i.Join | i.Heartbeat) else None
+        sender = item.member_id if isinstance(item, i.Join | i.Heartbeat | i.PollOpened) else None
+        member = draft.group.members.get(sender) if sender is not None else None
         is_back = member is not None and liveness.notice_return(draft, before, member)
         if is_back or len(draft.records) > known or (isinstance(outcome, Taken) and outcome.is_news):
-            is_news, is_about_all = True, is_about_all or member is None
+            is_news, is_about_all = True, is_about_all or member is None or isinstance(item, i.PollOpened)
             concerned.update(_tasks_of(draft, before, member) if member is not None else ())
     return outcomes, is_news, None if is_about_all else concerned
 

@@ -45,7 +45,6 @@ from batonpass.core.state.records import (
     ActiveReported,
     ConfigChanged,
     GroupDeclared,
-    MemberGone,
     ProbeScheduled,
     Record,
     TargetPlaced,
@@ -135,7 +134,7 @@ def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> None:
     processes = {process.id: process for process in item.processes}
     for member in sorted(draft.group.members.values(), key=lambda member: member.id):
         if member.instance_id is None or member.instance_id not in processes:
-            draft.record(MemberGone(member.id, Cause.LEFT, at_ms=draft.now_ms, lease_end_ms=draft.now_ms))
+            draft.record(draft.gone(member.id, Cause.LEFT))
             draft.schedule("leave")
     for process in item.processes:
         present_id = draft.group.instances.get(process.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from batonpass.core.arrivals.answers import Taken, no_such_task, refusal
+from batonpass.core.arrivals.kept_out import instance_named
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.state.errors import (
     GroupNotEmpty,
@@ -205,10 +206,16 @@ def release(draft: DecisionDraft, item: ReleaseRequest) -> Reply:
 
 
 def trust(draft: DecisionDraft, item: TrustRequest) -> Reply:
-    """Forget what is held against a member's host: it is given tasks again, also those that failed there."""
-    if not draft.group.declared or item.member_id not in draft.group.members:
-        return refusal(draft.group, item.member_id)
-    draft.record(MemberTrusted(item.member_id))
+    """Forget what is held against a member's host: it is given tasks again, also those that failed there.
+
+    A host without a member now is named by its instance, or by a run that is gone.
+    """
+    group, member_id = draft.group, item.member_id
+    instance_id = None if member_id in group.members else instance_named(group, member_id)
+    if not group.declared or (member_id not in group.members and instance_id is None):
+        return refusal(group, member_id)
+    present_id = None if instance_id is None else group.instances.get(instance_id)
+    draft.record(MemberTrusted(member_id, instance_id) if present_id is None else MemberTrusted(present_id))
     draft.schedule("member-trusted")
     return Done()
 

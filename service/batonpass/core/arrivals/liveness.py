@@ -11,7 +11,7 @@ from operator import itemgetter
 from batonpass.core.arrivals import storm
 from batonpass.core.arrivals.answers import Taken
 from batonpass.core.arrivals.kept_out import let_in_when_over
-from batonpass.core.arrivals.reports import explain_distrust, park
+from batonpass.core.arrivals.reports import clear_suspicion, explain_distrust, park
 from batonpass.core.handover.availability import Availability, availability_of
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.turns import last_came_on
@@ -26,11 +26,9 @@ from batonpass.core.state.records import (
     DrainStarted,
     GoneForgotten,
     GrantsHeld,
-    MemberGone,
     MemberSuspected,
     Record,
     Resumed,
-    SuspicionCleared,
     TaskReleased,
     WarmupStalled,
 )
@@ -95,8 +93,7 @@ def poll_opened(draft: DecisionDraft, item: PollOpened) -> Reply:
     if member_soft is not None and member_soft.poll_broken_ms is not None:
         draft.set_member_soft(item.member_id, replace(member_soft, poll_broken_ms=None))
     if member is not None and member.suspected:
-        draft.record(SuspicionCleared(member.id))
-        draft.schedule("suspicion-cleared")
+        clear_suspicion(draft, member)
     return Done()
 
 
@@ -176,7 +173,7 @@ def _expire(draft: DecisionDraft) -> None:
         ran.extend(draft.group.members[member_id].revoking)
         draft.explain(Happened.EXPIRED, to=member_id)
     distrusted = draft.view().distrusted
-    draft.record(*(MemberGone(member_id, Cause.EXPIRED, at_ms=now_ms, lease_end_ms=now_ms) for member_id in expired))
+    draft.record(*(draft.gone(member_id, Cause.EXPIRED) for member_id in expired))
     storm.guard(draft)
     park(draft, sorted(ran))
     explain_distrust(draft, distrusted)
@@ -216,7 +213,7 @@ def _runs_without_state(draft: DecisionDraft, member: Member) -> bool:
 def _end_absences(draft: DecisionDraft) -> None:
     now_ms, members = draft.now_ms, draft.group.members
     over = [
-        MemberGone(member_id, Cause.GRACE_OVER, at_ms=now_ms, lease_end_ms=now_ms)
+        draft.gone(member_id, Cause.GRACE_OVER)
         for member_id in sorted(members)
         if (until_ms := members[member_id].away_until_ms) is not None and until_ms <= now_ms
     ]
@@ -236,7 +233,7 @@ def _fence_unconfirmed(draft: DecisionDraft) -> None:
         if not any(draft.now_ms - revocation.since_ms >= timeout_ms for revocation in member.revoking.values()):
             continue
         end_ms = max(draft.now_ms, draft.lease_end_ms(member))
-        fenced.append(MemberGone(member_id, Cause.FENCED, at_ms=draft.now_ms, lease_end_ms=end_ms))
+        fenced.append(draft.gone(member_id, Cause.FENCED, lease_end_ms=end_ms))
         draft.explain(
             Happened.FENCED, to=member_id, detail="a revocation was not confirmed within rebalance_timeout_ms"
         )

@@ -72,8 +72,7 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         return heartbeat(draft, item) if implausible is None else implausible
     heard = _with_heartbeat(known, item, draft.now_ms)
     if member.suspected:
-        draft.record(SuspicionCleared(member.id))
-        draft.schedule("suspicion-cleared")
+        clear_suspicion(draft, member)
     repeats_the_last = kept and not news and len(kept) == len(known.reports)
     if item.tasks is None or repeats_the_last:
         draft.set_member_soft(member.id, heard)
@@ -81,6 +80,16 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     tasks, ignored = bounded(group, news, draft.policy)
     is_news, is_estimated = _take_report(draft, item, heard, kept, tasks)
     return Taken(ignored, is_news, is_estimated)
+
+
+def clear_suspicion(draft: DecisionDraft, member: Member) -> None:
+    """Note that a suspected member is heard, and look at what was taken from it.
+
+    What was placed without it is known (``liveness.notice_return``), but not to a coordinator that had not heard it.
+    """
+    draft.record(SuspicionCleared(member.id))
+    if draft.member_soft(member.id) is None:
+        draft.schedule("suspicion-cleared")
 
 
 def _what_is_new(
