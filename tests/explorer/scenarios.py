@@ -117,7 +117,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "join-wire": Scenario({"a": UNFENCED}, {"b": UNFENCED}, tasks=2, budget={"wire": 1}, is_large=True),
     "overdue-beside-drain": Scenario(
         PAIR | {"c": UNFENCED},
-        begins=("time passes",),
+        begins=("the coordinator looks what is due", "time passes"),
         budget={"a drains": 1, "c is silent": 1, "units": 2},
         is_large=True,
     ),

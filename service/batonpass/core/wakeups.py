@@ -19,6 +19,7 @@ from batonpass.core.state.failures import avoided_until_ms, distrust_ends
 from batonpass.core.state.inputs import Input, PollBroken, Started, Tick
 from batonpass.core.state.model import Group, Member, Task
 from batonpass.core.state.newcomers import newcomer_age_ms, stay_began_ms
+from batonpass.core.state.records import AssignmentChanged, NextOwnerChosen, RebalanceScheduled, ReleaseWaived
 from batonpass.core.state.soft import Soft
 
 _Instants = Iterator[int | None]
@@ -73,6 +74,14 @@ def _of_newcomers(draft: DecisionDraft, members: Iterable[Member]) -> _Instants:
     yield from (at_ms + age_ms for at_ms in young)
 
 
+def _of_records(draft: DecisionDraft) -> Iterator[int]:
+    """What a decision without a tick began: a placement, though it may be made by now; what members have to confirm."""
+    config, told = draft.group.config, (AssignmentChanged, NextOwnerChosen, ReleaseWaived)
+    yield from (record.due_ms for record in draft.records if isinstance(record, RebalanceScheduled))
+    if any(isinstance(record, told) for record in draft.records):
+        yield draft.now_ms + min(config.rebalance_timeout_ms, config.warmup_stall_timeout_ms)
+
+
 def _of_all(draft: DecisionDraft) -> _Instants:
     """What takes a pass over members or tasks, so that only ticks and starts ask it."""
     group = draft.group
@@ -96,21 +105,22 @@ def next_wake_ms(draft: DecisionDraft, before: tuple[Group, Soft], inputs: Seque
     changed = {*group.members.changed_since(before[0].members), *soft.members.changed_since(before[1].members)}
     members = [group.members[member_id] for member_id in changed if member_id in group.members]
     tasks = [task for task in group.tasks.changed_since(before[0].tasks).values() if task is not None]
-    return min([*_instants(draft, members, tasks), *filter(None, [soft.wake_ms])], default=None)
+    found = [*_of_records(draft), *_from_now_on(draft, _instants(draft, members, tasks))]
+    return min([*found, *filter(None, [soft.wake_ms])], default=None)
 
 
 def all_instants(draft: DecisionDraft) -> list[int]:
-    """Return every instant from now on at which time alone changes something."""
+    """Return every instant after now at which time alone changes something."""
     group = draft.group
     found = _instants(draft, group.members.values(), group.tasks.pick(group.moving_tasks()))
-    return [*found, *_from_now_on(draft, _of_all(draft))]
+    return _from_now_on(draft, chain(found, _of_all(draft)))
 
 
-def _instants(draft: DecisionDraft, members: Collection[Member], tasks: Iterable[Task]) -> list[int]:
+def _instants(draft: DecisionDraft, members: Collection[Member], tasks: Iterable[Task]) -> _Instants:
     of_members = (at_ms for member in members for at_ms in _of_member(draft, member))
     of_tasks = (at_ms for task in tasks for at_ms in _of_task(draft, task))
-    return _from_now_on(draft, chain(_of_group(draft), of_members, of_tasks, _of_newcomers(draft, members)))
+    return chain(_of_group(draft), of_members, of_tasks, _of_newcomers(draft, members))
 
 
-def _from_now_on(draft: DecisionDraft, instants: Iterable[int | None]) -> list[int]:
+def _from_now_on(draft: DecisionDraft, instants: _Instants) -> list[int]:
     return [at_ms for at_ms in instants if at_ms is not None and at_ms > draft.now_ms]
