@@ -257,7 +257,9 @@ class Engine:
             self._loaded, self._doubtful = True, False
             self._changed(None)
             moved_ms = self._ports.clock.moved_ms()
-            await self._commit((Started(clock_moved=self._was_within_a_session(moved_ms)),))
+            has_moved = self._was_within_a_session(moved_ms)
+            ran_until_ms = self._ports.clock.ran_until_ms() if has_moved else 0
+            await self._commit((Started(clock_moved=has_moved, ran_until_ms=ran_until_ms),))
             self._clock_moved_ms = moved_ms
         self._missed.clear()
 
