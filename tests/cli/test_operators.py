@@ -168,6 +168,13 @@ def test_a_member_that_is_not_clear_is_refused(server: Canned, name: str, code: 
     assert (error["type"], error.get("status")) == (("unknown-member", 404) if code == 5 else ("failed", None))
 
 
+def test_processes_of_kafka_streams_are_called_what_people_call_them(server: Canned) -> None:
+    """Their instance ids are process ids, which nobody can tell apart."""
+    run = member("counts-1.2", "c731eb0f-8a3b-4d6b-9a55-0f4d1c3b2a10")
+    server.on("GET", "/v1/groups/app/members", (200, {"members": [run], "next": None}))
+    assert "Its members are counts-1.2." in server.run("drain", "app", "counts-3").stderr
+
+
 def test_members_are_listed_and_shown(server: Canned) -> None:
     listed = server.run("members", "orders").stdout
     for word in ("orders-1", "orders-2", M3, "stable, draining", "zone=a", "12.3 kB of 50.0 kB"):
@@ -207,6 +214,21 @@ def test_groups_are_listed_and_shown(server: Canned) -> None:
         assert line in shown
     server.on("GET", "/v1/groups", (200, {"groups": [], "next": None}))
     assert "There are no groups" in server.run("groups").stdout
+
+
+def test_an_application_that_is_refused_or_silent_is_listed_and_shown_as_such(server: Canned) -> None:
+    since = "2026-05-04T12:00:00.000Z"
+    refused = {"why": "too large", "since": since, "last_at": since, "times": 3}
+    known = {"last_heard_at": since, "silent": True, "refused": refused}
+    server.on("GET", "/v1/groups", (200, {"groups": [group(application=known)], "next": None}))
+    assert "balancing, refused, silent" in server.run("groups").stdout
+    detail = "rebalances are refused: too large"
+    server.on("GET", "/v1/groups/orders", (200, group(application=known, detail=detail)))
+    shown = server.run("groups", "show", "orders").stdout
+    assert "Group orders: balancing (rebalances are refused: too large), generation 3." in shown
+    assert "Its application was last heard " in shown
+    server.on("GET", "/v1/groups/orders", (200, group(application=known | {"last_heard_at": None})))
+    assert "last heard before the coordinator started." in server.run("groups", "show", "orders").stdout
 
 
 def test_names_in_brackets_are_shown_as_they_stand(server: Canned) -> None:

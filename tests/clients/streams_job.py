@@ -32,14 +32,17 @@ PARTITIONS = 12
 Event = dict[str, Any]
 
 
-def command(java: tuple[str, ...], program: str, before: Sequence[Path] = ()) -> tuple[str, ...]:
+def command(
+    java: tuple[str, ...], program: str, before: Sequence[Path] = (), libraries: str | None = None
+) -> tuple[str, ...]:
     """Return what starts a program of the module, after `mvn package` has built it.
 
-    Classes in the folders ``before`` are loaded in the place of the module's own.
+    Classes in the folders ``before`` are loaded in the place of the module's own. ``libraries`` is a class path with
+    Kafka Streams; by default, with the version that the module is built against.
     """
     target = MODULE / "target"
     folders = [*before, target / "classes", target / "test-classes"]
-    path = ":".join([*map(str, folders), (target / "classpath.txt").read_text().strip()])
+    path = ":".join([*map(str, folders), libraries or (target / "classpath.txt").read_text().strip()])
     return (
         *java,
         "-Xmx256m",
@@ -60,7 +63,9 @@ class Program:
         self.log = log
         self.events: list[Event] = []
         with log.open("a") as file:
-            self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=file, text=True)
+            self.process = subprocess.Popen(
+                arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
+            )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -83,6 +88,13 @@ class Program:
         """What Kafka Streams says of an instance."""
         return str((self.last("state") or {"now": "CREATED"})["now"])
 
+    def add_thread(self) -> None:
+        """Have an instance go on with one thread more."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("add-thread\n")
+        self.process.stdin.flush()
+        wait_until(lambda: self.last("threads"), seen=self.log.read_text)
+
     def kill(self) -> None:
         """End it as a crash does."""
         self.process.kill()
@@ -102,12 +114,16 @@ class Program:
         self.process.kill()
         self.process.wait()
         self._reader.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 class Job:
     """The instances of one application with their load."""
+
+    libraries: str | None = None
+    """The class path with the Kafka Streams that instances are started with; None for the module's own."""
 
     def __init__(self, java: tuple[str, ...], bootstrap: str, application: str, folder: Path, stack: ExitStack) -> None:
         """Name where it runs; nothing is started."""
@@ -130,13 +146,18 @@ class Job:
         assignor: str = "batonpass",
         leaves: bool = False,
         before: Sequence[Path] = (),
+        first: str = "",
     ) -> Program:
-        """Start an instance with settings of Kafka Streams and of the plug-in; ``leaves``: its group, at its end."""
+        """Start an instance with settings of Kafka Streams and of the plug-in; ``leaves``: its group, at its end.
+
+        ``first`` is the topic of a part without state that its release puts first.
+        """
         sets = [f"--set={key}={value}" for key, value in settings.items()]
         own = (
             f"--instance={instance}",
             f"--state-dir={self._folder / instance}",
             f"--leave={'yes' if leaves else 'no'}",
+            f"--first={first}",
         )
         program = self._start(instance, "job.Job", *own, f"--assignor={assignor}", *sets, before=before)
         self.instances[instance] = program
@@ -145,7 +166,7 @@ class Job:
     def _start(self, name: str, program: str, *options: str, before: Sequence[Path] = ()) -> Program:
         given = [f"--bootstrap={self._bootstrap}", f"--application={self.application}", *options]
         words = [word for option in given for word in option.split("=", 1)]
-        started = Program((*command(self._java, program, before), *words), self._folder / f"{name}.log")
+        started = Program((*command(self._java, program, before, self.libraries), *words), self._folder / f"{name}.log")
         self.programs.append(started)
         return self._stack.enter_context(started)
 

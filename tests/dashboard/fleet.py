@@ -178,6 +178,7 @@ class Fleet:
             "at_rest": False,
             "warmups": 2,
             "moves_pending": 3,
+            "application": None,
         }
 
     def explain(self) -> dict[str, Any]:
@@ -194,6 +195,7 @@ class Fleet:
             "sentences": ["3 tasks have still to move.", "1 task is held back: no member may take it."],
             "tasks": {name: amount for name, amount in states.items() if amount},
             "moves_pending": 3,
+            "application": None,
             "eta_ms": 119_000,
             "next_probe_at": at(20),
             "next_placement_at": None,

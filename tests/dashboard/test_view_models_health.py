@@ -48,6 +48,38 @@ def test_a_group_at_rest_is_green() -> None:
     assert look() == (Level.REST, "All 12 tasks run where they belong.", "")
 
 
+REFUSED: dict[str, Any] = {"why": "too large", "since": at(-60), "last_at": at(-5), "times": 3}
+
+
+def application(refused: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return what is known of a Kafka Streams application that was heard a while ago."""
+    return {"last_heard_at": at(-300), "silent": True, "refused": refused}
+
+
+def test_an_application_is_said_to_have_rested_when_it_was_last_heard() -> None:
+    sentence = (
+        "At the application's last rebalance, 5 min ago, every task was where it belongs, and every copy caught up."
+    )
+    assert look(application=application(), sentences=[sentence]) == (Level.REST, sentence, "")
+    listed = Fleet.of(4, 12).summary() | {"state": "at-rest", "application": application()}
+    assert health_of_line(listed).headline.startswith(
+        "All 12 tasks run where they belong. Its application was last heard "
+    )
+    unheard = listed | {"application": application() | {"last_heard_at": None}}
+    assert health_of_line(unheard).headline.endswith(" Its application was not heard lately.")
+
+
+def test_an_application_that_is_refused_is_trouble() -> None:
+    sentence = "Rebalances are refused: too large (3 refusals in 1 min, the last 5 s ago)."
+    found = look(state="balancing", at_rest=False, application=application(REFUSED), sentences=[sentence])
+    assert found == (Level.TROUBLE, sentence, "")
+    listed = Fleet.of(4, 12).summary() | {"application": application(REFUSED)}
+    assert (health_of_line(listed).level, health_of_line(listed).headline) == (
+        Level.TROUBLE,
+        "Rebalances are refused: too large.",
+    )
+
+
 def test_a_move_under_way_says_when_it_is_over() -> None:
     level, headline, over = look(
         state="balancing",

@@ -29,6 +29,7 @@ from batonpass.client import (
     ApiError,
     CoordinatorClient,
     Refused,
+    name_of,
     path,
     sendable,
     trusted_by_environment,
@@ -160,7 +161,7 @@ class ClientContext:
             return found[0]
         if found:
             raise Failure(Exit.BAD_INPUT, f"{name} may mean any of {', '.join(sorted(found))}.", todo="Say more of it.")
-        known = ", ".join(sorted(str(one.get("instance_id") or one["member_id"]) for one in members[:20]))
+        known = ", ".join(sorted(name_of(one) for one in members[:20]))
         raise Failure(
             Exit.NOT_THERE,
             f"group {group} has no member {name}.",

@@ -30,8 +30,9 @@ async def list_groups(context: ClientContext) -> None:
     elif not found:
         context.say("There are no groups. `batonpass groups declare GROUP FILE` makes one.")
     else:
-        names = ("group", "state", "members", "tasks", "warmups", "moves_pending", "generation")
-        context.table(*COLUMNS, rows=[[one.get(name) for name in names] for one in found])
+        names = ("members", "tasks", "warmups", "moves_pending", "generation")
+        rows = [[one["group"], _state(one), *(one.get(name) for name in names)] for one in found]
+        context.table(*COLUMNS, rows=rows)
 
 
 listing(app, list_groups)
@@ -116,6 +117,14 @@ def read_declaration(name: str) -> dict[str, Any]:
     return body
 
 
+def _state(listed: dict[str, Any]) -> str:
+    """Return the state of a group, and whether its Kafka Streams application is refused, or was not heard lately."""
+    application = listed.get("application") or {}
+    words = ["refused"] if application.get("refused") else []
+    words += ["silent"] if application.get("silent") else []
+    return ", ".join([listed["state"], *words])
+
+
 def standing(body: dict[str, Any]) -> list[str]:
     """Return the state of a group, one sentence a line."""
     detail = f" ({body['detail']})" if body.get("detail") else ""
@@ -123,6 +132,12 @@ def standing(body: dict[str, Any]) -> list[str]:
         f"Group {body['group']}: {body['state']}{detail}, generation {body['generation']}.",
         f"{body['members']} members, {body['tasks']} tasks.",
     ]
+    application = body.get("application")
+    if application:
+        heard_at = application["last_heard_at"]
+        lines.append(
+            f"Its application was last heard {ago(heard_at) if heard_at else 'before the coordinator started'}."
+        )
     if body["warmups"] or body["moves_pending"]:
         soon = "" if body.get("eta_ms") is None else f", caught up in about {duration(body['eta_ms'])}"
         lines.append(f"{body['moves_pending']} moves to come, {body['warmups']} warmups running{soon}.")

@@ -17,6 +17,7 @@ from batonpass.core.handover.copies import TaskPlan, is_for_drain
 from batonpass.core.handover.owner import choose_active
 from batonpass.core.handover.step import plan_step
 from batonpass.core.handover.view import View
+from batonpass.core.state.application import Application
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
@@ -24,7 +25,7 @@ from batonpass.core.state.leases import expires_ms, fenced_by_ms
 from batonpass.core.state.model import Group, Member, Role
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import meaning_of
-from batonpass.core.state.soft import Soft
+from batonpass.core.state.soft import Refused, Soft
 from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
 from batonpass.explain.task import SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
 
@@ -233,6 +234,8 @@ def _draining(view: View, member: Member) -> Obstacle:
 def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tuple[Obstacle, ...]) -> Iterator[str]:
     yield _headline(view, status)
     group, now_ms = view.group, view.now_ms
+    if status.application is not None:
+        yield from _of_application(view, status.application)
     if group.recovering_until_ms > now_ms:
         left = duration(group.recovering_until_ms - now_ms)
         yield f"The store lost commits: what members run is adopted, and nothing is granted for another {left}."
@@ -277,7 +280,7 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
             f"{view.soft.other_assignor} decides, not this group (shadow): what is still to come here is what would be "
             "done, and nothing of it is carried out."
         )
-    elif status.next_probe_ms is not None and status.state is GroupState.BALANCING:
+    elif status.next_probe_ms is not None and status.state is GroupState.BALANCING and not _is_overdue(view):
         left = duration(status.next_probe_ms - now_ms)
         if group.config.kafka_streams:
             yield f"The application was asked to rebalance again in {left}; between two rebalances nothing moves."
@@ -295,6 +298,8 @@ def _slots(warmups: Budget) -> str:
 
 
 def _headline(view: View, status: GroupStatus) -> str:
+    if status.application is not None and status.application.refused is not None:
+        return _of_refusals(view, status.application.refused)
     match status.state:
         case GroupState.NOT_READY:
             return f"The group is not ready: {status.detail}."
@@ -308,12 +313,55 @@ def _headline(view: View, status: GroupStatus) -> str:
             if pause is not None and pause.expires_ms is not None:
                 until = f" for another {duration(pause.expires_ms - view.now_ms)}"
             return f"An operator holds {scope}{until}{why}."
+        case GroupState.AT_REST if status.application is not None:
+            return f"{_at_last_rebalance(view, status.application)}, every task was where it belongs, and every copy caught up."
         case GroupState.AT_REST:
             return "Every task is where it belongs, and every copy is caught up."
+        case _ if status.moves_pending:
+            return _count(status.moves_pending, "task has", "tasks have") + " still to move."
+        case _ if status.application is not None:
+            when = _at_last_rebalance(view, status.application)
+            return f"{when}, every task was where it belongs, but not every copy caught up, or something is still due."
         case _:
-            if status.moves_pending:
-                return _count(status.moves_pending, "task has", "tasks have") + " still to move."
             return "Every task is where it belongs, but not every copy is caught up, or something is still due."
+
+
+def _at_last_rebalance(view: View, application: Application) -> str:
+    """Return when what is known of an application's tasks was so. A question that was refused says nothing of them."""
+    if application.answered_ms is None:
+        return (
+            f"At the application's last rebalance, before this coordinator started {_ago(view, view.soft.started_ms)}"
+        )
+    return f"At the application's last rebalance, {_ago(view, application.answered_ms)}"
+
+
+def _of_refusals(view: View, refused: Refused) -> str:
+    effect = "" if view.soft.other_assignor else " Nothing moves for who asks, and new instances get nothing."
+    return (
+        f"Rebalances are refused: {refused.why} ({_count(refused.times, 'refusal', 'refusals')} in "
+        f"{duration(view.now_ms - refused.since_ms)}, the last {_ago(view, refused.last_ms)}).{effect}"
+    )
+
+
+def _of_application(view: View, application: Application) -> Iterator[str]:
+    """Yield that nothing was heard of an application, which may mean that it is stopped."""
+    if application.is_silent:
+        heard_ms = view.soft.started_ms if application.heard_ms is None else application.heard_ms
+        meaning = "it rests, is stopped, or does not get through"
+        if _is_overdue(view):
+            meaning = f"it was to rebalance {_ago(view, view.group.next_probe_ms or 0)}, so it is stopped, or does not get through"
+        silence = duration(view.now_ms - heard_ms)
+        yield f"Nothing has been heard of the application for {silence}: {meaning}, and its group can be deleted."
+
+
+def _is_overdue(view: View) -> bool:
+    """Say whether an application was to rebalance again and has not."""
+    is_due = view.group.next_probe_ms is not None and view.group.next_probe_ms < view.now_ms
+    return view.config.kafka_streams and is_due
+
+
+def _ago(view: View, at_ms: int) -> str:
+    return f"{duration(view.now_ms - at_ms)} ago"
 
 
 def _count(number: int, singular: str, plural: str) -> str:

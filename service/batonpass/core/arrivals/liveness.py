@@ -317,17 +317,26 @@ def forget_gone(draft: DecisionDraft) -> None:
         draft.record(GoneForgotten(old))
 
 
+def hold_ends_ms(draft: DecisionDraft) -> list[int]:
+    """Return the instants to come at which something that holds moves or limits the target ends by itself."""
+    group, soft = draft.group, draft.soft
+    at = [group.grants_from_ms, *_distrust_ends(group)]
+    if group.pause is not None and group.pause.expires_ms is not None:
+        at.append(group.pause.expires_ms)
+    at.extend(entry.until_ms for entry in group.kept_out.values() if entry.until_ms is not None)
+    at.extend(stall.until_ms for task_id in group.moving_tasks() for stall in group.tasks[task_id].stalls)
+    if soft.target_is_provisional and not group.unsettled:
+        # The target leaves out moves that gave way lately. Once they may be tried again, it may be another one.
+        at.extend(stall.until_ms for task in group.tasks.values() for stall in task.stalls)
+    return [instant for instant in at if instant > draft.now_ms]
+
+
 def find_wake(draft: DecisionDraft) -> None:
     """Find the first instant at which something is due, by examining everything. Only a tick or a start does this."""
     group, soft = draft.group, draft.soft
-    at: list[int] = []
-    pause_over = group.pause.expires_ms if group.pause is not None else None
-    due = (group.placement_due_ms, group.next_probe_ms, pause_over, storm.next_look_ms(draft))
+    at = hold_ends_ms(draft)
+    due = (group.placement_due_ms, group.next_probe_ms, storm.next_look_ms(draft))
     at.extend(instant for instant in due if instant is not None)
-    if group.grants_from_ms > draft.now_ms:
-        at.append(group.grants_from_ms)
-    at.extend(entry.until_ms for entry in group.kept_out.values() if entry.until_ms is not None)
-    at.extend(_distrust_ends(group))
     for member_id, member in group.members.items():
         at.extend(_member_instants(draft, member_id, member))
     if group.unsettled:
@@ -336,12 +345,8 @@ def find_wake(draft: DecisionDraft) -> None:
     for task_id in group.moving_tasks():
         task = group.tasks[task_id]
         at.extend(entry.free_at_ms for entry in task.unreleased if entry.free_at_ms is not None)
-        at.extend(stall.until_ms for stall in task.stalls)
         at.extend(_progress_ms(draft, task_id, group.members[member_id]) + stall_ms for member_id in task.warmups)
         at.extend(closer_ms(draft.view(), task_id, member_id) + stall_ms for member_id in task.warmups)
-    if soft.target_is_provisional and not group.unsettled:
-        # The target leaves out moves that gave way lately. Once they may be tried again, it may be another one.
-        at.extend(stall.until_ms for task in group.tasks.values() for stall in task.stalls)
     draft.wake_ms = min((instant for instant in at if instant > draft.now_ms), default=None)
     if soft.judge_from_ms > draft.now_ms and group.members:
         draft.wake(soft.judge_from_ms)

@@ -237,14 +237,22 @@ class OtherAssignment:
 class StreamsRebalance:
     """The leader of a Kafka Streams group reports the processes and what each has, and asks for an assignment.
 
-    ``config`` has the settings of the application that are also settings of a group. ``other`` is the decision of
-    Kafka's own assignor, if the application follows that one.
+    ``config`` has the settings of the application that are also settings of a group, and, if they are known, its
+    ``application_id`` and the ``cluster_id`` of its Kafka. ``other`` is the decision of Kafka's own assignor, if the
+    application follows that one.
     """
 
     topology: Topology
     config: Mapping[str, object]
     processes: tuple[StreamsProcess, ...]
     other: OtherAssignment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRebalance:
+    """A question of the leader of a Kafka Streams group was refused before it got here, because it is malformed."""
+
+    why: str
 
 
 Input = (
@@ -269,5 +277,6 @@ Input = (
     | Started
     | StoreRecovered
     | StreamsRebalance
+    | RefusedRebalance
     | Tick
 )

@@ -93,6 +93,9 @@ def health(explained: Json, names: Names, *, members: int, tasks: int, lease_ove
         headline = f"Too many members vanished at once, {ago(explained['storm_since'])}: moves are held."
         over = f"when they come back, on Resume, or by itself {soon(explained.get('storm_ends_at'))} if nobody else is lost"
         return Health(Level.TROUBLE, "Storm", headline, reasons, over)
+    application = explained.get("application")
+    if application and application["refused"]:
+        return Health(Level.TROUBLE, "Refused", explained["sentences"][0], reasons[1:])
     if still:
         return Health(Level.TROUBLE, "Trouble", _not_running(still, tasks), reasons, _mended(counts) or over)
     if between.get("restoring"):
@@ -106,7 +109,8 @@ def health(explained: Json, names: Names, *, members: int, tasks: int, lease_ove
         headline = f"{_paused(explained['pause'])} {_meanwhile(tasks, between)}"
         return Health(Level.ATTENTION, "Paused", headline, reasons, _pause_over(explained["pause"]))
     if explained["at_rest"]:
-        return Health(Level.REST, "At rest", _all_run(tasks), () if len(reasons) < 2 else reasons[1:])
+        headline = explained["sentences"][0] if application else _all_run(tasks)
+        return Health(Level.REST, "At rest", headline, () if len(reasons) < 2 else reasons[1:])
     return Health(Level.MOVING, "Moving", _moving(explained, between), reasons, over)
 
 
@@ -165,13 +169,17 @@ def health_of_line(group: Json) -> Health:
     """Return the health of a group from its entry in the list alone, which has no single tasks."""
     if not group["members"]:
         return Health(Level.ATTENTION if group["tasks"] else Level.REST, "Empty", "It has no members.")
+    application = group.get("application")
+    if application and application["refused"]:
+        return Health(Level.TROUBLE, "Refused", f"Rebalances are refused: {application['refused']['why']}.")
     match group["state"]:
         case "not-ready":
             return Health(Level.ATTENTION, "Not ready", "It waits for partition counts.")
         case "paused":
             return Health(Level.ATTENTION, "Paused", "An operator holds moves.")
         case "at-rest":
-            return Health(Level.REST, "At rest", _all_run(group["tasks"]))
+            heard = f" {_last_heard(application)}" if application else ""
+            return Health(Level.REST, "At rest", _all_run(group["tasks"]) + heard)
         case _:
             moves = count(group["moves_pending"], "task")
             return Health(Level.MOVING, "Moving", f"{moves} still to move, {group['warmups']} warming up.")
@@ -214,6 +222,12 @@ def wait_words(wait: Json) -> str:
 def worst_first(lines: list[GroupLine]) -> list[GroupLine]:
     """Return the lines, groups that need attention first."""
     return sorted(lines, key=lambda line: (ORDER[line.health.level], line.group))
+
+
+def _last_heard(application: Json) -> str:
+    """Return as of when what is known of a Kafka Streams application was so."""
+    heard_at = application["last_heard_at"]
+    return f"Its application was last heard {ago(heard_at)}." if heard_at else "Its application was not heard lately."
 
 
 def _all_run(tasks: int) -> str:

@@ -12,6 +12,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.regex.Pattern;
 
 /**
  * What the application was configured with, read without ever throwing: a bad value is a problem in words.
@@ -23,6 +24,7 @@ record Settings(
     List<URI> urls,
     Optional<String> token,
     Optional<Path> tokenFile,
+    String applicationId,
     String group,
     Duration timeout,
     Duration retry,
@@ -39,6 +41,7 @@ record Settings(
     static final String RETRY_MS = "batonpass.retry.ms";
     static final String MAX_ANSWER_BYTES = "batonpass.max.answer.bytes";
 
+    private static final String APPLICATION_ID = "application.id";
     private static final String OURS = "batonpass.";
     private static final Set<String> KNOWN =
         Set.of(URL, TOKEN, TOKEN_FILE, GROUP, MODE, TIMEOUT_MS, RETRY_MS, MAX_ANSWER_BYTES);
@@ -46,6 +49,10 @@ record Settings(
     /** In the shadow nobody waits for an answer, and one that is lost is missing from what the trial shows. */
     private static final Duration SHADOW_TIMEOUT = Duration.ofSeconds(10);
     private static final int MAX_GROUP = 255;
+
+    /** What the coordinator takes for a name: what it calls a blank is more than Java does, and . and .. end no path. */
+    private static final Pattern NAME = Pattern.compile(
+        "(?!\\.{1,2}\\z)[^\\s\\x1c-\\x1f/\\p{Cntrl}\\x7f-\\x9f\ufffd]+", Pattern.UNICODE_CHARACTER_CLASS);
 
     /** Who decides. */
     enum Mode {
@@ -62,12 +69,13 @@ record Settings(
         reader.names();
         Mode mode = reader.mode();
         List<URI> urls = reader.urls(mode);
-        Duration timeout = Duration.ofMillis(reader.number(TIMEOUT_MS, 500, 50, 10_000));
+        Duration timeout = Duration.ofMillis(reader.number(TIMEOUT_MS, 2_000, 50, 10_000));
         return new Settings(
             mode,
             urls,
             reader.text(TOKEN),
             reader.text(TOKEN_FILE).flatMap(reader::path),
+            reader.text(APPLICATION_ID).orElse(""),
             reader.group(mode),
             mode == Mode.SHADOW ? SHADOW_TIMEOUT : timeout,
             Duration.ofMillis(reader.number(RETRY_MS, 2_000, 500, 60_000)),
@@ -83,6 +91,17 @@ record Settings(
             return token;
         }
         return Optional.of(Files.readString(tokenFile.get()).strip());
+    }
+
+    /** The setting that the token comes from. */
+    String tokenSetting() {
+        return tokenFile.isEmpty() ? TOKEN : "the file of " + TOKEN_FILE;
+    }
+
+    /** That nobody has answered in this time, with the setting to change if that is not enough. */
+    String silence(Duration waited) {
+        String silence = "no answer within " + waited.toMillis() + " ms";
+        return mode == Mode.SHADOW ? silence : silence + " (" + TIMEOUT_MS + "=" + timeout.toMillis() + ")";
     }
 
     /** Not the record's own words: these would show the token. */
@@ -162,12 +181,11 @@ record Settings(
         }
 
         String group(Mode mode) {
-            String group = text(GROUP).or(() -> text("application.id")).orElse("");
-            boolean wrong = group.isEmpty() || group.length() > MAX_GROUP || group.contains("/")
-                || group.chars().anyMatch(each -> Character.isISOControl(each) || Character.isWhitespace(each));
+            String group = text(GROUP).or(() -> text(APPLICATION_ID)).orElse("");
+            boolean wrong = group.codePointCount(0, group.length()) > MAX_GROUP || !NAME.matcher(group).matches();
             if (wrong && mode != Mode.OFF) {
                 problems.add(GROUP + " (or else application.id) is '" + Words.shown(group)
-                    + "'; it may have 1 to 255 characters, without slash, blank or control characters");
+                    + "'; it may have 1 to 255 characters, without slash, blank or control characters, and not be . or ..");
             }
             return group;
         }

@@ -37,7 +37,7 @@ class SettingsTest {
         assertEquals("app", settings.group());
         assertEquals(List.of(URI.create("http://coordinator:8420")), settings.urls());
         assertEquals(Optional.empty(), settings.token());
-        assertEquals(Duration.ofMillis(500), settings.timeout());
+        assertEquals(Duration.ofSeconds(2), settings.timeout());
         assertEquals(Duration.ofSeconds(2), settings.retry());
         assertEquals(16 * 1024 * 1024, settings.maxAnswerBytes());
     }
@@ -89,6 +89,19 @@ class SettingsTest {
         assertEquals(1, problems.size(), problems.toString());
         assertTrue(problems.get(0).startsWith(key), problems.toString());
         assertFalse(problems.get(0).contains("secret"), problems.toString());
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {".", "..", "a\u00a0b", "a\u2007b", "a\u202fb", "a\u0085b", "a\u001cb", "a\u3000b", "a\ufffdb"})
+    void aNameThatNoCoordinatorTakesIsWrong(String name) {
+        assertEquals(1, with("batonpass.group", name).problems().size());
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"...", ".a", "a.", "gr\u00fc\u00dfe#1%2F", "\ud83d\ude00"})
+    void anyOtherNameIsRight(String name) {
+        assertEquals(List.of(), with("batonpass.group", name).problems());
+        assertEquals(List.of(), with("batonpass.group", "\ud83d\ude00".repeat(255)).problems());
     }
 
     @Test
