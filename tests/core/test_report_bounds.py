@@ -135,9 +135,8 @@ def test_what_members_report_of_tasks_that_they_do_not_have_does_not_grow_with_t
     scene = large_scene(20, 100)
     scene.change(rebalance_batch_ms=60_000)
     for number in range(2, 12):
-        reply = scene.ok(Join(MemberId(f"n{number}"), tasks=on_disk(20)), Answer)
-        assert [code for code, _ in reply.status].count("too-many-reported") == (1 if number > 3 else 0)
-    assert "BATONPASS_UNASSIGNED_REPORTED_MAX" in dict(reply.status)["too-many-reported"]
+        said = dict(scene.ok(Join(MemberId(f"n{number}"), tasks=on_disk(20)), Answer).status)
+        assert ("BATONPASS_UNASSIGNED_REPORTED_MAX" in said.get("too-many-reported", "")) == (number > 3)
     assert [kept_of(scene, f"n{number}") for number in range(2, 12)] == [20, 20, 12, 10, 8, 7, 6, 5, 5, 4]
     for number in range(2, 12):
         name = f"n{number}"
