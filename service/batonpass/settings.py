@@ -270,8 +270,8 @@ class Settings(BaseSettings):
         ge=1_000,
         le=100_000_000,
         description="What is kept of reports on tasks that the reporting member does not have (state on its disk), of one group "
-        "together: each report counts one, and one for each offset in it. 200,000 take some 45 MB. Of the rest, a member has "
-        "its share kept, and the answer says what was ignored.",
+        "together: each report counts one, and one for each offset in it. 200,000 take some 45 MB. The rest is ignored, and "
+        "the answer says so.",
     )
     connections_max: int = Field(
         default=30_000,

@@ -57,8 +57,8 @@ def too_many_unassigned(
 ) -> tuple[set[TaskId], int, Status]:
     """Return which of a member's reports are not kept for want of room, how much is kept, and the status of the rest.
 
-    Only reports on tasks that the member does not have are counted: one each, and one for each offset. Every member has
-    an equal share of the room, and what nobody else uses. What it says that it runs comes first.
+    Only reports on tasks that the member does not have are counted: one each, and one for each offset. What it says
+    that it runs comes first.
     """
     member = group.members[member_id]
     weights = {
@@ -66,11 +66,11 @@ def too_many_unassigned(
         for task_id, report in tasks.items()
         if task_id not in member.assignment and task_id not in member.revoking
     }
-    wanted, share = sum(weights.values()), policy.max_unassigned_reported // len(group.members)
-    if wanted <= share:
+    wanted, before = sum(weights.values()), soft.members.get(member_id)
+    if wanted <= (before.unassigned if before is not None else 0):
         return set(), wanted, ()
     others = sum(one.unassigned for name, one in soft.members.items() if name != member_id)
-    room = left = max(share, policy.max_unassigned_reported - others)
+    room = left = max(0, policy.max_unassigned_reported - others)
     ignored: set[TaskId] = set()
     for task_id in sorted(weights, key=lambda one: (tasks[one].role != "active", one)):
         if weights[task_id] > left:
