@@ -89,6 +89,10 @@ class _Clock:
         """Always None: nobody sets it."""
         return None
 
+    def ran_until_ms(self) -> int:
+        """Always 0, as it never moves."""
+        return 0
+
 
 class LocalCoordinator:
     """A coordinator in this process.
