@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from tests.simulate.worlds import run_many
 
 from batonpass.core.arrivals import liveness
-from batonpass.core.decide import Decision, decide
+from batonpass.core.decide import HANDLERS, Decision, decide
 from batonpass.core.handover import budget, lag
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.state.inputs import Input, Started, Tick
@@ -171,7 +172,7 @@ def test_a_coordinator_that_judges_at_once_is_caught(monkeypatch: pytest.MonkeyP
         draft.soft = draft.soft._replace(judge_from_ms=0)
         return reply
 
-    monkeypatch.setattr(liveness, "started", hasty)
+    monkeypatch.setitem(cast("dict[type, object]", HANDLERS), Started, hasty)
     assert breaks_first(range(5), "L3")
 
 
