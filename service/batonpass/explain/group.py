@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
-from batonpass.core.arrivals.storm import ends_ms
 from batonpass.core.handover.budget import HeldBack, slots_used
 from batonpass.core.handover.copies import TaskPlan, is_for_drain
 from batonpass.core.handover.owner import choose_active
@@ -25,6 +24,7 @@ from batonpass.core.state.model import Group, Member, Role
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import meaning_of
 from batonpass.core.state.soft import Soft
+from batonpass.explain.health import Health, health_of
 from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
 from batonpass.explain.task import SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
 
@@ -73,6 +73,7 @@ class GroupExplanation:
     """
 
     status: GroupStatus
+    health: Health
     due_ms: int | None
     triggers: tuple[str, ...]
     held_until_ms: int | None
@@ -96,14 +97,14 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
     unsettled = [plan for plan in task_plans if plan.task.id in group.table.index_of]
     waiting = [_waiting(view, plan, held_of.get(plan.task.id)) for plan in unsettled[:limit]]
     status = status_of(view, held)
+    health = health_of(view, status)
     behind = [] if unsettled or status.at_rest else list(_behind(view))
     idle = idle_tasks(view)
     warmups, drains, full = _budgets(view, unsettled)
     obstacles = tuple(_obstacles(view))
-    states = Counter(state_of(view, plan.task) for plan in unsettled)
-    states[TaskState.RUNNING] += len(group.table.ids) - len(unsettled)
     return GroupExplanation(
         status=status,
+        health=health,
         due_ms=group.placement_due_ms,
         triggers=group.triggers,
         held_until_ms=group.grants_from_ms if group.grants_from_ms > now_ms else None,
@@ -112,11 +113,17 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
         drain_warmups=drains,
         per_member_limit=group.config.max_warmups_per_member,
         full_members=full,
-        states={state: states[state] for state in TaskState if states[state]},
+        states=health.states,
         obstacles=obstacles,
         waiting=tuple(waiting or [*_idle(view, idle), *behind][:limit]),
         waiting_total=len(unsettled) or len(idle) + len(behind),
-        sentences=(*_sentences(view, status, warmups, obstacles), *_of_idle(idle), *_of_copies(behind)),
+        sentences=(
+            health.sentence,
+            *(one.sentence for one in health.others),
+            *_sentences(view, status, warmups, obstacles),
+            *_of_idle(idle),
+            *_of_copies(behind),
+        ),
     )
 
 
@@ -231,23 +238,10 @@ def _draining(view: View, member: Member) -> Obstacle:
 
 
 def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tuple[Obstacle, ...]) -> Iterator[str]:
-    yield _headline(view, status)
+    """Yield the details that the health of the group does not say."""
     group, now_ms = view.group, view.now_ms
-    if group.recovering_until_ms > now_ms:
-        left = duration(group.recovering_until_ms - now_ms)
-        yield f"The store lost commits: what members run is adopted, and nothing is granted for another {left}."
-    elif group.grants_from_ms > now_ms:
+    if group.grants_from_ms > now_ms:
         yield f"Nothing is granted for another {duration(group.grants_from_ms - now_ms)}."
-    storm_ends_ms = ends_ms(group)
-    if group.storm_since_ms is not None and storm_ends_ms is not None:
-        left_ms = storm_ends_ms - now_ms
-        when = (
-            f"for another {duration(left_ms)}, if nobody else is lost" if left_ms > 0 else "until all members are heard"
-        )
-        yield (
-            f"Too many members vanished at once, {duration(now_ms - group.storm_since_ms)} ago: balance moves and cold "
-            f"takeovers wait {when}; or until they return, or an operator resumes the group."
-        )
     for instance_id, entry in sorted(group.kept_out.items()):
         until = "until that is undone" if entry.until_ms is None else f"for another {duration(entry.until_ms - now_ms)}"
         yield f"Instance {instance_id} is kept out: none of its runs gets a task, {until}."
@@ -257,8 +251,6 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
             yield f"What has changed since ({why}) is answered at the application's next rebalance."
         else:
             yield f"The next placement is due in {duration(group.placement_due_ms - now_ms)} ({why})."
-    elif group.placement_failed:
-        yield f"Placement failed: {group.placement_failed}."
     if status.warmups:
         soon = (
             ""
@@ -270,6 +262,8 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
     for reason, count in reasons.most_common():
         yield f"{_count(count, 'task is', 'tasks are')} held back: {meaning_of(reason)}."
     for obstacle in obstacles:
+        if obstacle.what not in _OF_DETAIL:
+            continue
         left = "" if obstacle.until_ms is None else f" (until then {duration(obstacle.until_ms - now_ms)})"
         yield f"{obstacle.member_id} is {obstacle.what} with {_count(obstacle.tasks, 'task', 'tasks')}: {obstacle.detail}{left}."
     if view.soft.other_assignor:
@@ -294,26 +288,8 @@ def _slots(warmups: Budget) -> str:
     )
 
 
-def _headline(view: View, status: GroupStatus) -> str:
-    match status.state:
-        case GroupState.NOT_READY:
-            return f"The group is not ready: {status.detail}."
-        case GroupState.EMPTY:
-            return "No member has joined, so no task runs."
-        case GroupState.PAUSED:
-            pause = view.group.pause
-            scope = "every move" if pause is not None and pause.scope.value == "all" else "moves for balance"
-            why = f" ({status.detail})" if status.detail else ""
-            until = ""
-            if pause is not None and pause.expires_ms is not None:
-                until = f" for another {duration(pause.expires_ms - view.now_ms)}"
-            return f"An operator holds {scope}{until}{why}."
-        case GroupState.AT_REST:
-            return "Every task is where it belongs, and every copy is caught up."
-        case _:
-            if status.moves_pending:
-                return _count(status.moves_pending, "task has", "tasks have") + " still to move."
-            return "Every task is where it belongs, but not every copy is caught up, or something is still due."
+_OF_DETAIL: Final = ("unrevoked", "away")
+"""Obstacles that are no finding of the group's health."""
 
 
 def _count(number: int, singular: str, plural: str) -> str:

@@ -99,7 +99,9 @@ def is_avoided(failure: Failure, member: Member, config: GroupConfig, now_ms: in
     return avoided_until_ms(config, failure) > now_ms and may_be_the_host(failure, member, config)
 
 
-def with_failure(task: Task, member: Member, outcome: Outcome, at_ms: int, config: GroupConfig) -> tuple[Failure, ...]:
+def with_failure(
+    task: Task, member: Member, outcome: Outcome, at_ms: int, config: GroupConfig, *, detail: str = ""
+) -> tuple[Failure, ...]:
     """Return the failures of a task with one more, and without those that no longer count.
 
     What is reported again of the same grant is no further try.
@@ -116,7 +118,7 @@ def with_failure(task: Task, member: Member, outcome: Outcome, at_ms: int, confi
                 times = known.times + 1
         elif at_ms < over_ms + lasting_ms(config, known.times):
             others.append(known)
-    return (*others, Failure(member.id, at_ms, member.instance_id, outcome, times, token, member.joined_ms))
+    return (*others, Failure(member.id, at_ms, member.instance_id, outcome, times, token, member.joined_ms, detail))
 
 
 def ran_well(task: Task, end_ms: int, config: GroupConfig, *, from_ms: int = 0) -> bool:

@@ -150,7 +150,7 @@ class Failure(NamedTuple):
     """A task was tried on a host, and did not run well there. There is one for each host: the last (``failures``).
 
     A *host* is an instance id, or a member that has none. ``member_id`` is the run of it that had the task, since
-    ``joined_ms``, under ``token``. ``times`` counts such tries in a row.
+    ``joined_ms``, under ``token``. ``times`` counts such tries in a row. ``detail`` is what the member said of it.
     """
 
     member_id: MemberId
@@ -160,6 +160,7 @@ class Failure(NamedTuple):
     times: int = 1
     token: int = 0
     joined_ms: int = 0
+    detail: str = ""
 
 
 class Fault(NamedTuple):
