@@ -178,11 +178,56 @@ class Fleet:
             "at_rest": False,
             "warmups": 2,
             "moves_pending": 3,
+            "health": self.health(),
         }
+
+    def health(self) -> dict[str, Any]:
+        """Return how the group is: a task failed, and one has no owner."""
+        cause = {
+            "task": self.failed,
+            "member": "worker-3",
+            "instance_id": "worker-3",
+            "at": at(-28),
+            "detail": "disk <full>",
+        }
+        lost = {
+            "task": None,
+            "member": "worker-9",
+            "instance_id": "worker-9",
+            "at": at(-40),
+            "detail": "its lease ran out",
+        }
+        parked = {
+            "action": "release",
+            "member": None,
+            "task": self.failed,
+            "command": f"batonpass release g {self.failed}",
+        }
+        return {
+            "level": "trouble",
+            "what": "not-processed",
+            "sentence": f"2 of {len(self.tasks)} tasks are not processed: 1 failed, 1 without an owner.",
+            "since": at(-270),
+            "until": None,
+            "ends": "when it is mended",
+            "evidence": f"{len(self.members) - 1} of {len(self.members)} members heard within 1 s",
+            "heard": len(self.members) - 1,
+            "judged_from": None,
+            "tasks": self.states(),
+            "unknown": 9,
+            "cause": cause,
+            "incident": lost,
+            "remedies": [parked],
+            "runbook": "task-not-running",
+        }
+
+    def states(self) -> dict[str, int]:
+        """Return how many tasks are in each state."""
+        states = Counter({"running": len(self.tasks) - 4, "warming": 2, "failed": 1, "waiting": len(self.waiting)})
+        return {name: amount for name, amount in states.items() if amount}
 
     def explain(self) -> dict[str, Any]:
         """Return the explanation of the group."""
-        states = Counter({"running": len(self.tasks) - 4, "warming": 2, "failed": 1, "waiting": len(self.waiting)})
         silent = self.members[-1]["member_id"]
         return {
             "group": self.group,
@@ -191,8 +236,13 @@ class Fleet:
             "at_rest": False,
             "group_epoch": 3,
             "generation": 3,
-            "sentences": ["3 tasks have still to move.", "1 task is held back: no member may take it."],
-            "tasks": {name: amount for name, amount in states.items() if amount},
+            "health": self.health(),
+            "sentences": [
+                self.health()["sentence"],
+                "3 tasks still to move.",
+                "1 task is held back: no member may take it.",
+            ],
+            "tasks": self.states(),
             "moves_pending": 3,
             "eta_ms": 119_000,
             "next_probe_at": at(20),
