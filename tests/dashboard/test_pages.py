@@ -211,7 +211,7 @@ async def test_the_list_of_groups_begins_with_trouble_and_can_be_filtered(
 ) -> None:
     """However many groups there are, and whatever they are called."""
     broken = canned.fleet.summary() | {"group": "zz-payments"}
-    calm = {
+    calm: dict[str, Any] = {
         "level": "at-rest",
         "sentence": "All 40 tasks run.",
         "cause": None,

@@ -7,7 +7,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -16,6 +16,7 @@ from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import ago
 from batonpass.client import LEVELS, health_of, path, worst_first
 
+NOT_DEPLOYED: Final = LEVELS[-1]
 app = typer.Typer(add_completion=False, help="List, show, declare and delete groups; without a subcommand, list them.")
 
 
@@ -38,11 +39,13 @@ async def list_groups(
     elif not groups:
         context.say("There are no groups. `batonpass groups declare GROUP FILE` makes one.")
     else:
-        rows = [
-            [one["group"], one["health"]["level"], one["members"], one["tasks"], " ".join(headline(one["health"]))]
-            for one in found
-        ]
-        context.table("group", "is", "members", "tasks", "how", rows=rows)
+        for one in found:
+            if one["health"]["level"] != NOT_DEPLOYED or level:
+                counted = f"{one['members']} members, {one['tasks']} tasks"
+                context.say(f"{one['group']}: {one['health']['level']}, {counted}. {' '.join(headline(one['health']))}")
+        idle = [one["group"] for one in found if one["health"]["level"] == NOT_DEPLOYED]
+        if idle and not level:
+            context.say(f"Not deployed: {', '.join(idle)}.")
 
 
 listing(app, list_groups)
