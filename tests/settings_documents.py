@@ -126,6 +126,8 @@ def range_of(known: dict[str, Any]) -> str:
         return "`true` or `false`"
     if known["type"] == "array":
         return f"up to {known['maxItems']} names"
+    if known["type"] == "string":
+        return f"up to {known['maxLength']} characters"
     return "`null`" if known["type"] == "null" else f"{number(known['minimum'])} to {number(known['maximum'])}"
 
 

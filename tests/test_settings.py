@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import pytest
+import trustme
 from pydantic import SecretStr, ValidationError
 from tests.settings_documents import DOCUMENT, EXAMPLE, SCHEMA, bounds, document, example, sections, variable
 
@@ -123,14 +125,50 @@ def test_settings_that_make_no_sense_stop_the_start(
         Settings()
 
 
-def test_a_tls_key_or_client_authority_needs_a_certificate(tmp_path: Path) -> None:
+@pytest.fixture
+def certificates(tmp_path: Path) -> dict[str, Path]:
+    """Return files with a certificate, its key, and the authority that made it."""
+    authority = trustme.CA()
+    made = authority.issue_cert("localhost")
+    paths = {name: tmp_path / f"{name}.pem" for name in ("certfile", "keyfile", "ca")}
+    made.cert_chain_pems[0].write_to_path(paths["certfile"])
+    made.private_key_pem.write_to_path(paths["keyfile"])
+    authority.cert_pem.write_to_path(paths["ca"])
+    return paths
+
+
+def test_a_tls_key_or_client_authority_needs_a_certificate(certificates: Mapping[str, Path]) -> None:
+    for name, file in (("tls_keyfile", "keyfile"), ("tls_client_ca", "ca")):
+        with pytest.raises(ValidationError, match="tls_certfile"):
+            Settings.model_validate({name: certificates[file]})
+    assert Settings(tls_certfile=certificates["certfile"], tls_keyfile=certificates["keyfile"]).is_tls
+    assert not Settings().is_tls
+
+
+@pytest.mark.parametrize("name", ["tls_certfile", "tls_keyfile", "tls_client_ca", "tls_peer_ca"])
+def test_a_file_without_what_it_is_to_hold_is_named(
+    name: str, certificates: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "file.pem"
     file.write_text("x")
-    for name in ("tls_keyfile", "tls_client_ca"):
-        with pytest.raises(ValidationError, match="tls_certfile"):
-            Settings.model_validate({name: file})
-    assert Settings(tls_certfile=file).is_tls
-    assert not Settings().is_tls
+    files = {"tls_certfile": certificates["certfile"], "tls_keyfile": certificates["keyfile"], name: file}
+    for one, value in files.items():
+        monkeypatch.setenv(variable(one), str(value))
+    with pytest.raises(Failure) as found:
+        settings_of({})
+    (fault,) = found.value.problem["errors"]
+    assert variable(name) in fault["path"]
+    assert "PEM" in fault["reason"]
+
+
+def test_authorities_of_the_environment_that_cannot_be_used_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "authorities.pem"
+    file.write_text("root:x:0:0")
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    with pytest.raises(Failure, match="SSL_CERT_FILE"):
+        settings_of({})
 
 
 def test_secrets_do_not_show() -> None:

@@ -203,7 +203,7 @@ def build(settings: Settings, url: str) -> Process:
     policy = AdmissionPolicy(
         gate=None if settings.auth == "off" else _gate(settings, store, coordinator.now_ms),
         ownership=store.ownership,
-        forwarder=Forwarder(verify=_peers(settings), answer_s=settings.forward_answer_s),
+        forwarder=Forwarder(verify=settings.tls_to_others(), answer_s=settings.forward_answer_s),
         meter=counts,
         journal=log,
         limits=_limits(settings),
@@ -221,9 +221,7 @@ def build(settings: Settings, url: str) -> Process:
             "By how much the database's clock is ahead of this machine's.",
             lambda: store.clock.ahead_ms() / 1_000,
         )
-    service = Service(
-        coordinator, store.audits, _tokens(settings, store), settings.body_bytes_max, log.commanded, solver.solve
-    )
+    service = Service(coordinator, store.audits, _tokens(settings, store), log.commanded, solver.solve)
     chores = Chores(coordinator, store.samples, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
     kafka = None if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log, counts)
     if kafka is not None:
@@ -355,6 +353,12 @@ def _limits(settings: Settings) -> Limits:
         polls=Places(settings.polls_max, "calls that wait for news", each=settings.polls_each_max),
         reads=Places(settings.reads_max, "reads of large groups", each=settings.reads_each_max),
         dry_runs=Places(settings.reads_max, "dry runs", each=settings.reads_each_max),
+        bodies=Places(
+            max(settings.bodies_bytes_max, settings.body_bytes_max),
+            "bytes of bodies under way",
+            each=max(settings.bodies_bytes_each_max, settings.body_bytes_max),
+        ),
+        body_bytes_max=settings.body_bytes_max,
     )
 
 
@@ -373,14 +377,6 @@ def _gate(settings: Settings, store: Store, now_ms: Callable[[], int]) -> Gate:
         open_paths=opened,
         lookups_each_address=settings.token_lookups_each_address,
     )
-
-
-def _peers(settings: Settings) -> ssl.SSLContext:
-    """Return the TLS context for other coordinators: whom to trust, and this one's own certificate."""
-    context = ssl.create_default_context(cafile=settings.tls_peer_ca)
-    if settings.tls_certfile is not None:
-        context.load_cert_chain(settings.tls_certfile, settings.tls_keyfile)
-    return context
 
 
 def spare_the_collector() -> None:

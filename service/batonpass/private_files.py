@@ -17,12 +17,23 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
+def read_private(path: Path) -> str:
+    """Return what a file says that from now on only its owner can read. A link is not followed: others may have set it.
+
+    Raises:
+        OSError: when that is not possible; ``FileNotFoundError`` when there is none.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+        os.fchmod(file.fileno(), 0o600)
+        return file.read()
+
+
 def open_lock(path: Path) -> IO[str]:
     """Open a file to lock it, and make it if necessary. Whoever can read a file can lock it, so only its owner can.
 
     Raises:
         OSError: when that is not possible.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     os.fchmod(descriptor, 0o600)
     return os.fdopen(descriptor, "r+")

@@ -6,6 +6,7 @@ Every one has a range and says what it is for; docs/settings.md and .env.example
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -234,6 +235,16 @@ class Settings(BaseSettings):
     body_bytes_max: int = Field(
         default=8 * MIB, ge=1_024, le=256 * MIB, description="The largest body of a request, in bytes."
     )
+    bodies_bytes_max: int = Field(
+        default=64 * MIB,
+        ge=MIB,
+        le=16_384 * MIB,
+        description="Bytes of all bodies together that are arriving, or whose requests are being answered; one more is answered "
+        "429. No less than the largest body.",
+    )
+    bodies_bytes_each_max: int = Field(
+        default=32 * MIB, ge=MIB, le=16_384 * MIB, description="How many of them under one token."
+    )
     groups_max: int = Field(default=1_000, ge=1, le=100_000, description="Groups of one coordinator.")
     members_max: int = Field(default=10_000, ge=1, le=100_000, description="Members of one group.")
     tasks_max: int = Field(default=200_000, ge=1, le=10_000_000, description="Tasks of one group.")
@@ -414,6 +425,7 @@ class Settings(BaseSettings):
             raise ValueError("tls_keyfile and tls_client_ca need tls_certfile")
         if self.kafka_heartbeats and self.kafka_bootstrap is None:
             raise ValueError("kafka_heartbeats needs kafka_bootstrap")
+        self.tls_to_others()
         self.kafka_login()
         if 2 * self.lease_renewal_ms > self.lease_ms:
             raise ValueError("lease_renewal_ms must leave room for a second try: at most half of lease_ms")
@@ -425,6 +437,31 @@ class Settings(BaseSettings):
     def is_tls(self) -> bool:
         """Whether it serves HTTPS."""
         return self.tls_certfile is not None
+
+    def tls_to_others(self) -> ssl.SSLContext:
+        """Return how this coordinator reaches others: whom it trusts, and the certificate that it shows.
+
+        Raises:
+            ValueError: naming the variables whose files cannot be used; settings that were made raise it no more.
+        """
+        _, context = (self._trusting(name) for name in ("tls_client_ca", "tls_peer_ca"))
+        if self.tls_certfile is not None:
+            try:
+                # A key with a password is an error: nobody is there to type it.
+                context.load_cert_chain(self.tls_certfile, self.tls_keyfile, password="")
+            except (OSError, ValueError) as error:
+                both = " and ".join(name for name in ("tls_certfile", "tls_keyfile") if getattr(self, name))
+                raise ValueError(
+                    f"{both}: not a certificate and its private key, in PEM and without password"
+                ) from error
+        return context
+
+    def _trusting(self, name: str) -> ssl.SSLContext:
+        file = getattr(self, name)
+        try:
+            return ssl.create_default_context(cafile=file)
+        except OSError as error:
+            raise ValueError(f"{name} names {file}, which holds no certificates in PEM") from error
 
     def kafka_login(self) -> Login:
         """Return how this process logs in to Kafka.

@@ -90,8 +90,10 @@ class Api:
     commands: list[tuple[str, Asked]] = field(default_factory=list)
 
     async def call(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
-        """Make a request below ``/v1/groups``; a body is sent as JSON, bytes as they are."""
-        content = {"content": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
+        """Make a request below ``/v1/groups``; a body is sent as JSON, bytes, or what yields them, as they are."""
+        content = (
+            {"content": body} if isinstance(body, bytes | AsyncIterator) else {"json": body} if body is not None else {}
+        )
         return await self.client.request(method, f"/v1/groups{path}", **content, **options)
 
     async def declare(self, *, partitions: int = 2, **config: Any) -> httpx.Response:
@@ -161,6 +163,8 @@ def a_policy(recorded: RecordedCalls, parts: dict[str, Any]) -> AdmissionPolicy:
         polls=Places(100, "calls that wait for news", each=90),
         reads=Places(100, "reads of large groups", each=90),
         dry_runs=Places(100, "dry runs", each=90),
+        bodies=Places(4 * BODY_BYTES_MAX, "bytes of bodies under way", each=2 * BODY_BYTES_MAX),
+        body_bytes_max=BODY_BYTES_MAX,
     )
     present: dict[str, Any] = {
         "gate": None,
@@ -218,7 +222,7 @@ async def serving(
     health = Health(**(present | parts))
     commands: list[tuple[str, Asked]] = []
     note_command = commanded or (lambda *command: commands.append(command))
-    service = Service(coordinator, audits, tokens, BODY_BYTES_MAX, note_command)
+    service = Service(coordinator, audits, tokens, note_command)
     app = create_app(service, policy, health, running=nullcontext)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from batonpass.core.state.inputs import Heartbeat
 from batonpass.core.state.model import Grant, Group, Member, Revocation, Role
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.soft import MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.runtime.access import AccessRole, Principal
 from batonpass.runtime.places import Places
 
 
@@ -180,7 +182,44 @@ def tight(member: float = 0.1, operator: float = 1_000.0, *, urgent: float = 2.0
         polls=Places(polls, "calls that wait for news", each=polls),
         reads=Places(1, "reads of large groups", each=1),
         dry_runs=Places(1, "dry runs", each=1),
+        bodies=Places(10_000, "bytes of bodies under way", each=6_000),
+        body_bytes_max=5_000,
     )
+
+
+async def test_bodies_that_do_not_end_take_no_more_than_their_share() -> None:
+    """Their bytes count from their arrival until the request is answered."""
+    is_over = asyncio.Event()
+
+    async def unending() -> AsyncIterator[bytes]:
+        yield b" " * 4_000
+        await is_over.wait()
+
+    async with serving(limits=tight()) as api:
+        await api.declare()
+        places = api.policy.limits.bodies
+        held = asyncio.create_task(api.call("POST", "/orders/plan", unending()))
+        await until(lambda: places.taken == 4_000)
+        refused = await api.call("POST", "/orders/plan", b" " * 4_000)
+        assert (refused.status_code, refused.json()["type"]) == (429, "limit-exceeded")
+        assert places.taken == 4_000
+        is_over.set()
+        assert (await held).status_code == 422
+        assert places.taken == 0
+
+
+async def test_one_caller_takes_no_calls_on_a_member_from_another() -> None:
+    names = {b"Bearer v": "viewer", b"Bearer w": "worker"}
+
+    class Known:
+        def remembered(self, authorization: bytes | None) -> Principal:
+            return Principal(names[authorization or b""], AccessRole.ADMIN)
+
+    async with serving(gate=Known(), limits=tight()) as api:
+        viewer, worker = ({"authorization": name.decode()} for name in names)
+        asked = [await api.call("GET", "/orders/members/m1/safe-to-stop", headers=viewer) for _ in range(3)]
+        assert [one.status_code for one in asked] == [404, 404, 429]
+        assert (await api.call("GET", "/orders/members/m1/safe-to-stop", headers=worker)).status_code == 404
 
 
 async def test_a_member_that_beats_too_often_is_told_to_wait_and_its_neighbours_are_not() -> None:

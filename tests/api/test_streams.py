@@ -135,6 +135,23 @@ async def test_a_group_is_one_of_kafka_streams_or_of_members_that_heartbeat(api:
         assert (answer.status_code, answer.json()["type"]) == (422, "invalid-request"), path
 
 
+async def test_another_application_is_refused_and_told_which_name_is_taken(api: Api) -> None:
+    """Protocol 14.3."""
+    own = {"application_id": "totals", "cluster_id": "MkU3OEVBNTcwNTJENDM2Qk"}
+    assert (await api.call("POST", "/app/advice", advice_body(process("a", **ALL)) | own)).status_code == 200
+    config = (await api.call("GET", "/app")).json()["config"]
+    assert {name: config[name] for name in own} == own
+    refused = await api.call("POST", "/app/advice", advice_body(process("x")) | own | {"cluster_id": "other"})
+    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "cluster_id")
+    assert "'other'" in refused.json()["detail"]
+    assert (await api.call("GET", "/app")).json()["members"] == 1
+    etag = (await api.call("GET", "/app")).headers["etag"]
+    cleared = await api.call("PUT", "/app", {"config": {"cluster_id": ""}}, headers={"if-match": etag})
+    assert cleared.is_success, cleared.text
+    moved = await api.call("POST", "/app/advice", advice_body(process("a", **ALL)) | own | {"cluster_id": "other"})
+    assert moved.status_code == 200
+
+
 async def test_a_group_is_not_made_by_a_call_that_is_refused(api: Api) -> None:
     await api.call("POST", "/app/advice", advice_body(process("a")) | {"config": {"max_warmup_replicas": 0}})
     assert (await api.call("GET", "/app")).status_code == 404

@@ -19,15 +19,16 @@ DOUBTFUL: Final = ("group_id", "task", "member", "seq", "may_run", "held_token",
 _RIGHTS: Final = """
     with
     own as (
-        select group_id, task, member, seq, 2 * place as place, what, ms, token, until_ms, ready, word
+        select group_id, task, member, seq, 2 * place as place, what, ms, token, until_ms, ready, word,
+               if(what in ('waived', 'stopped'), number, null) as heard_ms
           from changes where task is not null and what not in ('stalled', 'lag')
     ),
     departures as (
         select group_id, member, seq, place, ms, if(what = 'away', ms, until_ms) as until_ms,
-               if(what = 'away', 'restarted', word) as word
+               if(what = 'away', 'restarted', word) as word, number as heard_ms
           from changes where what in ('gone', 'away')
          union all
-        select j.group_id, j.member, d.seq, d.place, d.ms, d.ms, 'group-deleted'
+        select j.group_id, j.member, d.seq, d.place, d.ms, d.ms, 'group-deleted', null
           from changes j join changes d on j.group_id = d.group_id and j.seq < d.seq
          where j.what = 'joined' and d.what = 'deleted'
     ),
@@ -39,12 +40,12 @@ _RIGHTS: Final = """
     story as (
         select * from own
          union all
-        select h.group_id, h.task, h.member, seq, 2 * place, 'gone', ms, null, until_ms, null, word
+        select h.group_id, h.task, h.member, seq, 2 * place, 'gone', ms, null, until_ms, null, word, heard_ms
           from may_run h join departures d on h.group_id = d.group_id and h.member = d.member and h.since <= d.seq
          union all
         -- Whoever had the task gives it up to whom it was found with after lost commits.
         select distinct h.group_id, h.task, h.member, a.seq, 2 * a.place + 1, 'dropped', a.ms, cast(null as bigint),
-               cast(null as bigint), cast(null as boolean), cast(null as string)
+               cast(null as bigint), cast(null as boolean), cast(null as string), cast(null as bigint)
           from own h join own a on h.group_id = a.group_id and h.task = a.task and h.seq < a.seq
                                and not h.member <=> a.member
          where h.what in ('active', 'adopted') and a.what = 'adopted'
@@ -134,6 +135,7 @@ _GAPS: Final = """
                min_by(struct(ms, seq, what, word), nth)
                    filter (where what = 'stopped' or (is_runner and (is_end or is_fall))) as down,
                min(seq) filter (where is_fall and is_runner) as fell_seq,
+               max(heard_ms) filter (where is_runner or what = 'stopped') as heard_ms,
                min_by(ms, nth) filter (where act = 'grant' and what <> 'adopted') as taken_ms,
                coalesce(bool_or(what = 'parked'), false) as parked
           from seen
@@ -165,6 +167,7 @@ _GAPS: Final = """
                coalesce(down.what = 'waived' or (down.what = 'gone' and down.word in ({deaths})), false) as died,
                coalesce(revoked_seq is not null and (fell_seq is null or fell_seq > revoked_seq), false) as is_handed,
                case when run = 0 then taken_ms
+                    when heard_ms is not null then greatest(f.up.ms, least(heard_ms, down.ms))
                     when down.what = 'gone' and down.word = 'expired'
                         then greatest(f.up.ms, down.ms - coalesce(session_ms, 0))
                     when down.what = 'waived' then greatest(f.up.ms, down.ms - coalesce(suspect_ms, 0))

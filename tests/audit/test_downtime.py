@@ -105,9 +105,10 @@ def given(second: float, task: str = "0_0") -> list[Row]:
     ]
 
 
-def gone(second: float, word: str | None) -> Row:
-    """Return that a went, and its lease with it: record 12."""
-    return row(12, second, "gone", member="a.1", word=word, until_ms=MIDNIGHT_MS + round(second * 1_000))
+def gone(second: float, word: str | None, number: int | None = None) -> Row:
+    """Return that a went, and its lease with it: record 12. ``number``: when it was last heard."""
+    until_ms = MIDNIGHT_MS + round(second * 1_000)
+    return row(12, second, "gone", member="a.1", word=word, until_ms=until_ms, number=number)
 
 
 def second_gap(*rows: Row, suspect_s: int | None = SUSPECT_S, task: str = "0_0", up_s: float = 10) -> Row:
@@ -195,6 +196,22 @@ def test_an_expired_member_is_down_since_it_fell_silent() -> None:
     assert (found["from"], found["to"], found["cause"]) == (200 - SESSION_S, 203, "failover")
     assert second_gap(gone(200, "expired"), *taken(200), up_s=180)["from"] == 180
     assert second_gap(gone(200, "fenced"), *taken(200))["from"] == 200
+
+
+@pytest.mark.parametrize("word", ["expired", "fenced", "evicted", "replaced", "taken-over"])
+def test_who_was_given_up_is_down_since_it_was_last_heard(word: str) -> None:
+    """Not before it ran, and not after it said that it stopped."""
+    last = MIDNIGHT_MS + 170_000
+    assert second_gap(gone(200, word, number=last), *taken(200))["from"] == 170
+    assert second_gap(gone(200, word, number=last), *taken(200), up_s=180)["from"] == 180
+    assert second_gap(*given(160), gone(200, word, number=last), *taken(200))["from"] == 161
+
+
+def test_a_suspect_is_down_since_it_was_last_heard() -> None:
+    last = MIDNIGHT_MS + 170_000
+    waived = [row(10, 199, "revoked", task="0_0", member="a.1"), row(11, 200, "waived", task="0_0", member="a.1")]
+    found = second_gap(waived[0], waived[1] | {"number": last}, *taken(200))
+    assert (found["from"], found["cause"], found["why"]) == (170, "failover", "suspected")
 
 
 @pytest.mark.parametrize(("suspect_s", "from_s"), [(SUSPECT_S, 200 - SUSPECT_S), (None, 200)])

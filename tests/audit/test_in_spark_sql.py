@@ -50,6 +50,8 @@ def random_day(group: str, chance: random.Random) -> list[Row]:
         columns: dict[str, Any] = {"ms": ms, "at_ms": ms, "until_ms": ms + chance.choice((-1, 0, 30_000, 900_000))}
         if what in {"active", "adopted"}:
             columns |= {"token": token, "ready": chance.random() < 0.6}
+        if what in {"gone", "waived"} and chance.random() < 0.7:
+            columns |= {"number": ms - chance.choice((0, 2_000, 45_000))}
         if what == "reported":
             columns |= {"word": chance.choice(("running", "running", "restoring", "failed", "lost"))}
         if what in {"gone", "joined"}:

@@ -157,6 +157,32 @@ def test_a_folder_that_others_may_have_written_in_is_refused(tmp_path: Path, nam
             take(path)
 
 
+@pytest.mark.parametrize("token", [None, "t_of_mine"])
+def test_no_token_goes_where_another_users_folder_says(tmp_path: Path, token: str | None) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder to somebody")
+    path = tmp_path / "data"
+    with Elsewhere(path, "http://127.0.0.1:19"):
+        for file in (path, path / "lock", path / "token"):
+            os.chown(file, 65_534, 65_534)
+        with pytest.raises(Failure, match="another user"):
+            find(None, token, path)
+        os.chown(path / "lock", 0, 0)
+        with pytest.raises(Failure, match="another user"):
+            find(None, token, path)
+
+
+def test_a_token_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    path, secret = tmp_path / "data", tmp_path / "secret"
+    secret.write_text("of something else")
+    with Elsewhere(path, "http://127.0.0.1:19"):
+        (path / "token").unlink()
+        (path / "token").symlink_to(secret)
+        assert find(None, None, path) == ("http://127.0.0.1:19", None)
+    with pytest.raises(Failure, match="cannot use"):
+        UpFolder(path).token(lambda: "another")
+
+
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     """What a file system makes by itself does not count."""
     for name in ("photo.jpg", "thesis.tex"):

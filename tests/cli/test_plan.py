@@ -33,6 +33,7 @@ def test_the_answer_has_exactly_the_fields_of_the_protocol() -> None:
         "moves": 0,
         "lower_bound": 0,
         "at_rest": True,
+        "placement_failed": "",
         "probing_needed": False,
         "held_back": [],
         "reasons": [{"task": "0_0", "code": "stays", "detail": "runs on m1 and stays there"}],

@@ -32,14 +32,17 @@ PARTITIONS = 12
 Event = dict[str, Any]
 
 
-def command(java: tuple[str, ...], program: str, before: Sequence[Path] = ()) -> tuple[str, ...]:
+def command(
+    java: tuple[str, ...], program: str, before: Sequence[Path] = (), libraries: str | None = None
+) -> tuple[str, ...]:
     """Return what starts a program of the module, after `mvn package` has built it.
 
-    Classes in the folders ``before`` are loaded in the place of the module's own.
+    Classes in the folders ``before`` are loaded in the place of the module's own. ``libraries`` is a class path with
+    Kafka Streams; by default, with the version that the module is built against.
     """
     target = MODULE / "target"
     folders = [*before, target / "classes", target / "test-classes"]
-    path = ":".join([*map(str, folders), (target / "classpath.txt").read_text().strip()])
+    path = ":".join([*map(str, folders), libraries or (target / "classpath.txt").read_text().strip()])
     return (
         *java,
         "-Xmx256m",
@@ -109,6 +112,9 @@ class Program:
 class Job:
     """The instances of one application with their load."""
 
+    libraries: str | None = None
+    """The class path with the Kafka Streams that instances are started with; None for the module's own."""
+
     def __init__(self, java: tuple[str, ...], bootstrap: str, application: str, folder: Path, stack: ExitStack) -> None:
         """Name where it runs; nothing is started."""
         self.application = application
@@ -145,7 +151,7 @@ class Job:
     def _start(self, name: str, program: str, *options: str, before: Sequence[Path] = ()) -> Program:
         given = [f"--bootstrap={self._bootstrap}", f"--application={self.application}", *options]
         words = [word for option in given for word in option.split("=", 1)]
-        started = Program((*command(self._java, program, before), *words), self._folder / f"{name}.log")
+        started = Program((*command(self._java, program, before, self.libraries), *words), self._folder / f"{name}.log")
         self.programs.append(started)
         return self._stack.enter_context(started)
 

@@ -11,6 +11,7 @@ import subprocess
 import uuid
 import zipfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,45 @@ async def test_an_application_goes_on_whatever_its_coordinator_does(
     assert account.is_clean, account
     assert account.put_out == account.taken_in
     assert len([task for task in ledger.tasks if "D" in ledger.writers_of(task)]) >= 4
+
+
+@pytest.mark.needs("kafka")
+async def test_two_applications_under_one_name_are_kept_apart(
+    java: tuple[str, ...], bootstrap: str, own_url: str, tmp_path: Path
+) -> None:
+    """The second one is told whose the name is, and the first one keeps its members, and an operator's word."""
+    await asyncio.to_thread(keep_apart, java, bootstrap, own_url, tmp_path)
+
+
+def keep_apart(java: tuple[str, ...], bootstrap: str, own_url: str, folder: Path) -> None:
+    """Start one, drain it, and start another that asks under its name; the token is a wrong one at first."""
+    names = [f"app-{uuid.uuid4().hex[:8]}" for _ in range(2)]
+    token = folder / "token"
+    token.write_text("nobody-knows-it")
+    with serving(own_url, sole_coordinator="true") as served, ExitStack() as stack:
+        jobs = []
+        for name in names:
+            (folder / name).mkdir()
+            jobs.append(stack.enter_context(running(java, bootstrap, name, folder / name)))
+            jobs[-1].load().stop()
+        settings: dict[str, object] = {
+            "batonpass.url": served.url,
+            "batonpass.token.file": token,
+            "batonpass.timeout.ms": 10_000,
+            "batonpass.retry.ms": 500,
+            "batonpass.group": names[0],
+        }
+        first = jobs[0].start("A", settings)
+        unknown = "it answered 401: the token is unknown, revoked or expired"
+        wait_until(lambda: unknown in first.log.read_text(), seen=first.log.read_text)
+        token.write_text(SECRET)
+        wait_until(lambda: " decided for " in first.log.read_text(), seen=first.log.read_text)
+        config = served.call("GET", f"/v1/groups/{names[0]}").json()["config"]
+        assert (config["application_id"], bool(config["cluster_id"])) == (names[0], True)
+        assert served.call("POST", f"/v1/groups/{names[0]}/members/A/drain").is_success
+        second = jobs[1].start("B", settings)
+        taken = f"it answered 422: group '{names[0]}' is that of another application"
+        wait_until(lambda: taken in second.log.read_text(), seen=second.log.read_text)
+        jobs[1].until({"B": 12})
+        [member] = served.call("GET", f"/v1/groups/{names[0]}/members").json()["members"]
+        assert (member["member_id"], member["draining"]) == ("A", True)

@@ -318,3 +318,10 @@ def test_a_pause_beyond_what_can_be_written_is_refused(instant: str) -> None:
     error = error_of("pause", f'{{"expires_at":"{instant}"}}'.encode())
     assert error is not None
     assert error.errors[0][0] == "expires_at"
+
+
+def test_a_pause_ends_at_an_instant_or_after_a_time_and_not_both() -> None:
+    assert read_pause(b'{"for_ms":5}') == PauseRequest(for_ms=5)
+    error = error_of("pause", b'{"expires_at":"2030-01-01T00:00:00Z","for_ms":5}')
+    assert error is not None
+    assert error.errors[0][0] == "for_ms"

@@ -301,7 +301,7 @@ class Luck:
             lambda: self.do(DrainReversal(who)),
             lambda: self.do(Eviction(who, dead=chance.random() < 0.3)),
             lambda: self.do(PinRequest(chance.choice(self.group.table.ids), chance.choice([None, None, who]))),
-            lambda: self.do(PauseRequest(chance.choice(list(PauseScope)), "", self.now_ms + 5_000)),
+            lambda: self.do(PauseRequest(chance.choice(list(PauseScope)), "", for_ms=5_000)),
             lambda: self.do(ResumeRequest()),
             lambda: self.do(ResumeRequest()),
             lambda: self.do(ProbeRequest()),

@@ -122,6 +122,14 @@ def test_a_pause_ends_by_itself() -> None:
     assert len(scene.held("m2", Role.ACTIVE)) == 2
 
 
+def test_a_pause_for_a_time_ends_by_the_clock_that_judges_it() -> None:
+    """Protocol 12.5."""
+    scene = settled(1, 4)
+    scene.do(PauseRequest(for_ms=60_000))
+    assert scene.group.pause is not None
+    assert scene.group.pause.expires_ms == scene.now_ms + 60_000
+
+
 def test_a_pause_cannot_end_in_the_past() -> None:
     """Protocol 12.5."""
     scene = settled(2, 4)

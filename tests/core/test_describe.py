@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.core.scene import Scene, copy, restoring, running, topology
 
-from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.inputs import DrainRequest, PauseRequest, PinRequest, PollBroken
-from batonpass.core.state.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
+from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import DrainRequest, Leave, PauseRequest, PinRequest, PollBroken
+from batonpass.core.state.model import ActiveState, OnLeaseLost, PauseScope, Role, Subtopology, Topology
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.snapshot import contradictions
 from batonpass.explain.status import (
@@ -161,6 +162,26 @@ def test_a_snapshot_keeps_lost_states_drains_pauses_and_what_restores() -> None:
     scene.soft = type(scene.soft)()
     unheard = snapshot_of(scene.group, scene.soft, scene.now_ms)
     assert all(found.lag is None for member in unheard.members for found in member.tasks.values())
+
+
+@pytest.mark.parametrize("how", ["silent", "away"])
+def test_a_snapshot_says_who_is_missing(how: str) -> None:
+    """So a plan gives it nothing that it does not have."""
+    scene = Scene()
+    scene.declare(topology(4))
+    for name in ("m1", "m2"):
+        scene.join(name, instance_id=InstanceId(name))
+    scene.settle()
+    kept = scene.held("m2", Role.ACTIVE)
+    if how == "away":
+        scene.do(Leave(M2, restart=True))
+    else:
+        for _ in range(3):
+            scene.now_ms += scene.group.config.overdue_ms
+            scene.beat("m1")
+    snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    assert [(one.id, one.missing) for one in snapshot.members] == [(M1, False), (M2, True)]
+    assert plan_snapshot(snapshot, scene.policy).target[M2]["active"] == tuple(kept)
 
 
 def test_a_snapshot_names_one_holder_of_a_task_that_was_taken_from_a_suspected_member() -> None:

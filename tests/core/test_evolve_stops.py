@@ -40,6 +40,21 @@ def test_an_owner_that_goes_stops_when_its_lease_is_over(lease_end_ms: int, sinc
     assert stop_of(evolve(group, [r.TaskReleased(T0, M1, at_ms=55)])) == Stop(M1, since_ms or 55, "evicted")
 
 
+@pytest.mark.parametrize("lease_end_ms", [40, 60])
+def test_who_was_given_up_may_have_stopped_since_it_was_last_heard(lease_end_ms: int) -> None:
+    """A stop that was reported was then, whoever is given up later."""
+    given_up = r.MemberGone(M1, Cause.EXPIRED, 40, lease_end_ms, 15)
+    group = evolve(small(active(M1), RUNS, given_up), [r.TaskReleased(T0, M1, at_ms=60)])
+    assert stop_of(group) == Stop(M1, lease_end_ms, "expired", 15)
+    unconfirmed = evolve(small(active(M1), RUNS, REVOKED, given_up), [r.TaskReleased(T0, M1, at_ms=60)])
+    assert stop_of(unconfirmed) == Stop(M1, lease_end_ms, "expired", 15)
+    suspected: list[r.Record] = [r.MemberSuspected(M1), REVOKED, r.ReleaseWaived(T0, M1, 15)]
+    assert stop_of(small(active(M1), RUNS, *suspected)) == Stop(M1, 20, "suspected", 15)
+    failed = r.ActiveReported(T0, M1, ActiveState.FAILED, 18)
+    assert stop_of(small(active(M1), RUNS, failed, *suspected)) == Stop(M1, 18, "failed")
+    assert stop_of(small(active(M1), RUNS, failed, given_up)) == Stop(M1, 18, "failed")
+
+
 def test_an_owner_that_goes_before_it_confirms_is_why_the_task_stopped() -> None:
     group = small(active(M1), RUNS, REVOKED, r.MemberGone(M1, Cause.FENCED, 25, 40))
     assert stop_of(group) == Stop(M1, None, "fenced")

@@ -185,6 +185,34 @@ def test_pods_without_a_common_instance_id_that_die_one_after_the_other_park_not
     assert None not in scene.owners().values()
 
 
+@pytest.mark.parametrize("standbys", [0, 1])
+@pytest.mark.parametrize("instances", [True, False])
+@pytest.mark.parametrize("lost", list(OnLeaseLost))
+def test_pods_that_are_killed_one_after_the_other_park_nothing(
+    standbys: int, lost: OnLeaseLost, *, instances: bool
+) -> None:
+    """A task that goes from one killed pod to the next has run on each for longer than what ends hosts would take."""
+    scene = scene_of(0, 6, num_standby_replicas=standbys, max_warmup_replicas=6, max_warmups_per_member=6)
+    runs: dict[int, str] = {}
+
+    def start(pod: int, run: str) -> None:
+        runs[pod] = run
+        scene.join(run, instance_id=InstanceId(f"pod-{pod}") if instances else None, on_lease_lost=lost)
+
+    for pod in range(3):
+        start(pod, f"m{pod}")
+    scene.settle(90)
+    for number in range(6):
+        killed = runs[number % 3]
+        if lost is OnLeaseLost.CONTINUE:
+            scene.do(PollBroken(MemberId(killed)))
+        die(scene, killed)
+        start(number % 3, f"{killed}+")
+        go(scene, 110)
+        assert parked(scene) == []
+    assert None not in scene.owners().values()
+
+
 @pytest.mark.parametrize("seconds", [5, 230])
 def test_only_deaths_without_a_good_run_in_between_park_a_task(seconds: int) -> None:
     """Three nodes of a zone that go down within ten minutes park no task that ran for minutes on each of them."""
@@ -317,6 +345,23 @@ def test_distrust_survives_the_next_run_of_the_host_and_of_the_coordinator() -> 
     scene.do(Started())
     go(scene, 60)
     assert on(scene, "m2-2") == []
+
+
+@pytest.mark.parametrize("name", ["m2", "pod-2"])
+@pytest.mark.parametrize("is_away", [True, False])
+def test_a_host_is_trusted_again_also_while_it_has_no_member(name: str, *, is_away: bool) -> None:
+    """By its instance, or by the run that is gone."""
+    scene = scene_of(3, 6, num_standby_replicas=1)
+    go(scene, 30, bad={"m2": breaks})
+    scene.do(Leave(MemberId("m2"), restart=is_away))
+    assert list(scene.group.hosts) == ["pod-2"]
+    scene.do(TrustRequest(MemberId(name)))
+    assert dict(scene.group.hosts) == {}
+    assert all(failure.instance_id != "pod-2" for one in scene.group.tasks.values() for failure in one.failures)
+    scene.join("m2-2", instance_id=InstanceId("pod-2"))
+    go(scene, 60)
+    assert len(on(scene, "m2-2")) == 2
+    scene.do(TrustRequest(MemberId("m2")))
 
 
 def test_what_is_held_against_an_instance_is_forgotten_with_its_last_run() -> None:

@@ -61,8 +61,12 @@ def _no_capacity() -> Scene:
 
 
 def _no_eligible_member() -> Scene:
-    scene = alone()
-    scene.do(DrainRequest(A))
+    """The only member is a run of an instance that is kept out: it gets nothing, not even as the last choice."""
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("a", instance_id=InstanceId("pod"))
+    scene.do(Eviction(A, dead=True, until_undone=True))
+    scene.join("b", instance_id=InstanceId("pod"))
     scene.tick(3_000)
     return scene
 

@@ -270,6 +270,15 @@ def test_a_start_judges_nobody_for_a_session_timeout() -> None:
     assert broken(step([over], before=away, item=Started(), known=calm)) == []
 
 
+def test_instants_are_set_back_by_a_start_alone_and_with_a_hold() -> None:
+    back = r.GrantsHeld(NOW + SESSION, "the clock", set_back_ms=5)
+    calm = soft()._replace(judge_from_ms=NOW + SESSION)
+    assert broken(step([back], item=Started(), known=calm)) == []
+    assert broken(step([back], item=Tick())) == ["L1"]
+    short = r.GrantsHeld(NOW + 1, "the clock", set_back_ms=5)
+    assert broken(step([short], item=Started(), known=calm)) == ["L3"]
+
+
 def test_after_lost_commits_nothing_is_granted_for_a_session_timeout() -> None:
     hold = r.GrantsHeld(NOW + SESSION, "recovery", adopting=True)
     assert broken(step([hold], item=StoreRecovered())) == []

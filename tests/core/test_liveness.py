@@ -99,27 +99,6 @@ def test_our_own_silence_is_noticed_by_whatever_comes_first() -> None:
     assert set(scene.group.members) == {"m1", "m2"}
 
 
-def test_a_clock_that_goes_back_expires_nobody_and_stops_nothing() -> None:
-    scene = running_scene()
-    scene.now_ms -= 500_000
-    scene.do(Tick())
-    assert set(scene.group.members) == {"m1", "m2"}
-    scene.wait(SESSION_MS - 1)
-    assert set(scene.group.members) == {"m1", "m2"}
-    scene.wait(1)
-    assert not scene.group.members
-
-
-def test_a_clock_that_goes_back_after_a_start_judges_again() -> None:
-    """A clock that goes back does not lengthen the span after a start in which no member is judged."""
-    scene = running_scene()
-    scene.do(Started())
-    scene.now_ms -= 500_000
-    scene.do(Tick())
-    scene.wait(SESSION_MS)
-    assert not scene.group.members
-
-
 def test_after_a_start_nobody_is_judged_for_the_largest_session_timeout() -> None:
     """Protocol 7.6."""
     scene = running_scene(session_timeout_ms=60_000)

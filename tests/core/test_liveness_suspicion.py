@@ -1,7 +1,9 @@
 """Suspicion and storms: who is taken for dead early, and when nobody is."""
 
+from collections import Counter
+
 import pytest
-from tests.core.scene import Scene
+from tests.core.scene import Scene, topology
 from tests.core.scenes import reasons, running_scene
 
 from batonpass.core.state.ids import InstanceId, MemberId
@@ -17,7 +19,7 @@ from batonpass.core.state.inputs import (
 )
 from batonpass.core.state.model import OnLeaseLost, Role
 from batonpass.core.state.reasons import Held
-from batonpass.core.state.records import MemberSuspected, StormBegan, StormEnded
+from batonpass.core.state.records import MemberSuspected, RebalanceScheduled, StormBegan, StormEnded
 from batonpass.core.state.soft import Soft
 from batonpass.explain.group import explain_group
 
@@ -71,6 +73,43 @@ def test_a_new_poll_clears_a_suspicion_too() -> None:
     assert not scene.member("m1").suspected
     assert scene.soft.members[M1].heard_ms == heard_ms
     scene.do(PollOpened(MemberId("nobody")))
+
+
+@pytest.mark.parametrize("word", [None, PollOpened(M2)])
+def test_a_suspicion_that_comes_and_goes_places_nothing(word: PollOpened | None) -> None:
+    """Without a ready copy nothing moves, and the target is the same before and after."""
+    scene = Scene()
+    scene.declare(topology(4), suspect_timeout_ms=1_000)
+    for name in ("m1", "m2"):
+        scene.join(name, on_lease_lost=OnLeaseLost.CONTINUE)
+    scene.settle()
+    before = len(scene.log)
+    for _ in range(20):
+        scene.do(PollBroken(M2))
+        scene.wait(1_500)
+        if word is not None:
+            scene.do(word)
+        scene.obey()
+        scene.wait(1_500)
+    kinds = Counter(type(record).__name__ for record in scene.log[before:])
+    assert (kinds["MemberSuspected"], kinds["SuspicionCleared"]) == (20, 20)
+    assert kinds["RebalanceScheduled"] == kinds["TargetPlaced"] == 0
+
+
+def test_a_coordinator_that_had_not_heard_a_suspected_member_places_the_group_anew() -> None:
+    """It does not know whether the target leaves the member out."""
+    scene = Scene()
+    scene.declare(topology(4), suspect_timeout_ms=1_000)
+    for name in ("m1", "m2"):
+        scene.join(name, on_lease_lost=OnLeaseLost.CONTINUE)
+    scene.settle()
+    scene.do(PollBroken(M2))
+    scene.wait(1_500)
+    assert scene.member("m2").suspected
+    scene.soft = Soft()
+    scene.do(Started())
+    scene.do(PollOpened(M2))
+    assert [record.trigger for record in scene.of(RebalanceScheduled)] == ["suspicion-cleared"]
 
 
 def test_only_members_that_fence_their_outputs_are_suspected() -> None:

@@ -340,3 +340,33 @@ def test_a_drained_member_leaves_without_anybody_noticing() -> None:
     scene.do(Leave(M2))
     assert scene.owners() == owners
     assert not [one for one in scene.of(AssignmentChanged) if one.revoked or one.demoted]
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+@pytest.mark.parametrize("others", ["full", "gone"])
+def test_what_no_other_member_may_have_runs_on_one_that_drains_until_there_is_room(
+    others: str, *, stateless: bool
+) -> None:
+    """Nobody is helped by a task that stands still beside a process that would run it."""
+    scene = Scene()
+    scene.declare(topology(0, stateless=4) if stateless else topology(4))
+    for name, most in (("m1", 2), ("m2", 2), ("m3", 4)):
+        scene.join(name, max_tasks=most)
+    scene.settle(60)
+    scene.do(DrainRequest(MemberId("m3")))
+    scene.settle(60)
+    assert scene.member("m3").assignment == {}
+    for name in ("m1", "m2") if others == "gone" else ("m1",):
+        scene.do(Leave(MemberId(name)))
+        scene.settle(60)
+    assert len(scene.held("m3", Role.ACTIVE)) == (4 if others == "gone" else 2)
+    assert None not in scene.owners().values()
+    generation = scene.group.generation
+    for _ in range(60):
+        scene.wait(1_000)
+        scene.obey()
+    assert scene.group.generation <= generation + 1
+    scene.join("m4", max_tasks=4)
+    scene.settle(200)
+    assert scene.member("m3").assignment == {}
+    assert None not in scene.owners().values()

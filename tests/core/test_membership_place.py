@@ -222,7 +222,7 @@ def test_an_eviction_of_the_dead_frees_the_tasks_at_once() -> None:
     scene = both()
     scene.ok(Eviction(M2, dead=True), Done)
     assert set(scene.owners().values()) == {"m1"}
-    assert scene.of(MemberGone) == [MemberGone(M2, Cause.EVICTED, scene.now_ms, scene.now_ms)]
+    assert scene.of(MemberGone) == [MemberGone(M2, Cause.EVICTED, scene.now_ms, scene.now_ms, scene.now_ms)]
 
 
 def test_evicting_a_member_whose_lease_is_over_waits_for_nothing() -> None:

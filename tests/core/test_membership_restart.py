@@ -161,7 +161,7 @@ def test_a_place_that_is_kept_can_be_given_up_by_an_operator() -> None:
     scene = pods()
     scene.do(Leave(M2, restart=True))
     scene.do(Eviction(M2))
-    assert scene.of(MemberGone) == [MemberGone(M2, Cause.EVICTED, scene.now_ms, scene.now_ms)]
+    assert scene.of(MemberGone) == [MemberGone(M2, Cause.EVICTED, scene.now_ms, scene.now_ms, scene.now_ms)]
     assert set(scene.owners().values()) == {"m1"}
 
 

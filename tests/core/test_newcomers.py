@@ -188,14 +188,6 @@ def test_a_rolling_replacement_of_members_that_stayed_long_holds_nothing() -> No
     assert newcomer_age_ms(scene.group, scene.now_ms) == 0
 
 
-def test_a_clock_that_goes_back_makes_nobody_new_for_longer() -> None:
-    scene = thrashed()
-    play(scene, 60_000)
-    scene.join("m3")
-    scene.now_ms -= 50_000
-    assert scene.view().newcomers == {"m3": scene.now_ms + WAIT_MS}
-
-
 def test_a_member_of_an_old_log_has_the_place_that_it_joined_with() -> None:
     scene = thrashed(0)
     (record,) = [one for one in scene.log if isinstance(one, MemberJoined) and one.member.id == "m1"]

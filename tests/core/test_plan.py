@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Never
 
 import pytest
 from tests.core.planning import CONFIG, done, faults, held, member, plan_of, random_snapshot, runs, tasks
@@ -312,3 +313,29 @@ def test_who_has_just_run_a_task_stands_by_until_a_wanted_standby_is_there() -> 
     assert plan.assignment[M3]["active"] == ("0_0",)
     assert plan.assignment[M2]["standby"] == ("0_0",)
     assert plan.assignment[M1]["standby"] == ()
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_who_is_missing_keeps_what_it_has_and_gets_nothing_new(count: int) -> None:
+    """Of two free tasks both go to the member that is there, though it has more already."""
+    there, away = member("m1", runs("0_0", "0_1")), member("m2", runs("0_2"), missing=True)
+    plan = plan_of(there, away, count=count)
+    assert (plan.target[M2]["active"], plan.assignment[M2]["active"]) == (("0_2",), ("0_2",))
+    assert len(plan.target[M1]["active"]) == count - 1
+    assert "0_3" in plan_of(there, replace(away, missing=False), count=4).target[M2]["active"]
+
+
+def test_a_plan_for_which_placement_finds_no_answer_keeps_the_target_and_says_why() -> None:
+    """A plan is asked for above all when something is wrong."""
+    members = (member("m1", runs("0_0", "0_1", "0_2")), member("m2", runs("0_3")))
+    snapshot = Snapshot(config=CONFIG, tasks=tasks(4), members=members, target={TaskId("0_0"): (M2, ())})
+
+    def unsolvable(*_network: object) -> Never:
+        message = "no"
+        raise ArithmeticError(message)
+
+    plan = plan_snapshot(snapshot, Policy(), unsolvable)
+    assert plan.placement_failed == "ArithmeticError: no"
+    assert (plan.target[M2]["active"], plan.moves, plan.lower_bound) == (("0_0",), 1, 0)
+    assert [reason.task for reason in plan.reasons] == ["0_0", "0_1", "0_2", "0_3"]
+    assert plan_snapshot(snapshot, Policy()).placement_failed == ""

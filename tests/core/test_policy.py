@@ -57,6 +57,14 @@ def test_each_setting_takes_both_ends_of_its_range(name: str) -> None:
         assert getattr(parse_config(wanted), name) == value
 
 
+@pytest.mark.parametrize("name", ["application_id", "cluster_id"])
+def test_a_name_of_kafka_is_text_of_a_line(name: str) -> None:
+    assert getattr(parse_config({name: "größe_1"}), name) == "größe_1"
+    assert getattr(parse_config({name: ""}, parse_config({name: "a"})), name) == ""
+    for value in (7, None, "a\nb", "a" * 256):
+        assert faults({name: value}) == {f"config.{name}": "must be text of at most 255 characters"}
+
+
 @pytest.mark.parametrize("name", sorted(RANGES))
 def test_each_setting_refuses_what_lies_beyond_its_range(name: str) -> None:
     """Protocol 2.3."""

@@ -11,6 +11,7 @@ from batonpass.core.state.errors import InvalidRequest, InvalidTopology, TooLarg
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
+    GroupDeletion,
     Heartbeat,
     Join,
     OtherAssignment,
@@ -18,6 +19,7 @@ from batonpass.core.state.inputs import (
     PauseRequest,
     PinRequest,
     Started,
+    StoreRecovered,
     StreamsProcess,
     StreamsRebalance,
     Tick,
@@ -55,6 +57,12 @@ class Leader:
     def input(self, *processes: StreamsProcess, other: OtherAssignment | None = None) -> StreamsRebalance:
         """Return what the leader says."""
         return StreamsRebalance(topology(self.tasks), self.config, processes, other)
+
+    def named(self, application_id: str, cluster_id: str = "") -> StreamsRebalance:
+        """Return what the leader of an application of this name says, on a cluster that it may know."""
+        item = self.input(process("a", ALL), process("b"))
+        names = {"application_id": application_id} | ({"cluster_id": cluster_id} if cluster_id else {})
+        return replace(item, config=dict(item.config) | names)
 
     def ask(self, *processes: StreamsProcess, other: OtherAssignment | None = None) -> StreamsAdvice:
         """Ask, and let two seconds pass."""
@@ -308,6 +316,57 @@ def test_a_pause_holds_moves_until_it_is_over_and_starts_what_nobody_runs() -> N
     assert leader.scene.group.pause is None
 
 
+@pytest.mark.parametrize("standbys", [0, 1])
+@pytest.mark.parametrize("item", [GroupDeletion(force=True), StoreRecovered(), Started(clock_moved=True)])
+def test_what_a_hold_keeps_back_is_asked_for_when_it_ends(
+    item: GroupDeletion | StoreRecovered | Started, standbys: int
+) -> None:
+    """Not after the probing interval of ten minutes."""
+    leader = Leader(num_standby_replicas=standbys)
+    leader.ask(process("a", ALL))
+    leader.scene.ok(item, Done)
+    held_for_ms = leader.scene.group.grants_from_ms - leader.scene.now_ms
+    advice = leader.ask(process("a", ALL), process("b"))
+    if held_for_ms > 0:
+        assert (roles(advice, "b"), advice.follow_up_ms) == ({}, held_for_ms)
+        leader.scene.now_ms += held_for_ms - ASKS_EVERY_MS
+        advice = leader.ask(process("a", ALL), process("b"))
+    assert roles(advice, "b") != {}
+
+
+def test_what_a_pause_holds_is_asked_for_when_the_pause_ends() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    leader.scene.do(PauseRequest(PauseScope.ALL, "release", leader.scene.now_ms + 60_000))
+    over_ms = leader.scene.now_ms + 60_000
+    advice = leader.ask(process("a", ALL), process("b"))
+    assert (roles(advice, "b"), advice.follow_up_ms) == ({}, 60_000)
+    leader.scene.now_ms = over_ms
+    assert roles(leader.ask(process("a", ALL), process("b")), "b") != {}
+    leader.scene.do(PauseRequest(PauseScope.ALL, "release"))
+    assert leader.ask(process("a", ALL)).follow_up_ms is None, "nobody knows when it ends"
+
+
+def test_a_process_that_is_kept_out_for_a_time_is_asked_for_when_that_is_over() -> None:
+    leader = Leader(tasks=2)
+    leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS}))
+    leader.scene.do(DrainRequest(MemberId("b"), until_undone=True, for_ms=900_000))
+    both = {"0_0": RUNS, "0_1": RUNS}
+    for _ in range(4):
+        advice = leader.ask(process("a", {"0_0": RUNS, "0_1": 0}), process("b", {"0_1": RUNS}))
+        if roles(advice, "a")["active"] == list(both):
+            break
+    advice = leader.ask(process("a", both), process("b", {"0_1": 0}))
+    assert advice.at_rest
+    assert advice.follow_up_ms == 600_000, "no later than the probing interval"
+    leader.scene.now_ms += 600_000 - ASKS_EVERY_MS
+    advice = leader.ask(process("a", both), process("b", {"0_1": 0}))
+    assert advice.follow_up_ms is not None
+    leader.scene.now_ms += advice.follow_up_ms - ASKS_EVERY_MS
+    advice = leader.ask(process("a", both), process("b", {"0_1": 0}))
+    assert leader.code(advice, "0_1") or leader.code(advice, "0_0"), "one is to go to b"
+
+
 def test_what_nobody_may_have_runs_all_the_same_because_kafka_leaves_out_what_has_no_active() -> None:
     leader = Leader(tasks=2)
     leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS}))
@@ -439,6 +498,46 @@ def test_a_group_is_of_members_that_heartbeat_or_of_kafka_streams() -> None:
     scene = Scene()
     scene.declare()
     scene.refused(leader.input(process("a", ALL)), InvalidRequest)
+
+
+@pytest.mark.parametrize("other", [("returns", "c-1"), ("totals", "c-2"), ("returns", ""), ("returns", "c-2")])
+@pytest.mark.parametrize("earlier", [True, False])
+def test_another_application_is_kept_from_a_group_with_all_that_operators_said(
+    other: tuple[str, str], *, earlier: bool
+) -> None:
+    """Of another name, or of the same on another cluster; also if the group is older than what its leader says."""
+    leader = Leader()
+    if earlier:
+        leader.ask(process("a", ALL), process("b"))
+    leader.scene.ok(leader.named("totals", "c-1"), StreamsAdvice)
+    leader.scene.do(DrainRequest(MemberId("a")))
+    before = leader.scene.group
+    refused = leader.scene.refused(leader.named(*other), InvalidRequest)
+    assert leader.scene.group is before
+    assert "another application" in refused.detail
+    assert "batonpass.group" in refused.detail
+    leader.scene.ok(leader.named("totals", "c-1"), StreamsAdvice)
+
+
+def test_who_does_not_know_its_cluster_is_not_taken_for_another() -> None:
+    leader = Leader()
+    leader.scene.ok(leader.named("totals"), StreamsAdvice)
+    leader.scene.ok(leader.named("totals", "c-1"), StreamsAdvice)
+    leader.ask(process("a", ALL), process("b"))
+    leader.scene.ok(leader.named("totals"), StreamsAdvice)
+    config = leader.scene.group.config
+    assert (config.application_id, config.cluster_id) == ("totals", "c-1")
+
+
+def test_an_application_that_has_moved_takes_its_group_along_when_the_setting_is_cleared() -> None:
+    leader = Leader()
+    leader.scene.ok(leader.named("totals", "c-1"), StreamsAdvice)
+    leader.scene.change(cluster_id="")
+    leader.scene.ok(leader.named("totals", "c-2"), StreamsAdvice)
+    assert leader.scene.group.config.cluster_id == "c-2"
+    leader.scene.ok(GroupDeletion(force=True), Done)
+    leader.scene.ok(leader.named("returns", "c-3"), StreamsAdvice)
+    assert leader.scene.group.config.application_id == "returns"
 
 
 @pytest.mark.parametrize("item", [Tick(), Started()])

@@ -31,6 +31,11 @@ API = Path(__file__).parent.parent.parent / "docs" / "api.md"
             {"warm": True, "gap_ms": 9_000, "gap_is_lower_bound": True},
             "demo-2 runs t_0, from a warm copy; nobody ran it for at least 9 s.",
         ),
+        (
+            "takeover-done",
+            {"warm": True, "gap_ms": 200, "gap_is_lower_bound": True, "gap_at_most_ms": 45_000},
+            "demo-2 runs t_0, from a warm copy; nobody ran it for up to 45 s.",
+        ),
         ("takeover-begun", {"from": "m1", "warm": True}, "demo-2 takes t_0 over from demo-1, warm."),
         ("member-gone", {"cause": "expired", "running": 4}, "demo-2 is gone: its lease ran out, and ran 4 tasks."),
         ("member-gone", {"cause": "beamed-up"}, "demo-2 is gone (beamed-up)."),

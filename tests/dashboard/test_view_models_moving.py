@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -118,7 +119,17 @@ def test_gaps_are_summed_up_by_kind() -> None:
     events = [
         event(1, "handover-done", -9, member="m2", task="t_0", gap_ms=38, cause="revoked", warm=True, **{"from": "m1"}),
         event(
-            2, "takeover-done", -8, member="m2", task="t_1", gap_ms=200, cause="suspected", warm=True, **{"from": "m1"}
+            2,
+            "takeover-done",
+            -8,
+            member="m2",
+            task="t_1",
+            gap_ms=20,
+            gap_is_lower_bound=True,
+            gap_at_most_ms=200,
+            cause="suspected",
+            warm=True,
+            **{"from": "m1"},
         ),
         event(
             3,
@@ -146,19 +157,19 @@ def test_gaps_are_summed_up_by_kind() -> None:
         ("failover", 1, 200, "its owner fell silent"),
         ("handover", 1, 38, "it was asked to give it up"),
     ]
-    assert [gap.is_lower_bound for gap in found] == [False, False, True, False, False]
-    found_summaries = {
-        one.kind: (one.count, one.median_ms, one.longest_ms, one.is_lower_bound) for one in summaries(found)
-    }
+    assert [gap.bound for gap in found] == ["", "", "at least ", "up to ", ""]
+    found_summaries = {one.kind: (one.count, one.median_ms, one.longest_ms, one.bound) for one in summaries(found)}
     assert found_summaries == {
-        "handover": (1, 38, 38, False),
-        "failover": (1, 200, 200, False),
-        "cold": (121, 9_000, 9_000, True),
-        "recovered": (1, None, None, False),
+        "handover": (1, 38, 38, ""),
+        "failover": (1, 200, 200, "up to "),
+        "cold": (121, 9_000, 9_000, "at least "),
+        "recovered": (1, None, None, ""),
     }
     drawn = dots(found, axis(NOW - timedelta(seconds=10), NOW))
     assert len(drawn) == 4
     assert ["at least" in dot.title for dot in drawn].count(True) == 1
+    unlike = [replace(found[2], bound=bound) for bound in ("", "at least ", "up to ")]
+    assert [one.bound for one in summaries(unlike)] == ["about "]
 
 
 def test_longer_gaps_stand_higher() -> None:

@@ -296,6 +296,7 @@ def test_sessions_end_by_themselves() -> None:
     [
         ("pause", {"scope": "all"}, {}, {"scope": "all"}),
         ("pause", {}, {}, {"scope": "balance"}),
+        ("pause", {"for": "30"}, {}, {"scope": "balance", "for_ms": 1_800_000}),
         ("drain", {"deadline": "0.5"}, {"deadline_ms": 30_000}, None),
         ("drain", {"deadline": ""}, {}, None),
         ("evict", {"dead": "yes"}, {"dead": "true"}, None),
@@ -312,12 +313,6 @@ def test_forms_become_calls_of_the_protocol(
 ) -> None:
     """What is left empty is not sent; no member is vouched for as dead by accident."""
     assert request_of(name, given) == (query, body)
-
-
-def test_minutes_of_a_pause_become_an_instant() -> None:
-    _, body = request_of("pause", {"for": "30"})
-    assert body is not None
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", body["expires_at"])
 
 
 @pytest.mark.parametrize(

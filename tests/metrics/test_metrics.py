@@ -16,7 +16,7 @@ from tests.core.test_open_transactions import ready_to_move
 from tests.metrics.scraping import Series, scrape
 
 from batonpass import bootstrap
-from batonpass.core.state.ids import GroupId, MemberId
+from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import Tick
 from batonpass.core.state.model import Role
 from batonpass.invariants import Violation
@@ -249,18 +249,23 @@ async def test_failures_are_counted(counted: Api) -> None:
 
 
 async def test_an_event_that_stands_for_many_tasks_counts_as_many(counted: Api) -> None:
+    """And the gap of an owner that fell silent is the longest that it can have been."""
     await counted.declare()
     counts = counted.policy.meter
     assert isinstance(counts, Counts)
     body = {"tasks": 250, "sample": ["0_0"], "warm": True, "gap_ms": 40}
+    silent = {"warm": False, "gap_ms": 200, "gap_is_lower_bound": True, "gap_at_most_ms": 45_200}
+    unheard = silent | {"gap_at_most_ms": None}
     events = (
         Event(EventType.HANDOVER_DONE, 0, 1, MemberId("m1"), None, body),
+        *(Event(EventType.TAKEOVER_DONE, 0, 1, MemberId("m1"), TaskId("0_0"), one) for one in (silent, unheard)),
         Event(EventType.PROBED, 0, 1, None, None, {"changed": False, "next_probe_at": None}),
     )
     counts.committed(Commit(GroupId("orders"), 1, 0, (), History(events=events)), 1.5)
     seen = await scrape(counted)
     assert seen["batonpass_handovers_total{group=orders,kind=warm}"] == 250
     assert seen["batonpass_handover_gap_seconds_sum{group=orders,kind=warm}"] == pytest.approx(10)
+    assert seen["batonpass_handover_gap_seconds_sum{group=orders,kind=cold}"] == pytest.approx(45.4)
     assert seen["batonpass_probes_total{group=orders,outcome=futile}"] == 1
     assert set(HANDOVERS.values()) == {"warm", "cold", "failover", "recovered"}
 

@@ -38,7 +38,7 @@ PID = text("select pg_backend_pid()")
         (refusals.ConnectionDoesNotExistError("x"), Remedy.CONNECT),
         (refusals.IdleSessionTimeoutError("x"), Remedy.CONNECT),
         (refusals.InFailedSQLTransactionError("x"), Remedy.CONNECT),
-        (refusals.InvalidSQLStatementNameError("x"), Remedy.CONNECT),
+        (refusals.InvalidSQLStatementNameError("x"), Remedy.GIVE_UP),
         (refusals.InternalServerError("x"), Remedy.CONNECT),
         (refusals.InvalidPasswordError("x"), Remedy.GIVE_UP),
         (refusals.InvalidCatalogNameError("x"), Remedy.GIVE_UP),

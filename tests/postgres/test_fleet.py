@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from annotated_types import Le
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.waiting import until
@@ -15,9 +16,10 @@ from batonpass.core.state.ids import GroupId
 from batonpass.core.state.records import ProbeScheduled
 from batonpass.postgres import fleet
 from batonpass.postgres.fleet import Fleet, Registration, rank
-from batonpass.postgres.leases import Leases
+from batonpass.postgres.leases import LONGEST_MS, Leases
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.ports import Commit, NotOwner, StoreUnavailable, Superseded
+from batonpass.settings import Settings
 
 ORDERS = GroupId("orders")
 GROUPS = [GroupId(f"group-{number}") for number in range(60)]
@@ -245,6 +247,26 @@ async def test_clocks_of_machines_do_not_matter(start: Start) -> None:
     with pytest.raises(NotOwner):
         await second.log.take_over(group)
     assert first.fleet.holds(group)
+
+
+async def test_a_lease_from_before_the_clock_went_back_is_over_within_the_longest_that_there_is(start: Start) -> None:
+    """Its coordinator died at that moment; otherwise it would have renewed the lease, by the new clock."""
+    first, second = await both(start)
+    await second.steady()
+    async with first.engine.connect() as connection:
+        later = text("update coordinators set expires_at = expires_at + interval '1 hour' where id = :id")
+        await connection.execute(later, {"id": first.fleet.id})
+    await second.fleet.renew_and_look()
+    (left_ms,) = [one.left_ms for one in await second.leases.coordinators() if one.id == first.fleet.id]
+    assert LONGEST_MS - 10_000 < left_ms <= LONGEST_MS
+    await first.run_out()
+    await second.fleet.renew_and_look()
+    assert all(second.fleet.holds(group) for group in GROUPS)
+
+
+def test_no_lease_may_be_set_to_last_longer_than_the_longest() -> None:
+    bounds = Settings.model_fields["lease_ms"].metadata
+    assert [one.le for one in bounds if isinstance(one, Le)] == [LONGEST_MS]
 
 
 async def test_after_an_outage_for_all_each_gets_the_time_to_renew_its_own_lease(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 import pytest
 from tests.core.placing import Unsolvable
@@ -76,6 +77,7 @@ def test_a_takeover_counts_from_when_its_owner_went() -> None:
     assert scene.types().index("member-gone") < scene.types().index("takeover-begun")
     assert (begun.member, begun.body["from"], begun.body["cause"], begun.body["warm"]) == (B, A, "left", True)
     assert (done.body["cause"], done.body["warm"], done.body["gap_ms"]) == ("left", True, 250)
+    assert (done.body["gap_is_lower_bound"], done.body["gap_at_most_ms"]) == (False, None)
 
 
 def test_a_cold_start_is_a_takeover_that_was_not_warm() -> None:
@@ -84,7 +86,9 @@ def test_a_cold_start_is_a_takeover_that_was_not_warm() -> None:
     assert (gone.body["cause"], gone.body["running"]) == ("expired", 1)
     assert done.body["cause"] == "expired"
     assert done.body["warm"] is False
-    assert done.body["gap_ms"] == scene.now_ms - gone.at_ms
+    assert (done.body["gap_ms"], done.body["gap_is_lower_bound"]) == (scene.now_ms - gone.at_ms, True)
+    heard = datetime.fromisoformat(str(gone.body["last_heard_at"])).timestamp() * 1_000
+    assert done.body["gap_at_most_ms"] == scene.now_ms - round(heard) >= scene.group.config.session_timeout_ms
     assert "task-restoring" not in scene.types()
 
 
@@ -101,9 +105,11 @@ def test_a_suspected_owner_loses_its_task_by_a_takeover() -> None:
     scene = is_suspected()
     done = scene.only(EventType.TAKEOVER_DONE)
     assert (done.body["cause"], done.body["gap_ms"], done.body["warm"]) == ("suspected", 100, True)
+    assert isinstance(done.body["gap_at_most_ms"], int)
+    assert done.body["gap_at_most_ms"] >= 100 + scene.group.config.suspect_timeout_ms
     assert scene.types().count("takeover-begun") == 1
-    assert "handover-begun" not in scene.types()
-    assert "suspicion-cleared" in scene.types()
+    types = scene.types()
+    assert "handover-begun" not in types[: types.index("suspicion-cleared")]
 
 
 def test_a_task_that_begins_to_run_and_is_handed_over_in_one_decision_has_both_events() -> None:

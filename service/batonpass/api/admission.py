@@ -88,15 +88,12 @@ class Admission:
         policy: AdmissionPolicy,
         calls: Calls,
         routes: Mapping[Call, Callable[[RequestContext], Awaitable[None]]],
-        *,
-        body_bytes_max: int,
     ) -> None:
         """Serve the calls of ``routes`` by the functions given there, and all others by ``app``."""
         self._app = app
         self._routes = routes
         self._policy = policy
         self._calls = calls
-        self._body_bytes_max = body_bytes_max
         self._request_ids = RequestIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,7 +102,7 @@ class Admission:
             await self._app(scope, receive, send)
             return
         began = perf_counter()
-        context = RequestContext(scope, receive, send, UNKNOWN)
+        context = RequestContext(scope, receive, send, UNKNOWN, self._policy.limits)
         headers = context.headers
         context.request_id = self._request_ids.of(headers.get(b"x-request-id"), headers.get(b"traceparent"))
         try:
@@ -119,6 +116,8 @@ class Admission:
             self._policy.meter.call_failed()
             if not context.started:
                 await context.refuse(Defect("the coordinator failed on this request; its log says how"))
+        finally:
+            context.end()
         call = context.call
         self._policy.meter.answered(call.method, call.path, context.status, perf_counter() - began)
 
@@ -181,12 +180,12 @@ class Admission:
         check(found, context.call, group)
 
     def _limit(self, context: RequestContext) -> None:
-        """Refuse a call that comes too early. Members are counted by path, other callers by token or address."""
+        """Refuse a call that comes too early. Each caller counts by token or address; on members, for each of them."""
         call, limits = context.call, self._policy.limits
         if call.path in _UNCOUNTED:
             return
         if call.on_member:
-            early, whose = limits.member.take((context.scope["path"], call.method)), "this member"
+            early, whose = limits.member.take((context.who, context.scope["path"], call.method)), "this member"
         else:
             early, whose = limits.operator.take(context.who), context.who or "this caller"
         if early:
@@ -198,7 +197,7 @@ class Admission:
             detail = f"the coordinators do not agree yet on who owns group {group}; try again"
             raise NotOwner(detail, retry_after_ms=RETRY_AFTER_MS)
         try:
-            await self._policy.forwarder.forward(context, owner, body_bytes_max=self._body_bytes_max)
+            await self._policy.forwarder.forward(context, owner)
         except StoreUnavailable:
             if context.call is not LONG_POLL or context.started:
                 raise

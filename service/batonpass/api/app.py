@@ -69,7 +69,6 @@ def create_app(
         policy,
         Calls(served(ROUTERS)),
         heartbeats.routes(service, policy.limits, policy.gate),
-        body_bytes_max=service.body_bytes_max,
     )
 
 

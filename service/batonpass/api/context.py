@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from batonpass.api.calls import Call
+    from batonpass.api.limits import Limits
     from batonpass.core.state.errors import ProtocolError
     from batonpass.runtime.access import Principal
 
@@ -52,6 +53,8 @@ class RequestContext:
     """One request, from its arrival to its answer. Routes of the framework find it in the scope, under ``CONTEXT``."""
 
     __slots__ = (
+        "_body_bytes",
+        "_limits",
         "_send",
         "call",
         "headers",
@@ -64,7 +67,9 @@ class RequestContext:
         "status",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, call: Call) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, call: Call, limits: Limits) -> None:
+        self._body_bytes = 0
+        self._limits = limits
         self.scope = scope
         self.receive = receive
         self._send = send
@@ -135,13 +140,15 @@ class RequestContext:
             return 0.0  # The route refuses it at once.
         return wait_ms / 1_000
 
-    async def body(self, bytes_max: int) -> bytes:
-        """Return the whole body.
+    async def body(self) -> bytes:
+        """Return the whole body. Its bytes count towards what the bodies of all requests may take, until ``end``.
 
         Raises:
-            TooLarge: when its Content-Length, or what has arrived of it, is larger than ``bytes_max`` (413).
+            TooLarge: when its Content-Length, or what has arrived of it, is larger than one may be (413).
+            LimitExceeded: when bodies that arrived earlier, of all callers or of this one, take too much (429).
             Disconnected: when the caller disconnects meanwhile.
         """
+        bytes_max = self._limits.body_bytes_max
         if int(self.headers.get(b"content-length", 0)) > bytes_max:
             raise _too_large(bytes_max)
         parts: list[bytes] = []
@@ -154,9 +161,16 @@ class RequestContext:
             size += len(part)
             if size > bytes_max:
                 raise _too_large(bytes_max)
+            self._limits.bodies.take(self.who, len(part))
+            self._body_bytes = size
             if not message.get("more_body", False):
                 return b"".join((*parts, part)) if parts else part
             parts.append(part)
+
+    def end(self) -> None:
+        """Count the bytes of the body no more."""
+        if self._body_bytes:
+            self._limits.bodies.free(self.who, self._body_bytes)
 
     async def unless_gone(self, work: Awaitable[T]) -> T:
         """Return what ``work`` returns; cancel it when the caller disconnects. To be used once the body was read.

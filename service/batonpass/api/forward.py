@@ -86,17 +86,17 @@ class Forwarder:
         """Close every connection."""
         await self._client.aclose()
 
-    async def forward(self, context: RequestContext, owner: str, *, body_bytes_max: int) -> None:
+    async def forward(self, context: RequestContext, owner: str) -> None:
         """Have the owner answer.
 
         Raises:
             NotOwner: when it cannot be reached, breaks off before it answers, does not answer in time, or when its
                 lease ends meanwhile (503).
             StoreUnavailable: when this coordinator stops while the call waits for news there (503).
-            TooLarge: when the body is larger than this coordinator takes (413).
+            TooLarge, LimitExceeded: when the body is larger than this coordinator takes, or too many arrive (413, 429).
             Disconnected: when the caller disconnects.
         """
-        body = await context.body(body_bytes_max)
+        body = await context.body()
         await context.unless_gone(self._until_ended(_Passing(owner, context.wait_s), context, body))
 
     async def _until_ended(self, call: _Passing, context: RequestContext, body: bytes) -> None:

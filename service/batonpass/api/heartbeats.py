@@ -51,7 +51,7 @@ class Heartbeats:
         await context.answer(200, to_json(answer_body(answer)), [JSON])
 
     async def _read(self, context: RequestContext, member_id: MemberId) -> Heartbeat:
-        body = await context.body(self._service.body_bytes_max)
+        body = await context.body()
         read = read_heartbeat(member_id, body, tasks_max=self._service.coordinator.policy.max_tasks_per_heartbeat)
         return naming_query(read, context.query()) if context.scope["query_string"] else read
 

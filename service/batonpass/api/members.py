@@ -117,7 +117,7 @@ async def evict(request: Request) -> Response:
 
 @route(router, "POST", MEMBER + "/trust", body=ReasonBody, query=ReasonQuery, answers={204: "Trusted again."})
 async def trust(request: Request) -> Response:
-    """Forget what is held against a member on which tasks failed: it is given tasks again."""
+    """Forget what is held against a member on which tasks failed; also by instance id, without a member."""
     return await command_without_answer(request, TrustRequest(member_of(request)))
 
 

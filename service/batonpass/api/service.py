@@ -48,7 +48,6 @@ class Service:
     coordinator: Coordinator
     audits: Audits
     tokens: Tokens
-    body_bytes_max: int
     commanded: Callable[[str, Asked], None]
     solver: Solver = minimum_flow
 
@@ -68,9 +67,10 @@ class Service:
 
         Raises:
             TooLarge: as soon as it is larger than this service takes (413).
+            LimitExceeded: when too much arrives at once (429).
             Disconnected: when the caller disconnects meanwhile.
         """
-        return await context_of(request).body(self.body_bytes_max)
+        return await context_of(request).body()
 
     async def command(self, request: Request, item: Input, kind: type[R], *, reason: str = "") -> R:
         """Carry out a command on the group of the path; it leaves a row in the audit trail.
@@ -98,7 +98,7 @@ class Service:
 
         Raises:
             InvalidRequest: naming every fault, unknown fields included.
-            TooLarge, Disconnected: as ``raw_body`` does.
+            TooLarge, LimitExceeded, Disconnected: as ``raw_body`` does.
         """
         parsed: T = _shape(kind).parse(await self.raw_body(request)).value
         return parsed

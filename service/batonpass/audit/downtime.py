@@ -66,8 +66,9 @@ def gaps(part: Part) -> None:
     """Make ``gaps`` from ``runs``: the stretches without a runner.
 
     A gap begins when it is known that no member runs the task any more: by a confirmation, the end of a lease, or a
-    report. If the member expired, it begins when the member was last heard, one session timeout earlier; if it was
-    suspected, ``suspect_timeout_ms`` earlier; but not before the run.
+    report. If the member was given up, it begins when the member was last heard, but not before the run. Logs from
+    before that was recorded leave a guess: one session timeout earlier if it expired, ``suspect_timeout_ms`` if it was
+    suspected.
     """
     part.make(
         "gaps",
@@ -88,6 +89,7 @@ _GAPS: Final = """
     named as (
         select e.*, mine.identity, theirs.identity as next_identity, without.subtopology is not null as has_no_state,
                case when run = 0 then taken_ms
+                    when heard_ms is not null then greatest(up_ms, least(heard_ms, down_ms))
                     when is_expired then greatest(up_ms, down_ms - coalesce(session_ms, 0))
                     when is_suspected then greatest(up_ms, down_ms - coalesce(suspect_ms, 0))
                     else down_ms end as since_ms,

@@ -382,7 +382,14 @@ _LINES: Final[Mapping[type[Any], Callable[[Any, int], Rows]]] = {
     r.TopologyChanged: lambda one, at: [_line("topology", at, word=topology_word(one.topology))],
     r.GroupDeleted: lambda one, _: [_line("deleted", one.at_ms, until_ms=one.lease_end_ms)],
     r.MemberGone: lambda one, _: [
-        _line("gone", one.at_ms, member=one.member_id, until_ms=one.lease_end_ms, word=one.cause.value)
+        _line(
+            "gone",
+            one.at_ms,
+            member=one.member_id,
+            number=one.heard_ms,
+            until_ms=one.lease_end_ms,
+            word=one.cause.value,
+        )
     ],
     r.MemberAway: lambda one, _: [_line("away", one.at_ms, member=one.member_id, until_ms=one.until_ms)],
     r.PlaceInherited: lambda one, at: [_line("inherited", at, member=one.member_id, word=one.successor)],
@@ -391,7 +398,7 @@ _LINES: Final[Mapping[type[Any], Callable[[Any, int], Rows]]] = {
     r.MemberSuspected: lambda one, at: [_line("suspected", at, member=one.member_id)],
     r.SuspicionCleared: lambda one, at: [_line("cleared", at, member=one.member_id)],
     r.TaskReleased: lambda one, at: [_line("released", one.at_ms or at, task=one.task, member=one.member_id)],
-    r.ReleaseWaived: lambda one, at: [_line("waived", at, task=one.task, member=one.member_id)],
+    r.ReleaseWaived: lambda one, at: [_line("waived", at, task=one.task, member=one.member_id, number=one.heard_ms)],
     r.NextOwnerChosen: lambda one, at: [_line("next-owner", at, task=one.task, member=one.next_owner)],
     r.ActiveReported: lambda one, _: [
         ("reported", one.task, one.member_id, one.at_ms, None, None, None, None, one.state.value)
@@ -413,7 +420,14 @@ def _standing(group: Group, at_ms: int) -> Iterator[Row]:
         # A task without an owner keeps the state of its last one.
         runs = task.owner is not None and task.state is ActiveState.RUNNING
         if task.stop is not None and task.stop.at_ms is not None and not runs:
-            yield _line("stopped", task.stop.at_ms, task=task_id, member=task.stop.member_id, word=task.stop.cause)
+            yield _line(
+                "stopped",
+                task.stop.at_ms,
+                task=task_id,
+                member=task.stop.member_id,
+                number=task.stop.heard_ms,
+                word=task.stop.cause,
+            )
         if task.parked:
             yield _line("parked", at_ms, task=task_id)
     for member_id, member in sorted(group.members.items()):

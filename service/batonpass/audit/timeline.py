@@ -20,7 +20,7 @@ COPIES: Final = columns("group_id varchar, task varchar, member varchar, line in
 
 STORY: Final = columns(
     "n bigint, line int, copy int, nth bigint, seq bigint, at_ms bigint, coordinator_epoch bigint, what varchar,"
-    " ms bigint, token bigint, until_ms bigint, ready boolean, word varchar"
+    " ms bigint, token bigint, until_ms bigint, ready boolean, word varchar, heard_ms bigint"
 )
 """One row for each thing that concerns one task, including what happened to its holders.
 
@@ -40,7 +40,7 @@ RIGHTS: Final = columns(
 
 FOLLOWED: Final = columns(
     "n bigint, line int, copy int, nth bigint, seq bigint, at_ms bigint, coordinator_epoch bigint, what varchar,"
-    " ms bigint, token bigint, ready boolean, word varchar, role_before varchar, act varchar, licensed boolean,"
+    " ms bigint, token bigint, ready boolean, word varchar, heard_ms bigint, role_before varchar, act varchar, licensed boolean,"
     " is_up boolean, is_down boolean, runner int, run int"
 )
 """The story with what follows from the rows before each. Left out: how standbys and warmups begin, and departures of
@@ -54,7 +54,7 @@ RUNS: Final = columns(
     "group_id varchar, task varchar, run int, runner varchar, up_ms bigint, up_seq bigint, grant_ms bigint,"
     " grant_ready boolean, revoked_seq bigint, revoked_ms bigint, revoked_at_ms bigint, revoked_epoch bigint,"
     " revoked_nth bigint, fell_seq bigint, down_seq bigint, down_ms bigint, down_at_ms bigint, down_what varchar,"
-    " down_word varchar, taker varchar, taken_ms bigint, taken_seq bigint, taken_at_ms bigint, taken_ready boolean,"
+    " down_word varchar, heard_ms bigint, taker varchar, taken_ms bigint, taken_seq bigint, taken_at_ms bigint, taken_ready boolean,"
     " taken_role varchar, taken_epoch bigint, next_owner varchar, parked boolean, next_runner varchar, next_up_ms bigint,"
     " next_up_seq bigint, next_ready boolean, next_grant_ms bigint"
 )
@@ -112,7 +112,7 @@ def story(part: Part) -> None:
         with
         own as (
             select line, copy, c.group_id, c.member, seq, place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready,
-                   word
+                   word, if(what in ('waived', 'stopped'), number, null) as heard_ms
               from changes c join copies o on c.group_id = o.group_id and c.task = o.task
                                           and c.member is not distinct from o.member
              where what <> 'stalled'
@@ -120,10 +120,11 @@ def story(part: Part) -> None:
         ends as (
             -- Who is away has said that it stopped; its place is kept, not its tasks.
             select group_id, member, seq, place, at_ms, coordinator_epoch, ms,
-                   if(what = 'away', ms, until_ms) as until_ms, if(what = 'away', 'restarted', word) as word
+                   if(what = 'away', ms, until_ms) as until_ms, if(what = 'away', 'restarted', word) as word,
+                   number as heard_ms
               from changes where what in ('gone', 'away')
              union all
-            select j.group_id, j.member, d.seq, d.place, d.at_ms, d.coordinator_epoch, d.ms, d.ms, 'group-deleted'
+            select j.group_id, j.member, d.seq, d.place, d.at_ms, d.coordinator_epoch, d.ms, d.ms, 'group-deleted', null
               from changes j join changes d on j.group_id = d.group_id and j.seq < d.seq
              where j.what = 'joined' and d.what = 'deleted'
         ),
@@ -133,15 +134,17 @@ def story(part: Part) -> None:
              group by line, copy
         ),
         every as (
-            select line, copy, seq, 2 * place as place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word
+            select line, copy, seq, 2 * place as place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word, heard_ms
               from own
              union all
-            select line, copy, seq, 2 * place, at_ms, coordinator_epoch, 'gone', ms, null, until_ms, null, word
+            select line, copy, seq, 2 * place, at_ms, coordinator_epoch, 'gone', ms, null, until_ms, null, word,
+                   heard_ms
               from held h join ends e on h.group_id = e.group_id and h.member = e.member and h.held_seq <= e.seq
              union all
             -- Where somebody else turned out to run a task after lost commits, its holder gives it up, next in order.
             select distinct on (h.line, h.copy, a.seq)
-                   h.line, h.copy, a.seq, 2 * a.place + 1, a.at_ms, a.coordinator_epoch, 'dropped', a.ms, null, null, null, null
+                   h.line, h.copy, a.seq, 2 * a.place + 1, a.at_ms, a.coordinator_epoch, 'dropped', a.ms, null, null, null, null,
+                   null
               from own h join own a on h.line = a.line and h.seq < a.seq and h.copy <> a.copy
              where h.what in ('active', 'adopted') and a.what = 'adopted'
         )
@@ -263,6 +266,7 @@ def runs(part: Part) -> None:
                    arg_min({'seq': seq, 'copy': copy, 'ms': ms, 'at_ms': at_ms, 'ready': ready, 'role': role_before,
                             'epoch': coordinator_epoch}, nth) filter (is_taken) as taken,
                    min(seq) filter (is_fall) as fell_seq,
+                   max(heard_ms) filter (copy = runner or what = 'stopped') as heard_ms,
                    arg_max({'copy': copy}, nth) filter (what = 'next-owner') as chosen,
                    coalesce(bool_or(what = 'parked'), false) as parked
               from marked
@@ -284,7 +288,7 @@ def runs(part: Part) -> None:
                revoked.seq as revoked_seq, revoked.ms as revoked_ms, revoked.at_ms as revoked_at_ms, revoked.epoch as revoked_epoch,
                revoked.nth as revoked_nth, fell_seq,
                down.seq as down_seq, down.ms as down_ms, down.at_ms as down_at_ms, down.what as down_what,
-               down.word as down_word,
+               down.word as down_word, f.heard_ms,
                t.member as taker, taken.ms as taken_ms, taken.seq as taken_seq, taken.at_ms as taken_at_ms,
                taken.ready as taken_ready, taken.role as taken_role, taken.epoch as taken_epoch, h.member as next_owner, parked,
                x.member as next_runner, next.ms as next_up_ms, next.seq as next_up_seq, next.ready as next_ready,

@@ -29,6 +29,7 @@ from batonpass.client import (
     ApiError,
     CoordinatorClient,
     Refused,
+    name_of,
     path,
     sendable,
     trusted_by_environment,
@@ -36,6 +37,7 @@ from batonpass.client import (
 )
 from batonpass.core.state.durations import duration
 from batonpass.http_clients import proxy_for
+from batonpass.private_files import read_private
 from batonpass.terminal import say, say_on_stderr, screen, shown
 from batonpass.variables import variable
 
@@ -159,7 +161,7 @@ class ClientContext:
             return found[0]
         if found:
             raise Failure(Exit.BAD_INPUT, f"{name} may mean any of {', '.join(sorted(found))}.", todo="Say more of it.")
-        known = ", ".join(sorted(str(one.get("instance_id") or one["member_id"]) for one in members[:20]))
+        known = ", ".join(sorted(name_of(one) for one in members[:20]))
         raise Failure(
             Exit.NOT_THERE,
             f"group {group} has no member {name}.",
@@ -372,9 +374,9 @@ def _named(folder: Path) -> list[Running]:
 
 def _token_of(running: Running) -> str | None:
     try:
-        return UpFolder(running.folder).token_file.read_text().strip() or None
+        return read_private(UpFolder(running.folder).token_file).strip() or None
     except OSError:
-        # The folder belongs to another user: the coordinator will answer that a token is missing.
+        # It is of another user, who runs the coordinator: that will answer that a token is missing.
         return None
 
 

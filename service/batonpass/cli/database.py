@@ -43,7 +43,7 @@ def failing_on_database(url: str) -> Iterator[None]:
             Exit.UNREACHABLE,
             f"the database {read.shown} is not available: {read.hide(error.detail)}.",
             todo=(
-                "Check the user, the password and the name of the database in the URL."
+                "Check the user, the password and the name of the database in the URL, and what it leads to."
                 if remedy_of(error.__cause__ or error) is Remedy.GIVE_UP
                 else "Check that it runs."
             ),

@@ -30,7 +30,7 @@ import typer
 from batonpass import __version__
 from batonpass.child_environment import home
 from batonpass.cli.exits import Exit, Failure
-from batonpass.private_files import open_lock, write_private
+from batonpass.private_files import open_lock, read_private, write_private
 from batonpass.variables import variable
 
 MARK = "batonpass.json"
@@ -186,8 +186,7 @@ class UpFolder:
             Failure: when it cannot be read.
         """
         try:
-            found = file.read_text().strip()
-            file.chmod(0o600)
+            found = read_private(file).strip()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -218,7 +217,8 @@ class UpFolder:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except OSError:
-                    self._require_own(self.path / "lock")
+                    for file in (self.path, self.path / "lock"):
+                        self._require_own(file)
                     return _noted(lock, self.path)
         except OSError:
             pass
@@ -236,18 +236,18 @@ class UpFolder:
         Raises:
             Failure: naming the file.
         """
-        folder, found = self.path.stat(), file.stat()
-        if found.st_uid not in {os.geteuid(), folder.st_uid, 0}:
-            why = f"{file} belongs to another user than {self.path}"
-        elif found.st_mode & OF_OTHERS and folder.st_mode & 0o011:
+        folder, found = self.path.stat(), file.lstat()
+        if found.st_uid not in {os.geteuid(), 0}:
+            why = f"{file} belongs to another user"
+        elif file != self.path and found.st_mode & OF_OTHERS and folder.st_mode & 0o011:
             why = f"other users may write {file}"
         else:
             return
         raise Failure(
             Exit.REFUSED,
             f"{why}, so what it says cannot be trusted.",
-            todo="Look at it; if it is right, `chown` it to the owner of the folder and `chmod go-w` it. "
-            "Or name another folder with --data.",
+            todo="Run this as that user; or look at it, and if it is right, `chown` it to yourself and `chmod go-w` it; or "
+            "name another folder with --data.",
         )
 
     def _make(self) -> None:

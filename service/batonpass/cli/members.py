@@ -38,7 +38,8 @@ ALIVE: Final = timedelta(seconds=10)
 
 def state_of(member: Json) -> str:
     """Return the state of a member, and what is special about it."""
-    words = [member["state"], *(word for word in ("draining", "suspected") if member[word])]
+    heard = [] if member["last_heard_at"] or member["state"] == "away" else ["not heard since the coordinator started"]
+    words = [*heard or [member["state"]], *(word for word in ("draining", "suspected") if member[word])]
     words += ["kept out"] if member.get("kept_out") else []
     if member["distrusted_until"]:
         words.append("distrusted")
@@ -261,8 +262,8 @@ def _how_long(until_undone: bool, for_how_long: str | None) -> str:
 
 @client_command
 async def trust(context: ClientContext, group: GroupName, member: MemberName, reason: Why = "") -> None:
-    """Forget what is held against a member on which tasks failed: it is given tasks again."""
-    member_id = await context.member_of(group, member)
+    """Forget what is held against a member on which tasks failed: it, or its instance's next run, gets tasks again."""
+    member_id = await _member_or_instance(context, group, member, may_be_gone=True)
     await context.client.call("POST", path("groups", group, "members", member_id, "trust"), query={"reason": reason})
     context.done(f"{member} is trusted again.", group=group, member_id=member_id)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,10 +34,9 @@ async def pause(
     reason: Why = "",
 ) -> None:
     """Hold moves: those made for balance, or with --all all of them."""
-    body: dict[str, str] = {"scope": "all" if everything else "balance", "reason": reason}
+    body: dict[str, Any] = {"scope": "all" if everything else "balance", "reason": reason}
     if lasting is not None:
-        end = datetime.now(UTC) + timedelta(milliseconds=span_ms(lasting))
-        body["expires_at"] = end.isoformat(timespec="milliseconds")
+        body["for_ms"] = span_ms(lasting)
     await context.client.call("POST", path("groups", group, "pause"), body=body)
     what = "All moves" if everything else "Moves made for balance"
     until = f"for {lasting}" if lasting else f"until `batonpass resume {group}`"

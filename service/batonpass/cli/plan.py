@@ -184,6 +184,8 @@ def _show(found: Mapping[str, Any], names: Mapping[str, str]) -> None:
         "at rest" if found["at_rest"] else ("more steps follow" if found["probing_needed"] else "this step is the last")
     )
     out.print(f"{found['moves']} moves (lower bound {found['lower_bound']}), {rest}, {found['decide_ms']:.1f} ms")
+    if found.get("placement_failed"):
+        out.say(f"  no new target was found, so this is the present one: {found['placement_failed']}")
     for one in found["held_back"]:
         to = names.get(one["to"], one["to"]) if one["to"] else "any member"
         out.say(f"  {one['task']} waits to go to {to}: {one['reason']}")

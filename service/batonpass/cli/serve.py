@@ -15,6 +15,7 @@ from batonpass.cli.client_context import failing_well
 from batonpass.cli.database import require_fit, without_password
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.listening import busy, require_room
+from batonpass.http_clients import authorities
 from batonpass.settings import Settings
 from batonpass.terminal import say
 
@@ -45,8 +46,12 @@ def settings_of(given: dict[str, Any]) -> Settings:
     """Return the settings from the environment and from ``given``, which takes precedence.
 
     Raises:
-        Failure: naming every invalid variable.
+        Failure: naming every invalid variable, or the environment's authorities if they cannot be used.
     """
+    try:
+        authorities()
+    except ValueError as error:
+        raise Failure(Exit.BAD_INPUT, f"{error}.") from None
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:

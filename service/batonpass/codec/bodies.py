@@ -159,11 +159,12 @@ class TokenBody(Struct, forbid_unknown_fields=True):
 
 
 class PauseBody(Struct, forbid_unknown_fields=True):
-    """A pause of moves, for good or until an instant."""
+    """A pause of moves: for good, for a time, or until an instant."""
 
     scope: Literal["balance", "all"] = "balance"
     reason: Text = ""
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
+    for_ms: Annotated[int, Meta(ge=1, le=TOKEN_MS_MAX)] | UnsetType = UNSET
 
 
 class PinBody(Struct, forbid_unknown_fields=True):

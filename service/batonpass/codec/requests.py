@@ -181,7 +181,10 @@ def read_pause(body: bytes, *, reason: str = "") -> PauseRequest:
     if expires_ms is not None and not 0 <= expires_ms < INSTANT_MS_MAX:
         reason = "an instant from 1970 to the end of 9998 is expected; leave it out for a pause without an end"
         raise refusal([("expires_at", reason)])
-    return PauseRequest(PauseScope(said.scope), said.reason or reason, expires_ms)
+    for_ms = None if isinstance(said.for_ms, UnsetType) else said.for_ms
+    if expires_ms is not None and for_ms is not None:
+        raise refusal([("for_ms", "expires_at says already when the pause ends; leave one of them out")])
+    return PauseRequest(PauseScope(said.scope), said.reason or reason, expires_ms, for_ms)
 
 
 def read_what_if(body: bytes) -> WhatIf:

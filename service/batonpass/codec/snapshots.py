@@ -43,6 +43,7 @@ class _MemberBody(Struct, forbid_unknown_fields=True):
     max_tasks: Count | None = None
     client_tags: dict[TagKey, TagValue] = {}
     draining: bool = False
+    missing: bool = False
     tasks: dict[TaskName, _CopyBody] = {}
 
 
@@ -104,6 +105,7 @@ def _member(said: _MemberBody) -> SnapshotMember:
         max_tasks=said.max_tasks,
         client_tags=said.client_tags,
         draining=said.draining,
+        missing=said.missing,
         tasks={TaskId(task): _copy(copy) for task, copy in said.tasks.items()},
     )
 
@@ -180,6 +182,7 @@ def _written_member(member: SnapshotMember) -> dict[str, object]:
         "max_tasks": member.max_tasks,
         "client_tags": dict(member.client_tags),
         "draining": member.draining,
+        "missing": member.missing,
         "tasks": {task: _written_copy(copy) for task, copy in member.tasks.items()},
     }
 
@@ -208,6 +211,7 @@ def write_plan(plan: Plan, *, decide_ms: float) -> dict[str, object]:
         "lower_bound": plan.lower_bound,
         "at_rest": plan.at_rest,
         "probing_needed": plan.probing_needed,
+        "placement_failed": plan.placement_failed,
         "decide_ms": round(decide_ms, 3),
         "held_back": [{"task": one.task, "to": one.to, "reason": one.reason.value} for one in plan.held_back],
         "reasons": [{"task": one.task, "code": one.code, "detail": one.detail} for one in plan.reasons],

@@ -71,6 +71,8 @@ class StreamsBody(Struct, forbid_unknown_fields=True):
     mode: Literal["assign", "shadow"] = "assign"
     plugin_version: Text = ""
     streams_version: Text = ""
+    application_id: Text = ""
+    cluster_id: Text = ""
     config: dict[str, Any] = {}
     tasks: tuple[StreamsTaskBody, ...] = ()
     members: tuple[StreamsProcessBody, ...] = ()
@@ -85,6 +87,9 @@ _SETTINGS: Final[tuple[str, ...]] = (
     "rack_aware_tags",
 )
 """The settings of a group that an application has too, and sends at each rebalance. All others are the group's own."""
+
+_NAMES: Final[tuple[str, ...]] = ("application_id", "cluster_id")
+"""The names of the application and of its Kafka cluster, which a group keeps so as not to be taken for another's."""
 
 
 def read_rebalance(body: bytes) -> StreamsRebalance:
@@ -114,6 +119,7 @@ def read_rebalance(body: bytes) -> StreamsRebalance:
         }
         other = OtherAssignment(said.other.assignor or "Kafka's assignor", actives)
     config = {name: said.config[name] for name in _SETTINGS if name in said.config}
+    config |= {name: named for name in _NAMES if (named := getattr(said, name))}
     return StreamsRebalance(topology, config, tuple(_process(member) for member in said.members), other)
 
 

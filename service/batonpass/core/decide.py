@@ -93,7 +93,9 @@ def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Re
     for item in inputs:
         before, draft.needs_step = draft.soft, False
         outcomes.append(_apply(draft, item))
-        member = draft.group.members.get(item.member_id) if isinstance(item, i.Join | i.Heartbeat) else None
+        member = (
+            draft.group.members.get(item.member_id) if isinstance(item, i.Join | i.Heartbeat | i.PollOpened) else None
+        )
         if member is not None:
             liveness.notice_return(draft, before, member)
         if draft.needs_step:

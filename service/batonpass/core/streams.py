@@ -26,7 +26,7 @@ from dataclasses import replace
 from batonpass.core.arrivals import membership, reports
 from batonpass.core.arrivals.commands import require_size
 from batonpass.core.arrivals.kept_out import let_in_when_over
-from batonpass.core.arrivals.liveness import end_pause_if_over, find_stalls, forget_gone
+from batonpass.core.arrivals.liveness import end_pause_if_over, find_stalls, forget_gone, hold_ends_ms
 from batonpass.core.handover.budget import HeldBack
 from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.decision_draft import DecisionDraft
@@ -45,7 +45,6 @@ from batonpass.core.state.records import (
     ActiveReported,
     ConfigChanged,
     GroupDeclared,
-    MemberGone,
     ProbeScheduled,
     Record,
     TargetPlaced,
@@ -114,6 +113,15 @@ def _declare(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | No
     if group.declared and not group.config.kafka_streams:
         message = f"group {group.id!r} is one of members that heartbeat; name another group for the application"
         return InvalidRequest(message, errors=[("path.group", message)])
+    for name in ("application_id", "cluster_id") if group.declared else ():
+        known, said = getattr(group.config, name), item.config.get(name)
+        if known and said and known != said:
+            message = (
+                f"group {group.id!r} is that of another application: its {name} is {known!r}, and not {said!r}. Give each "
+                f"application a name of its own (batonpass.group). If this one has taken the other's place, delete the "
+                f'group, or set its {name} to ""'
+            )
+            return InvalidRequest(message, errors=[(name, message)])
     try:
         epoch = max(1, group.topology.epoch)
         topology = next_topology(group.topology, replace(item.topology, epoch=epoch))
@@ -135,7 +143,7 @@ def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> None:
     processes = {process.id: process for process in item.processes}
     for member in sorted(draft.group.members.values(), key=lambda member: member.id):
         if member.instance_id is None or member.instance_id not in processes:
-            draft.record(MemberGone(member.id, Cause.LEFT, at_ms=draft.now_ms, lease_end_ms=draft.now_ms))
+            draft.record(draft.gone(member.id, Cause.LEFT))
             draft.schedule("leave")
     for process in item.processes:
         present_id = draft.group.instances.get(process.id)
@@ -276,7 +284,7 @@ def _carried_out(draft: DecisionDraft) -> list[Record]:
 def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
     view = draft.view()
     task_plans, held, _ = plan_step(view)
-    delay_ms, is_for_everybody = _follow_up(view)
+    delay_ms, is_for_everybody = _follow_up(draft, view)
     at_ms = None if delay_ms is None else draft.now_ms + delay_ms
     if at_ms != draft.group.next_probe_ms:
         draft.record(ProbeScheduled(at_ms))
@@ -350,11 +358,12 @@ def _active(view: View, task: Task, plan: TaskPlan | None) -> MemberId:
     )
 
 
-def _follow_up(view: View) -> tuple[int | None, bool]:
+def _follow_up(draft: DecisionDraft, view: View) -> tuple[int | None, bool]:
     """Return how soon the leader should ask again (None at rest), and whether every process should rejoin then.
 
     A revoked active is free as soon as its owner has rejoined. A restoring copy is examined when it should be done, and
-    ever less often if it is not. What waits for an operator is examined after the probing interval.
+    ever less often if it is not. What is held is examined when its hold ends, since no timer of the group does that.
+    What waits for an operator is examined after the probing interval.
     """
     group, now_ms = view.group, view.now_ms
     tasks = [task for task in view.tasks.pick(group.unsettled) if task.id in group.table.index_of]
@@ -370,10 +379,10 @@ def _follow_up(view: View) -> tuple[int | None, bool]:
             for task, member_id in behind
             if not view.copy(task, member_id).is_caught_up
         ]
-    if waits:
-        return min(*waits, interval_ms), False
-    is_to_move = any(task.warmups or task.next_owner or task.target not in (None, task.owner) for task in tasks)
-    return (interval_ms if is_to_move else None), False
+    if any(task.warmups or task.next_owner or task.target not in (None, task.owner) for task in tasks):
+        waits.append(interval_ms)
+    waits += [max(SOONEST_MS, at_ms - now_ms) for at_ms in hold_ends_ms(draft)]
+    return (min(*waits, interval_ms) if waits else None), False
 
 
 def _restoring(view: View, task: Task) -> list[MemberId]:

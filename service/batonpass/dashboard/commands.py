@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from starlette.responses import RedirectResponse, Response
@@ -187,7 +186,7 @@ def request_of(name: str, given: Mapping[str, str]) -> tuple[dict[str, Any], dic
         case "pause":
             minutes = _minutes(given.get("for", ""), "The pause")
             body: dict[str, Any] = {"scope": "all" if given.get("scope") == "all" else "balance"}
-            return {}, body | ({"expires_at": _in_minutes(minutes)} if minutes else {})
+            return {}, body | ({"for_ms": round(minutes * 60_000)} if minutes else {})
         case "drain":
             minutes = _minutes(given.get("deadline", ""), "The deadline")
             return ({"deadline_ms": round(minutes * 60_000)} if minutes else {}) | _holding(given), None
@@ -223,10 +222,6 @@ def _minutes(text: str, whose: str) -> float:
     if not 0 < minutes <= 30 * 24 * 60:
         raise ValueError(f"{whose} is a number of minutes, as in 30; leave it empty for none.")
     return minutes
-
-
-def _in_minutes(minutes: float) -> str:
-    return (datetime.now(UTC) + timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
 
 
 def _named(context: RequestContext) -> tuple[str, Command | None, str]:

@@ -48,6 +48,14 @@ MEMBER_IS: Final[Mapping[str, str]] = {
 }
 
 
+def gap_of(body: Mapping[str, Any]) -> tuple[float | None, str]:
+    """Return how long nobody ran a task, as an event says it, and how exact that is: "", "up to " or "at least "."""
+    at_most_ms = body.get("gap_at_most_ms")
+    if at_most_ms is not None:
+        return at_most_ms, "up to "
+    return body.get("gap_ms"), "at least " if body.get("gap_is_lower_bound") else ""
+
+
 def number(value: float | None) -> str:
     """Return a number with separated thousands; a dash for None."""
     if value is None:

@@ -15,13 +15,12 @@ from batonpass.core.handover.view import View
 from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Group, Pending, Role, Task
-from batonpass.core.state.placement_types import Placed
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held, Reason, Why
 from batonpass.core.state.soft import Soft
 from batonpass.core.target.reach import with_targets
-from batonpass.core.target.retarget import plan_target
+from batonpass.core.target.retarget import try_to_plan
 from batonpass.dry_run.snapshot import Snapshot, to_group
 
 Roles = Mapping[str, tuple[TaskId, ...]]
@@ -40,6 +39,7 @@ class Plan:
         probing_needed: there is something left to do.
         held_back: stateful tasks that are not with their target owner after the step, and have no copy there.
         reasons: one per task, in order.
+        placement_failed: why no new target was found, so that the target is the one that the group has. Empty: it was.
     """
 
     target: Mapping[MemberId, Roles]
@@ -50,6 +50,7 @@ class Plan:
     probing_needed: bool
     held_back: tuple[HeldBack, ...]
     reasons: tuple[Reason, ...]
+    placement_failed: str = ""
 
 
 def plan_snapshot(snapshot: Snapshot, policy: Policy, solver: Solver = minimum_flow) -> Plan:
@@ -59,17 +60,20 @@ def plan_snapshot(snapshot: Snapshot, policy: Policy, solver: Solver = minimum_f
 
 
 def plan(group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> Plan:
-    """Return the plan for a group as it stands, with a new target."""
+    """Return the plan for a group as it stands, with a new target if there is one."""
     everything = replace(group, unsettled=PMap(dict.fromkeys(group.table.ids, Pending.MOVING)))
     before = View(everything, soft, now_ms, policy, as_if_released=True)
-    target_plan = plan_target(before, solver)
-    view = with_targets(before, target_plan.changes)
+    found = try_to_plan(before, solver)
+    failed, changes = (found, {}) if isinstance(found, str) else ("", found.changes)
+    view = with_targets(before, changes)
     task_plans = [plan_task(view, task) for task in view.tasks.pick(view.group.table.ids)]
     slots = give_slots(view, task_plans)
-    return _answer(view, task_plans, held_back(view, slots, task_plans), target_plan.placed)
+    lower_bound = 0 if isinstance(found, str) else found.placed.lower_bound
+    answer = _answer(view, task_plans, held_back(view, slots, task_plans), lower_bound)
+    return replace(answer, placement_failed=failed) if failed else answer
 
 
-def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], placed: Placed) -> Plan:
+def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], lower_bound: int) -> Plan:
     group = view.group
     target = _blank(group, ("active", "standby"))
     assignment = _blank(group, ("active", "standby", "warmup"))
@@ -104,7 +108,7 @@ def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], placed
         assignment=_sorted(group, assignment),
         moves=moves,
         # Moves that find no room are not counted, so the bound must not count them either.
-        lower_bound=min(placed.lower_bound, moves),
+        lower_bound=min(lower_bound, moves),
         at_rest=at_rest,
         probing_needed=to_come and not at_rest,
         # A task that failed where it belongs, or waits beside a ready copy, has a reason but is not on this list.

@@ -61,13 +61,14 @@ class SnapshotCopy:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMember:
-    """One member, with everything that it has."""
+    """One member, with everything that it has. ``missing``: it is silent or away, and cannot begin anything now."""
 
     id: MemberId
     capacity: float = 1.0
     max_tasks: int | None = None
     client_tags: Mapping[str, str] = field(default_factory=dict)
     draining: bool = False
+    missing: bool = False
     tasks: Mapping[TaskId, SnapshotCopy] = field(default_factory=dict)
 
 
@@ -154,11 +155,13 @@ def to_group(snapshot: Snapshot) -> tuple[Group, Soft]:
     )
     member_softs = {
         member.id: MemberSoft(
-            snapshot.now_ms, full=True, reports={task: _report(snapshot, copy) for task, copy in member.tasks.items()}
+            snapshot.now_ms - (snapshot.config.overdue_ms + 1 if member.missing else 0),
+            full=True,
+            reports={task: _report(snapshot, copy) for task, copy in member.tasks.items()},
         )
         for member in snapshot.members
     }
-    return group, Soft(started_ms=-_FAR_MS, members=PMap(member_softs))
+    return group, Soft(started_ms=-_FAR_MS, listens_since_ms=-_FAR_MS, members=PMap(member_softs))
 
 
 def _table(tasks: tuple[SnapshotTask, ...]) -> TaskTable:
@@ -208,12 +211,18 @@ def _task(
         target=target if target in members else None,
         target_standbys=tuple(sorted(member_id for member_id in target_standbys if member_id in members)),
         pin=snapshot.pins.get(listed.id),
+        away_owner=target if active is None and target is not None and _is_away(members.get(target)) else None,
         stalls=stalls,
         failures=_failures(snapshot, members[active], listed.id) if active is not None else (),
     )
     return (
         _revoked(task, listed.revoking, members) if listed.revoking is not None and listed.revoking == active else task
     )
+
+
+def _is_away(listed: SnapshotMember | None) -> bool:
+    """Say whether a member has stopped to restart: it is missing and holds nothing, and its place is kept."""
+    return listed is not None and listed.missing and all(copy.role == "none" for copy in listed.tasks.values())
 
 
 def _failures(snapshot: Snapshot, owner: SnapshotMember, task_id: TaskId) -> tuple[Failure, ...]:
@@ -274,6 +283,7 @@ def _member(snapshot: Snapshot, listed: SnapshotMember, tasks: Mapping[TaskId, T
         epoch=1,
         assignment=PMap(assignment),
         drain=Drain(snapshot.now_ms, None, _FAR_MS) if listed.draining else None,
+        away_until_ms=_FAR_MS if _is_away(listed) else None,
     )
 
 

@@ -355,11 +355,14 @@ def _not_processed(look: _Look, number: int, parts: str) -> str:
 
 
 def _since(tasks: Iterable[Task]) -> int | None:
-    """Return since when the first of these tasks has not been processed; None if that is not known."""
-    ends = [
-        task.stop.at_ms if task.stop is not None and task.stop.at_ms is not None else task.since_ms for task in tasks
-    ]
-    return min((end for end in ends if end), default=None)
+    """Return since when the first of these tasks has not been processed, as far as anybody said; None: not known."""
+    return min((ended_ms for task in tasks if (ended_ms := _ended_ms(task))), default=None)
+
+
+def _ended_ms(task: Task) -> int:
+    """Return when a task last ran: when its owner was last heard, if that did not report the end."""
+    known = None if task.stop is None else task.stop.at_ms if task.stop.heard_ms is None else task.stop.heard_ms
+    return task.since_ms if known is None else known
 
 
 def _end_of(look: _Look, found: Mapping[str, Sequence[Task]]) -> tuple[int | None, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from batonpass.core.handover.availability import availability_of
 from batonpass.core.handover.budget import HeldBack
 from batonpass.core.handover.lag import caught_up_in_ms
 from batonpass.core.handover.probing import is_at_rest
@@ -201,7 +202,7 @@ def snapshot_of(group: Group, soft: Soft, now_ms: int) -> Snapshot:
         for task_index, task_id in enumerate(table.ids)
     )
     sizes = state_sizes(group, soft)
-    members = tuple(_snapshot_member(group, soft, member_id, sizes) for member_id in sorted(group.members))
+    members = tuple(_snapshot_member(group, soft, now_ms, member_id, sizes) for member_id in sorted(group.members))
     placed = [group.tasks[task_id] for task_id in table.ids]
     return Snapshot(
         config=group.config,
@@ -222,7 +223,9 @@ def _revoking(group: Group, task: Task) -> MemberId | None:
     return next((member_id for member_id in waits if member_id in group.members), None)
 
 
-def _snapshot_member(group: Group, soft: Soft, member_id: MemberId, sizes: Mapping[int, int]) -> SnapshotMember:
+def _snapshot_member(
+    group: Group, soft: Soft, now_ms: int, member_id: MemberId, sizes: Mapping[int, int]
+) -> SnapshotMember:
     member = group.members[member_id]
     member_soft = soft.members.get(member_id)
     reports: Mapping[TaskId, MeasuredReport] = member_soft.reports if member_soft is not None else {}
@@ -237,6 +240,7 @@ def _snapshot_member(group: Group, soft: Soft, member_id: MemberId, sizes: Mappi
         max_tasks=member.max_tasks,
         client_tags=member.client_tags,
         draining=member.drain is not None,
+        missing=not availability_of(group, soft, now_ms, member).is_heard,
         tasks=copies,
     )
 

@@ -96,11 +96,12 @@ def _check_counts(transition: Transition) -> list[Violation]:
         violations.append(
             Violation("L2", f"generation {after.generation} after {before.generation} and {new} new targets")
         )
+    set_back_ms = sum(record.set_back_ms for record in transition.records if isinstance(record, r.GrantsHeld))
     for name, old, now in (
         ("group epoch", before.group_epoch, after.group_epoch),
         ("revision", before.revision, after.revision),
         ("token floor", before.tokens_from, after.tokens_from),
-        ("hold on grants", before.grants_from_ms, after.grants_from_ms),
+        ("hold on grants", before.grants_from_ms - set_back_ms, after.grants_from_ms),
         ("longest session timeout", before.longest_session_ms, after.longest_session_ms),
     ):
         if now < old:

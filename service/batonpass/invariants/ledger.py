@@ -147,6 +147,10 @@ class Ledger:
             case r.EpochsRaised(epochs=epochs):
                 for member_id, least in sorted(epochs.items()):
                     self.epochs[member_id] = max(self.epoch(member_id), least)
+            case r.GrantsHeld(set_back_ms=set_back_ms) if set_back_ms:
+                for task_id in self.before.tasks:
+                    ends = self.unreleased_of(task_id)
+                    ends |= {one: at_ms - set_back_ms for one, at_ms in ends.items() if at_ms is not None}
             case r.TasksAdopted():
                 self._adopted(record)
             case _:

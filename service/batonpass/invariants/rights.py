@@ -58,8 +58,7 @@ def lease_floor_ms(transition: Transition, member_id: MemberId) -> int:
     """
     member_soft = transition.soft.members.get(member_id) or transition.soft_after.members.get(member_id)
     if member_soft is None:
-        # If the start lies in the future, the clock has gone back since. The coordinator has started all the same.
-        started_ms = min(transition.now_ms, max(transition.soft.started_ms, transition.soft_after.started_ms))
+        started_ms = max(transition.soft.started_ms, transition.soft_after.started_ms)
         # The instant from which members may be judged was set with the longest timeout at the start. A timeout that was
         # declared later has not reached a member that was not heard since.
         counted_ms = transition.soft.judge_from_ms - transition.soft.started_ms
@@ -391,7 +390,10 @@ def check_start(transition: Transition) -> list[Violation]:
     """Return what is judged or granted too early after a start or a recovery (L3)."""
     violations = []
     starts = [item for item in transition.inputs or () if isinstance(item, Started)]
-    is_start, has_clock_moved = bool(starts), any(item.clock_moved for item in starts)
+    is_set_back = any(isinstance(record, r.GrantsHeld) and record.set_back_ms for record in transition.records)
+    is_start, has_clock_moved = bool(starts), is_set_back or any(item.clock_moved for item in starts)
+    if is_set_back and not is_start:
+        violations.append(Violation("L1", "instants are set back without a start"))
     is_recovery = any(isinstance(item, StoreRecovered) for item in transition.inputs or ())
     if is_start or is_recovery:
         calm = transition.now_ms + transition.before.longest_session_ms

@@ -172,8 +172,10 @@ class Counts(Observer):
         if kind is None:
             return
         self._of(self._handovers, group, kind).inc(count)
-        gap_ms = event.body.get("gap_ms")
-        if isinstance(gap_ms, int):
+        # Of an owner that fell silent the longest that it can have been: nothing that was down is counted as short.
+        bounds = (event.body.get("gap_at_most_ms"), event.body.get("gap_ms"))
+        gap_ms = next((gap for gap in bounds if isinstance(gap, int)), None)
+        if gap_ms is not None:
             for _ in range(min(count, ALIKE_MAX)):
                 self._of(self._gap, group, kind).observe(gap_ms / 1_000)
 

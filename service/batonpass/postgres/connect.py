@@ -74,9 +74,10 @@ REMEDIES: Final = {
     "23": Remedy.FAULT,  # a constraint
     "25": Remedy.CONNECT,  # a transaction that is not ours, left open by a pooler
     "25006": Remedy.CONNECT_ALL,  # read-only: a standby, or a primary that was demoted
-    "26": Remedy.CONNECT,  # a prepared statement that a pooler keeps in another session
+    "26": Remedy.GIVE_UP,  # a prepared statement that a pooler keeps in another session
     "28": Remedy.GIVE_UP,  # a role or password that is refused
     "3D": Remedy.GIVE_UP,  # a database that does not exist
+    "42P05": Remedy.GIVE_UP,  # a prepared statement of somebody else, in a session that a pooler lends to both
     "53300": Remedy.CONNECT,  # no connection is free
     "57P": Remedy.CONNECT,  # the session was ended
     "57P01": Remedy.CONNECT_ALL,  # the server shuts down
@@ -93,6 +94,10 @@ def remedy_of(error: BaseException) -> Remedy:
     if code is None:
         return Remedy.CONNECT
     return next((REMEDIES[code[:length]] for length in (5, 3, 2) if code[:length] in REMEDIES), Remedy.AGAIN)
+
+
+POOLED: Final = ("26000", "42P05")
+"""Errors that only a pooler makes which lends sessions by the transaction, and does not know prepared statements."""
 
 
 class Server:
@@ -365,7 +370,10 @@ def sqlstate(error: BaseException) -> str | None:
 def _first_line(error: Exception) -> str:
     # The translated error begins with its class; its cause has the words of Postgres itself.
     translated = _of_driver(error)
-    return str(translated.__cause__ or translated).partition("\n")[0] or type(translated).__name__
+    said = str(translated.__cause__ or translated).partition("\n")[0] or type(translated).__name__
+    if sqlstate(error) in POOLED:
+        said += "; a pooler in between has to keep prepared statements (pgbouncer 1.21), or to pool by the session"
+    return said
 
 
 def _of_driver(error: BaseException) -> BaseException:

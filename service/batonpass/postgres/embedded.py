@@ -74,7 +74,9 @@ class EmbeddedPostgres(ChildServer):
         except BaseException:
             self.stop()
             raise
-        self.url = f"postgresql://{USER}:{quote(password, safe='')}@127.0.0.1:{port}/{DATABASE}"
+        # Whatever libpq's variables ask for, it has no TLS, and it is the only one.
+        asked = "sslmode=disable&target_session_attrs=any"
+        self.url = f"postgresql://{USER}:{quote(password, safe='')}@127.0.0.1:{port}/{DATABASE}?{asked}"
         return self.url
 
     @property

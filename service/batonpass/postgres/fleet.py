@@ -20,7 +20,7 @@ from batonpass.codec.records import VERSIONS
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId
 from batonpass.postgres.coordinator_names import fresh_name, is_dead
-from batonpass.postgres.leases import Leases, LiveCoordinator
+from batonpass.postgres.leases import LONGEST_MS, Leases, LiveCoordinator
 from batonpass.postgres.snapshots import KIND
 from batonpass.runtime.clocks import UNCERTAIN_MAX_MS, DatabaseClock, boot_ms
 from batonpass.runtime.ports import StoreUnavailable
@@ -201,6 +201,8 @@ class Fleet:
         # After an outage of the database, all leases are over. Each coordinator gets the time to renew its own.
         steady = self._boot_ms() - self._steady_since >= 2 * self._registration.renewal_ms
         living = await self._leases.coordinators()
+        if any(one.left_ms > LONGEST_MS for one in living):
+            await self._leases.shorten()
         if steady and any(one.left_ms < 0 for one in living) and await self._leases.remove_expired(self._id):
             living = await self._leases.coordinators()
         self._look(living)

@@ -16,6 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.postgres.connect import reaching
 
+LONGEST_MS: Final = 60_000
+"""How long a lease may last (``BATONPASS_LEASE_MS``). One that has more left is from before the clock went back."""
+
 _REGISTER: Final = text(
     "insert into coordinators (id, url, code, reads, expires_at)"
     " values (:id, :url, :code, cast(:reads as json), clock_timestamp() + :lease_ms * interval '1 millisecond')"
@@ -28,6 +31,10 @@ _RENEW: Final = text(
 _REMOVE_EXPIRED: Final = text(
     "delete from coordinators where id in (select id from coordinators where expires_at < clock_timestamp()"
     " and id <> :id order by id for update skip locked)"
+)
+_SHORTEN: Final = text(
+    "update coordinators set expires_at = clock_timestamp() + :longest_ms * interval '1 millisecond'"
+    " where expires_at > clock_timestamp() + :longest_ms * interval '1 millisecond'"
 )
 _COORDINATORS: Final = text(
     "select id, url, code, cast(reads as text),"
@@ -93,6 +100,11 @@ class Leases:
         """Remove the rows of all other coordinators whose leases are over; return how many there were."""
         async with reaching(self._engine) as connection:
             return (await connection.execute(_REMOVE_EXPIRED, {"id": identity})).rowcount
+
+    async def shorten(self) -> None:
+        """Have no lease last longer than any may: those that do would be over only when the clock has caught up."""
+        async with reaching(self._engine) as connection:
+            await connection.execute(_SHORTEN, {"longest_ms": LONGEST_MS})
 
     async def coordinators(self) -> Sequence[LiveCoordinator]:
         """Return every coordinator that has a row."""

@@ -64,7 +64,7 @@ def merged(events: Iterable[Event]) -> list[Event]:
     Events are alike if they have the same type and the same ``warm``, and concern either tasks of one member, or
     members. The event that stands for them has no task, or no member. Its body holds the fields that are the same for
     all of them, how many ``tasks`` or ``members`` there are, the first ``MANY`` of these as ``sample``, and the largest
-    ``gap_ms``.
+    ``gap_ms`` and ``gap_at_most_ms``.
     """
     events = list(events)
     alike: dict[_Kind, list[Event]] = {}
@@ -95,9 +95,11 @@ def _one_for(alike: list[Event]) -> Event:
         members = sorted(one.member for one in alike if one.member is not None)
         return first._replace(member=None, body=same | {"members": len(alike), "sample": members[:MANY]})
     tasks = sorted((one.task for one in alike if one.task is not None), key=task_sort_key)
-    gaps = [gap for one in alike if isinstance(gap := one.body.get("gap_ms"), int)]
     body: dict[str, object] = same | {"tasks": len(alike), "sample": tasks[:MANY]}
-    return first._replace(task=None, body=body | ({"gap_ms": max(gaps)} if gaps else {}))
+    for name in ("gap_ms", "gap_at_most_ms"):
+        gaps = [gap for one in alike if isinstance(gap := one.body.get(name), int)]
+        body |= {name: max(gaps)} if gaps else {}
+    return first._replace(task=None, body=body)
 
 
 class _EventBuilder:
@@ -259,7 +261,10 @@ class _EventBuilder:
             )
             return
         kind = EventType.HANDOVER_DONE if stop.cause == REVOKED else EventType.TAKEOVER_DONE
-        bound = {"gap_is_lower_bound": stop.cause in UNSEEN_STOPS} if kind is EventType.TAKEOVER_DONE else {}
+        bound: dict[str, object] = {}
+        if kind is EventType.TAKEOVER_DONE:
+            at_most_ms = None if stop.heard_ms is None else max(gap_ms or 0, self._now_ms - stop.heard_ms)
+            bound = {"gap_is_lower_bound": stop.cause in UNSEEN_STOPS, "gap_at_most_ms": at_most_ms}
         self._add(
             kind,
             member=member,

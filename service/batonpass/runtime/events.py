@@ -164,7 +164,17 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     ),
     _E.TAKEOVER_DONE: (
         "The task runs again, on `member`.",
-        ("from", "cause", "warm", "gap_ms", "gap_is_lower_bound", "stopped_at", "granted_at", "fencing_token"),
+        (
+            "from",
+            "cause",
+            "warm",
+            "gap_ms",
+            "gap_is_lower_bound",
+            "gap_at_most_ms",
+            "stopped_at",
+            "granted_at",
+            "fencing_token",
+        ),
     ),
     _E.TASK_RECOVERED: (
         "The task runs again on the owner on which it had failed, lost its state or restored again.",

@@ -1,4 +1,4 @@
-"""Places for what is held long: connections that wait, reads that run beside the event loop."""
+"""Places for what is held long: connections that wait, bodies that arrive, reads that run beside the event loop."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class Places:
         self._what = what
         self._by_caller: Counter[str] = Counter()
 
-    def take(self, who: str) -> None:
-        """Take a place, until ``free`` is called with the same caller.
+    def take(self, who: str, count: int = 1) -> None:
+        """Take a place, or several, until ``free`` is called with the same caller.
 
         Raises:
             LimitExceeded: when none is free, or the caller has as many as it may have (429).
         """
-        if self._by_caller[who] >= self._each:
+        if self._by_caller[who] + count > self._each:
             detail = f"{who or 'this caller'} has {self._each} {self._what} already, as many as one caller may have"
             raise LimitExceeded(detail, retry_after_ms=FULL_RETRY_MS)
-        if self.taken >= self._most:
+        if self.taken + count > self._most:
             detail = f"there are {self._most} {self._what} already, as many as this coordinator may have"
             raise LimitExceeded(detail, retry_after_ms=FULL_RETRY_MS)
-        self.taken += 1
-        self._by_caller[who] += 1
+        self.taken += count
+        self._by_caller[who] += count
 
-    def free(self, who: str) -> None:
-        """Give a place back."""
-        self.taken -= 1
-        self._by_caller[who] -= 1
+    def free(self, who: str, count: int = 1) -> None:
+        """Give places back."""
+        self.taken -= count
+        self._by_caller[who] -= count
         if not self._by_caller[who]:
             del self._by_caller[who]
 

@@ -591,11 +591,8 @@ def _store_is_back(world: World) -> None:
 
 @fault(3)
 def move_clock(world: World, chance: Random) -> None:
-    """The store's clock is set forwards, by far more than a lease: a machine that is ahead has taken over.
-
-    Set backwards, it would have the group wait until it has caught up.
-    """
-    world.store.clock_ahead_ms += chance.choice((1_500, 90_000, 7_200_000))
+    """The store's clock is set, by far more than a lease: a machine that is ahead, or behind, has taken over."""
+    world.store.clock_ahead_ms += chance.choice((1_500, 90_000, 7_200_000, -3_000, -90_000, -7_200_000))
     world.store.clock_moved_ms = world.now_ms
     world.noted(f"the store's clock is {world.store.clock_ahead_ms} ms ahead")
 

@@ -99,6 +99,8 @@ def draw_config(seed: int, chance: Random, growth_per_s: int) -> dict[str, objec
         "isolation_level": "read_committed",
         "kafka_heartbeats": False,
         "kafka_streams": False,
+        "application_id": "",
+        "cluster_id": "",
     }
     defaults = GroupConfig()
     for name in (one.name for one in fields(GroupConfig) if one.name not in config):

@@ -75,7 +75,7 @@ UNMOVED_AT_MOST_MS = 3_000
 POD_SESSION_MS = 45_000
 SLOW_BYTES_PER_S = 40_000
 NO_ANSWER = "no answer for"
-PACED: Settings = {**TUNED, "batonpass.retry.ms": 500}
+PACED: Settings = {**TUNED, "batonpass.retry.ms": 500, "batonpass.timeout.ms": 500}
 
 
 Act = Callable[["Scene"], str]

@@ -18,7 +18,9 @@ from batonpass.worker.protocol import Role
 
 pytestmark = pytest.mark.needs("kafka")
 TASK = "0_0"
-QUICK = ActiveOptions(retry_ms=50, unable_ms=1_000, producer_options={"request_timeout_ms": 1_000})
+QUICK = ActiveOptions(
+    retry_ms=50, unable_ms=1_000, transaction_timeout_ms=2_000, producer_options={"request_timeout_ms": 1_000}
+)
 
 
 class CannotWrite(LateRequests):

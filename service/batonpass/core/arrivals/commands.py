@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from batonpass.core.arrivals.answers import no_such_task, refusal
+from batonpass.core.arrivals.kept_out import instance_named
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.state.errors import (
     GroupNotEmpty,
@@ -148,12 +149,13 @@ def partition_counts(draft: DecisionDraft, item: PartitionCounts) -> Reply:
 def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
     if not draft.group.declared:
         return UnknownGroup(f"no group {draft.group.id!r} is declared")
-    if item.expires_ms is not None and item.expires_ms <= draft.now_ms:
+    expires_ms = item.expires_ms if item.for_ms is None else draft.now_ms + item.for_ms
+    if expires_ms is not None and expires_ms <= draft.now_ms:
         message = "expires_at lies in the past"
         return InvalidRequest(message, errors=[("expires_at", message)])
-    draft.record(Paused(Pause(item.scope, item.reason, draft.now_ms, item.expires_ms)))
-    if item.expires_ms is not None:
-        draft.wake(item.expires_ms)
+    draft.record(Paused(Pause(item.scope, item.reason, draft.now_ms, expires_ms)))
+    if expires_ms is not None:
+        draft.wake(expires_ms)
     draft.needs_step = True
     return Done()
 
@@ -200,10 +202,16 @@ def release(draft: DecisionDraft, item: ReleaseRequest) -> Reply:
 
 
 def trust(draft: DecisionDraft, item: TrustRequest) -> Reply:
-    """Forget what is held against a member's host: it is given tasks again, also those that failed there."""
-    if not draft.group.declared or item.member_id not in draft.group.members:
-        return refusal(draft.group, item.member_id)
-    draft.record(MemberTrusted(item.member_id))
+    """Forget what is held against a member's host: it is given tasks again, also those that failed there.
+
+    A host without a member now is named by its instance, or by a run that is gone.
+    """
+    group, member_id = draft.group, item.member_id
+    instance_id = None if member_id in group.members else instance_named(group, member_id)
+    if not group.declared or (member_id not in group.members and instance_id is None):
+        return refusal(group, member_id)
+    present_id = None if instance_id is None else group.instances.get(instance_id)
+    draft.record(MemberTrusted(member_id, instance_id) if present_id is None else MemberTrusted(present_id))
     draft.schedule("member-trusted")
     return Done()
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from batonpass.core.arrivals import storm
 from batonpass.core.arrivals.kept_out import let_in_when_over
-from batonpass.core.arrivals.reports import explain_distrust, park
+from batonpass.core.arrivals.reports import clear_suspicion, explain_distrust, park
 from batonpass.core.handover.availability import Availability, availability_of
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import Readiness
@@ -25,15 +25,14 @@ from batonpass.core.state.records import (
     DrainStarted,
     GoneForgotten,
     GrantsHeld,
-    MemberGone,
     MemberSuspected,
     Record,
     Resumed,
-    SuspicionCleared,
     TaskReleased,
     WarmupStalled,
 )
 from batonpass.core.state.replies import Done, Reply
+from batonpass.core.state.set_back import ahead_ms
 from batonpass.core.state.soft import Soft
 
 
@@ -41,15 +40,16 @@ def started(draft: DecisionDraft, item: Started) -> Reply:
     """Judge no member for the largest session timeout: the coordinator was not there to hear them (L3, L5).
 
     After the clock has moved, a lease whose end is stored may still run although that instant is over. By then it ends.
+    If it went back, so do the instants of the group. Soft state is full of instants too, and is learnt anew.
     """
-    judge_from_ms = draft.now_ms + draft.group.longest_session_ms
-    draft.soft = draft.soft._replace(
-        started_ms=draft.now_ms, judge_from_ms=judge_from_ms, listens_since_ms=draft.now_ms
-    )
-    if item.clock_moved:
-        _set_clock_back(draft)
-    if item.clock_moved and judge_from_ms > draft.group.grants_from_ms and draft.group.version:
-        draft.record(GrantsHeld(judge_from_ms, "the clock of the database has moved"))
+    group, now_ms = draft.group, draft.now_ms
+    set_back_ms = ahead_ms(group, now_ms)
+    judge_from_ms = now_ms + group.longest_session_ms
+    soft = Soft() if item.clock_moved or set_back_ms else draft.soft
+    draft.soft = soft._replace(started_ms=now_ms, judge_from_ms=judge_from_ms, listens_since_ms=now_ms)
+    has_moved = item.clock_moved and judge_from_ms > group.grants_from_ms and group.version
+    if has_moved or set_back_ms:
+        draft.record(GrantsHeld(judge_from_ms, "the clock of the database has moved", set_back_ms=set_back_ms))
         draft.wake(judge_from_ms)
     draft.needs_step = True
     return Done()
@@ -99,8 +99,7 @@ def poll_opened(draft: DecisionDraft, item: PollOpened) -> Reply:
     if member_soft is not None and member_soft.poll_broken_ms is not None:
         draft.set_member_soft(item.member_id, replace(member_soft, poll_broken_ms=None))
     if member is not None and member.suspected:
-        draft.record(SuspicionCleared(member.id))
-        draft.schedule("suspicion-cleared")
+        clear_suspicion(draft, member)
     return Done()
 
 
@@ -113,7 +112,6 @@ def pass_time(draft: DecisionDraft) -> None:
     _drop_departed(draft)
     end_pause_if_over(draft)
     let_in_when_over(draft)
-    _set_clock_back(draft)
     _expire(draft)
     storm.end_if_over(draft)
     _suspect(draft)
@@ -143,24 +141,6 @@ def _drop_departed(draft: DecisionDraft) -> None:
         draft.soft = draft.soft._replace(members=draft.soft.members.updated(departed))
 
 
-def _set_clock_back(draft: DecisionDraft) -> None:
-    """Count leases from now if the clock has gone back behind a member's last heartbeat."""
-    late = {
-        member_id: replace(member_soft, heard_ms=draft.now_ms)
-        for member_id, member_soft in draft.soft.members.items()
-        if member_soft.heard_ms > draft.now_ms
-    }
-    if late:
-        draft.soft = draft.soft._replace(members=draft.soft.members.updated(late))
-    latest_ms = draft.now_ms + draft.group.longest_session_ms
-    if draft.soft.judge_from_ms > latest_ms:
-        draft.soft = draft.soft._replace(judge_from_ms=latest_ms)
-    if draft.soft.started_ms > draft.now_ms:
-        draft.soft = draft.soft._replace(started_ms=draft.now_ms)
-    if draft.soft.listens_since_ms > draft.now_ms:
-        draft.soft = draft.soft._replace(listens_since_ms=draft.now_ms)
-
-
 def _expire(draft: DecisionDraft) -> None:
     if draft.now_ms < draft.soft.judge_from_ms:
         return
@@ -180,7 +160,7 @@ def _expire(draft: DecisionDraft) -> None:
         ran.extend(draft.group.members[member_id].revoking)
         draft.explain(Happened.EXPIRED, to=member_id)
     distrusted = draft.view().distrusted
-    draft.record(*(MemberGone(member_id, Cause.EXPIRED, at_ms=now_ms, lease_end_ms=now_ms) for member_id in expired))
+    draft.record(*(draft.gone(member_id, Cause.EXPIRED) for member_id in expired))
     storm.guard(draft)
     park(draft, sorted(ran))
     explain_distrust(draft, distrusted)
@@ -226,7 +206,7 @@ def _runs_without_state(draft: DecisionDraft, member: Member) -> bool:
 def _end_absences(draft: DecisionDraft) -> None:
     now_ms, members = draft.now_ms, draft.group.members
     over = [
-        MemberGone(member_id, Cause.GRACE_OVER, at_ms=now_ms, lease_end_ms=now_ms)
+        draft.gone(member_id, Cause.GRACE_OVER)
         for member_id in sorted(members)
         if (until_ms := members[member_id].away_until_ms) is not None and until_ms <= now_ms
     ]
@@ -246,7 +226,7 @@ def _fence_unconfirmed(draft: DecisionDraft) -> None:
         if not any(draft.now_ms - revocation.since_ms >= timeout_ms for revocation in member.revoking.values()):
             continue
         end_ms = max(draft.now_ms, draft.lease_end_ms(member))
-        fenced.append(MemberGone(member_id, Cause.FENCED, at_ms=draft.now_ms, lease_end_ms=end_ms))
+        fenced.append(draft.gone(member_id, Cause.FENCED, lease_end_ms=end_ms))
         draft.explain(
             Happened.FENCED, to=member_id, detail="a revocation was not confirmed within rebalance_timeout_ms"
         )
@@ -328,17 +308,26 @@ def forget_gone(draft: DecisionDraft) -> None:
         draft.record(GoneForgotten(old))
 
 
+def hold_ends_ms(draft: DecisionDraft) -> list[int]:
+    """Return the instants to come at which something that holds moves or limits the target ends by itself."""
+    group, soft = draft.group, draft.soft
+    at = [group.grants_from_ms, *_distrust_ends(group)]
+    if group.pause is not None and group.pause.expires_ms is not None:
+        at.append(group.pause.expires_ms)
+    at.extend(entry.until_ms for entry in group.kept_out.values() if entry.until_ms is not None)
+    at.extend(stall.until_ms for task_id in group.moving_tasks() for stall in group.tasks[task_id].stalls)
+    if soft.target_is_provisional and not group.unsettled:
+        # The target leaves out moves that gave way lately. Once they may be tried again, it may be another one.
+        at.extend(stall.until_ms for task in group.tasks.values() for stall in task.stalls)
+    return [instant for instant in at if instant > draft.now_ms]
+
+
 def find_wake(draft: DecisionDraft) -> None:
     """Find the first instant at which something is due, by examining everything. Only a tick or a start does this."""
     group, soft = draft.group, draft.soft
-    at: list[int] = []
-    pause_over = group.pause.expires_ms if group.pause is not None else None
-    due = (group.placement_due_ms, group.next_probe_ms, pause_over, storm.next_look_ms(draft))
+    at = hold_ends_ms(draft)
+    due = (group.placement_due_ms, group.next_probe_ms, storm.next_look_ms(draft))
     at.extend(instant for instant in due if instant is not None)
-    if group.grants_from_ms > draft.now_ms:
-        at.append(group.grants_from_ms)
-    at.extend(entry.until_ms for entry in group.kept_out.values() if entry.until_ms is not None)
-    at.extend(_distrust_ends(group))
     for member_id, member in group.members.items():
         at.extend(_member_instants(draft, member_id, member))
     if group.unsettled:
@@ -347,12 +336,8 @@ def find_wake(draft: DecisionDraft) -> None:
     for task_id in group.moving_tasks():
         task = group.tasks[task_id]
         at.extend(entry.free_at_ms for entry in task.unreleased if entry.free_at_ms is not None)
-        at.extend(stall.until_ms for stall in task.stalls)
         at.extend(_progress_ms(draft, task_id, group.members[member_id]) + stall_ms for member_id in task.warmups)
         at.extend(closer_ms(draft.view(), task_id, member_id) + stall_ms for member_id in task.warmups)
-    if soft.target_is_provisional and not group.unsettled:
-        # The target leaves out moves that gave way lately. Once they may be tried again, it may be another one.
-        at.extend(stall.until_ms for task in group.tasks.values() for stall in task.stalls)
     draft.wake_ms = min((instant for instant in at if instant > draft.now_ms), default=None)
     if soft.judge_from_ms > draft.now_ms and group.members:
         draft.wake(soft.judge_from_ms)

@@ -26,7 +26,6 @@ from batonpass.core.state.records import (
     DrainCancelled,
     DrainStarted,
     MemberAway,
-    MemberGone,
     MemberJoined,
     PlaceInherited,
     TaskReleased,
@@ -145,7 +144,7 @@ def _inherit(draft: DecisionDraft, item: Join, old: Member) -> bool:
     new = draft.group.members[item.member_id]
     if new.drain is None:
         draft.record(PlaceInherited(old.id, new.id))
-    draft.record(MemberGone(old.id, cause, at_ms=draft.now_ms, lease_end_ms=draft.now_ms))
+    draft.record(draft.gone(old.id, cause))
     same = (
         new.capacity == old.capacity
         and (new.max_tasks, new.max_disk_bytes) == (old.max_tasks, old.max_disk_bytes)
@@ -221,7 +220,7 @@ def leave(draft: DecisionDraft, item: Leave) -> Reply:
         if _waits_for_a_missing_member(draft):
             draft.schedule("restart")
         return Done()
-    draft.record(MemberGone(member.id, Cause.LEFT, at_ms=draft.now_ms, lease_end_ms=draft.now_ms))
+    draft.record(draft.gone(member.id, Cause.LEFT))
     draft.schedule("leave")
     return Done()
 
@@ -269,7 +268,7 @@ def evict(draft: DecisionDraft, item: Eviction) -> Reply:
         return Done()
     now_ms = draft.now_ms
     end_ms = now_ms if is_dead or member.away_until_ms is not None else max(now_ms, draft.lease_end_ms(member))
-    draft.record(MemberGone(member.id, Cause.EVICTED, at_ms=now_ms, lease_end_ms=end_ms))
+    draft.record(draft.gone(member.id, Cause.EVICTED, lease_end_ms=end_ms))
     draft.wake(end_ms)
     draft.schedule("evict")
     return Done()
@@ -291,7 +290,7 @@ def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
     now_ms = draft.now_ms
     if member is None or not is_there:
         if member is not None:
-            draft.record(MemberGone(member.id, Cause.EVICTED, at_ms=now_ms, lease_end_ms=now_ms))
+            draft.record(draft.gone(member.id, Cause.EVICTED))
             draft.schedule("drain")
         return DrainProgress((), ())
     if member.drain is None or item.deadline_ms is not None:

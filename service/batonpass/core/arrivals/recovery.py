@@ -119,7 +119,8 @@ def store_recovered(draft: DecisionDraft, _item: StoreRecovered) -> Reply:
 def _hold_grants(draft: DecisionDraft, why: str) -> None:
     until_ms = draft.now_ms + draft.group.longest_session_ms
     if until_ms > draft.group.recovering_until_ms:
-        draft.record(GrantsHeld(until_ms, why, adopting=True))
+        # What runs in a group of Kafka Streams is adopted at each rebalance anyway, by what the leader says of it.
+        draft.record(GrantsHeld(until_ms, why, adopting=not draft.group.config.kafka_streams))
     draft.explain(LOST_COMMITS, detail=why)
     draft.wake(until_ms)
 

@@ -70,8 +70,7 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         return believe(draft, member, item) or heartbeat(draft, item)
     heard = _with_heartbeat(known, item, draft.now_ms)
     if member.suspected:
-        draft.record(SuspicionCleared(member.id))
-        draft.schedule("suspicion-cleared")
+        clear_suspicion(draft, member)
     repeats_the_last = kept and not news and len(kept) == len(known.reports)
     if item.tasks is None or repeats_the_last:
         draft.set_member_soft(member.id, heard)
@@ -79,6 +78,17 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     tasks, ignored = bounded(group, news, draft.policy)
     _take_report(draft, item, heard, kept, tasks)
     return Taken(ignored)
+
+
+def clear_suspicion(draft: DecisionDraft, member: Member) -> None:
+    """Note that a suspected member is heard, and look at what was taken from it.
+
+    What was placed without it is known (``liveness.notice_return``), but not to a coordinator that had not heard it.
+    """
+    draft.record(SuspicionCleared(member.id))
+    draft.needs_step = True
+    if draft.member_soft(member.id) is None:
+        draft.schedule("suspicion-cleared")
 
 
 def _what_is_new(

@@ -11,10 +11,10 @@ from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.leases import lease_end_ms
-from batonpass.core.state.model import Group, Member, Role
+from batonpass.core.state.model import UNSEEN_STOPS, Cause, Group, Member, Role
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Reason
-from batonpass.core.state.records import RebalanceScheduled, Record
+from batonpass.core.state.records import MemberGone, RebalanceScheduled, Record
 from batonpass.core.state.soft import MemberSoft, Soft
 
 
@@ -60,6 +60,12 @@ class DecisionDraft:
         self.records.extend(records)
         self.group = evolve(self.group, records)
         self._view = None
+
+    def gone(self, member_id: MemberId, cause: Cause, *, lease_end_ms: int | None = None) -> MemberGone:
+        """Return the record that a member leaves now. Without ``lease_end_ms`` it runs nothing any more."""
+        member_soft = self.member_soft(member_id) if cause in UNSEEN_STOPS else None
+        heard_ms = None if member_soft is None else member_soft.sign_ms
+        return MemberGone(member_id, cause, self.now_ms, lease_end_ms or self.now_ms, heard_ms)
 
     def explain(
         self, code: str, task: TaskId | None = None, to: MemberId | None = None, detail: str = "", tasks: int = 1

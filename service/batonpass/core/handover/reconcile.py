@@ -108,7 +108,9 @@ def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[Record]
         member = view.members.get(member_id)
         if member is not None and member.suspected and member.on_lease_lost is OnLeaseLost.CONTINUE:
             # The next owner's token fences its outputs, so there is no need to wait.
-            records.append(ReleaseWaived(task.id, member_id))
+            member_soft = view.soft.members.get(member_id)
+            heard_ms = None if member_soft is None else member_soft.sign_ms
+            records.append(ReleaseWaived(task.id, member_id, heard_ms))
     return records
 
 

@@ -199,8 +199,7 @@ class View:
             stays = {member.id: stay_began_ms(member) for member in self.members.values()}
             young = {member_id: since_ms for member_id, since_ms in stays.items() if since_ms > self.now_ms - most_ms}
             age_ms = newcomer_age_ms(self.group, self.now_ms) if young else 0
-            # If the clock has gone back behind a join, the member's stay begins now.
-            until = {member_id: min(since_ms, self.now_ms) + age_ms for member_id, since_ms in young.items()}
+            until = {member_id: since_ms + age_ms for member_id, since_ms in young.items()}
             self._newcomers = {member_id: until_ms for member_id, until_ms in until.items() if until_ms > self.now_ms}
         return self._newcomers
 

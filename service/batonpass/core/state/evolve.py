@@ -53,6 +53,7 @@ from batonpass.core.state.model import (
 )
 from batonpass.core.state.newcomers import stay_began_ms
 from batonpass.core.state.pmap import PMap
+from batonpass.core.state.set_back import moved_back
 from batonpass.core.state.topology import build_table
 
 
@@ -126,6 +127,12 @@ class GroupBuilder:
 
     def change(self, **fields: object) -> None:
         self.group = replace(self.group, **fields)  # type: ignore[arg-type]
+
+    def set_back(self, by_ms: int) -> None:
+        """Have every instant earlier by ``by_ms``."""
+        self.group = moved_back(self.group, by_ms)
+        self.tasks = {task_id: moved_back(self.task(task_id), by_ms) for task_id in self.every_task()}
+        self.members |= {member_id: moved_back(member, by_ms) for member_id, member in self.every_member()}
 
     def finish(self, version: int) -> Group:
         """Return the group with everything folded in, at ``version``."""
@@ -263,7 +270,7 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     entry = _gone_entry(member, record.at_ms, record.cause, record.lease_end_ms)
     builder.change(gone=builder.group.gone.having(member.id, entry))
     if record.cause is Cause.EXPIRED:
-        _note_death(builder, member, record.at_ms)
+        _note_death(builder, member, record)
     concerned = _tasks_involving(builder, member)
     for task_id in concerned:
         task = builder.task(task_id)
@@ -295,12 +302,14 @@ def _gone_entry(member: Member, at_ms: int, cause: Cause, lease_end_ms: int) -> 
     return GoneMember(at_ms, cause, lease_end_ms, member.instance_id, stay_began_ms(member), member.doubts.plain())
 
 
-def _note_death(builder: GroupBuilder, member: Member, at_ms: int) -> None:
+def _note_death(builder: GroupBuilder, member: Member, record: r.MemberGone) -> None:
     """Note with each task that a member ran when its lease expired that it died: the task may be what ended it.
 
     What was taken over from it while it was suspected has that noted already (``_give_up``).
     """
-    ran_until_ms = at_ms - builder.group.config.session_timeout_ms
+    at_ms, ran_until_ms = record.at_ms, record.heard_ms
+    if ran_until_ms is None:
+        ran_until_ms = at_ms - builder.group.config.session_timeout_ms
     host = host_of(member)
     known = builder.group.hosts.get(host)
     if known is not None:
@@ -322,7 +331,8 @@ def _fail(
     """Note that a task did not run well on a member: when that counts from, and until when it ran at the most."""
     config, (at_ms, ran_until_ms) = builder.group.config, at
     well_ms = ran_until_ms if task.owner == member.id and ran_well(task, ran_until_ms, config) else task.well_ms
-    failures = with_failure(task, member, outcome, at_ms, config, detail=detail)
+    failures = with_failure(task, member, outcome, at_ms, config, ran_until_ms=ran_until_ms)
+    failures = (*failures[:-1], failures[-1]._replace(detail=detail))
     builder.tasks[task.id] = task._replace(failures=failures, well_ms=well_ms)
 
 
@@ -366,7 +376,7 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
     if record.lease_end_ms > record.at_ms and (ran or len(unreleased) != len(task.unreleased)):
         unreleased = (*unreleased, Unreleased(member_id, record.lease_end_ms))
     changes = _changes_without_member(task, member_id, unreleased)
-    stop = _stop_after_departure(task, unreleased, member_id, record.at_ms, record.cause.value)
+    stop = _stop_after_departure(task, unreleased, record.at_ms, Stop(member_id, None, record.cause, record.heard_ms))
     if stop is not task.stop:
         changes["stop"] = stop
     if ran:
@@ -393,7 +403,7 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
         after = _without_member(
             task, member.id, tuple(entry for entry in task.unreleased if entry.member_id != member.id)
         )
-        stop = _stop_after_departure(task, after.unreleased, member.id, record.at_ms, Cause.RESTARTED.value)
+        stop = _stop_after_departure(task, after.unreleased, record.at_ms, Stop(member.id, None, Cause.RESTARTED))
         if stop is not task.stop:
             after = after._replace(stop=stop)
         if task.owner == member.id:
@@ -434,6 +444,8 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
 def _trusted(builder: GroupBuilder, record: r.MemberTrusted) -> None:
     """Nothing is held against the host of the member: neither its faults, nor failures of tasks on it."""
     member = builder.member(record.member_id)
+    if member is None and record.instance_id is not None:
+        member = Member(record.member_id, 0, record.instance_id)
     if member is None:
         return
     builder.change(hosts=builder.group.hosts.without(host_of(member)))
@@ -533,7 +545,9 @@ def _storm_ended(builder: GroupBuilder, _record: r.StormEnded) -> None:
 
 
 def _grants_held(builder: GroupBuilder, record: r.GrantsHeld) -> None:
-    """Nothing is granted for a while. A later hold never shortens this one."""
+    """Nothing is granted for a while. A later hold never shortens this one. The clock may have gone back before."""
+    if record.set_back_ms:
+        builder.set_back(record.set_back_ms)
     builder.change(grants_from_ms=max(builder.group.grants_from_ms, record.until_ms))
     if record.adopting:
         builder.change(recovering_until_ms=max(builder.group.recovering_until_ms, record.until_ms))
@@ -685,7 +699,10 @@ def _release_waived(builder: GroupBuilder, record: r.ReleaseWaived) -> None:
     """The task no longer waits for the suspected member, which still has to confirm."""
     task = builder.task(record.task)
     unreleased = tuple(entry for entry in task.unreleased if entry.member_id != record.member_id)
-    stop = _stop_completed(task.stop, unreleased, task.since_ms)
+    stop = task.stop
+    if stop is not None and stop.member_id == record.member_id and stop.at_ms is None:
+        stop = stop._replace(heard_ms=record.heard_ms)
+    stop = _stop_completed(stop, unreleased, task.since_ms)
     builder.tasks[record.task] = task._replace(unreleased=unreleased, final_position=(), stop=stop)
 
 
@@ -862,15 +879,12 @@ def _changes_without_member(task: Task, member_id: MemberId, unreleased: tuple[U
     return changes
 
 
-def _stop_after_departure(
-    task: Task, unreleased: tuple[Unreleased, ...], member_id: MemberId, at_ms: int, cause: str
-) -> Stop | None:
+def _stop_after_departure(task: Task, unreleased: tuple[Unreleased, ...], at_ms: int, departure: Stop) -> Stop | None:
     """Return how the last run of a task ended, after a departure that leaves these members unreleased."""
     stop = task.stop
-    if task.owner == member_id and task.state is ActiveState.RUNNING:
-        stop = Stop(member_id, None, cause)
-    elif stop is not None and stop.member_id == member_id and stop.at_ms is None:
-        stop = stop._replace(cause=cause)
+    has_run = task.owner == departure.member_id and task.state is ActiveState.RUNNING
+    if has_run or (stop is not None and stop.member_id == departure.member_id and stop.at_ms is None):
+        stop = departure
     return _stop_completed(stop, unreleased, at_ms)
 
 

@@ -9,7 +9,7 @@ there and ran elsewhere afterwards, and of its own deaths.
 | a task failed on a host, lost its state there, or did not come to run | it is not tried there again for a while |
 | a host was silent more than once when it had a task, or could have | the same, for a session timeout at first |
 | a host died twice in a row with a task | the same |
-| a task failed, or took its host down, on ``poison_members`` hosts, and ran well on none | it is parked |
+| a task failed, or soon took its host down, on ``poison_members`` hosts, and ran well on none | it is parked |
 | a host has ``distrust_after`` faults, and ran nothing well since | it is given nothing new for a while |
 
 A task's failure counts for ``poison_window_ms``, and the while is as long. It doubles each time that the same happens
@@ -100,11 +100,11 @@ def is_avoided(failure: Failure, member: Member, config: GroupConfig, now_ms: in
 
 
 def with_failure(
-    task: Task, member: Member, outcome: Outcome, at_ms: int, config: GroupConfig, *, detail: str = ""
+    task: Task, member: Member, outcome: Outcome, at_ms: int, config: GroupConfig, *, ran_until_ms: int | None = None
 ) -> tuple[Failure, ...]:
     """Return the failures of a task with one more, and without those that no longer count.
 
-    What is reported again of the same grant is no further try.
+    What is reported again of the same grant is no further try. ``ran_until_ms``: until when the task ran, at most.
     """
     grant = member.assignment.get(task.id)
     token = grant.token if grant is not None and grant.token else task.token
@@ -118,7 +118,10 @@ def with_failure(
                 times = known.times + 1
         elif at_ms < over_ms + lasting_ms(config, known.times):
             others.append(known)
-    return (*others, Failure(member.id, at_ms, member.instance_id, outcome, times, token, member.joined_ms, detail))
+    ran_ms = 0
+    if ran_until_ms is not None and task.state is ActiveState.RUNNING:
+        ran_ms = max(0, ran_until_ms - (task.ran_since_ms or task.since_ms))
+    return (*others, Failure(member.id, at_ms, member.instance_id, outcome, times, token, member.joined_ms, ran_ms))
 
 
 def ran_well(task: Task, end_ms: int, config: GroupConfig, *, from_ms: int = 0) -> bool:
@@ -133,8 +136,20 @@ def blamed(task: Task, group: Group, now_ms: int) -> list[Failure]:
     return [
         failure
         for failure in task.failures
-        if failure.outcome in _BLAMED and failure.at_ms > oldest_ms and _is_certain(failure, group.gone)
+        if failure.outcome in _BLAMED
+        and failure.at_ms > oldest_ms
+        and _is_certain(failure, group.gone)
+        and (failure.outcome is not Outcome.DIED or failure.ran_ms < _soon_ms(group.config))
     ]
+
+
+def _soon_ms(config: GroupConfig) -> int:
+    """Return how long a task may have run on a host that died and be blamed: what ends hosts does so soon.
+
+    A quarter of the time for which a task has to run until it ran well. Hosts that are killed one after the other, each
+    once the tasks of the one before have run on it for longer, park nothing.
+    """
+    return config.poison_window_ms // config.poison_members // 4
 
 
 def _is_certain(failure: Failure, gone: Mapping[MemberId, GoneMember]) -> bool:

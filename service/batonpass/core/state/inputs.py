@@ -141,11 +141,12 @@ class ProbeRequest:
 
 @dataclass(frozen=True, slots=True)
 class PauseRequest:
-    """An operator holds moves until ``expires_ms`` (an instant), or until they are resumed."""
+    """An operator holds moves until ``expires_ms`` (an instant), for ``for_ms`` from now, or until they are resumed."""
 
     scope: PauseScope = PauseScope.BALANCE
     reason: str = ""
     expires_ms: int | None = None
+    for_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +235,9 @@ class OtherAssignment:
 class StreamsRebalance:
     """The leader of a Kafka Streams group reports the processes and what each has, and asks for an assignment.
 
-    ``config`` has the settings of the application that are also settings of a group. ``other`` is the decision of
-    Kafka's own assignor, if the application follows that one.
+    ``config`` has the settings of the application that are also settings of a group, and, if they are known, its
+    ``application_id`` and the ``cluster_id`` of its Kafka. ``other`` is the decision of Kafka's own assignor, if the
+    application follows that one.
     """
 
     topology: Topology

@@ -150,7 +150,8 @@ class Failure(NamedTuple):
     """A task was tried on a host, and did not run well there. There is one for each host: the last (``failures``).
 
     A *host* is an instance id, or a member that has none. ``member_id`` is the run of it that had the task, since
-    ``joined_ms``, under ``token``. ``times`` counts such tries in a row. ``detail`` is what the member said of it.
+    ``joined_ms``, under ``token``. ``times`` counts such tries in a row. ``ran_ms`` is for how long the task had run
+    there, at most. ``detail`` is what the member said of it.
     """
 
     member_id: MemberId
@@ -160,6 +161,7 @@ class Failure(NamedTuple):
     times: int = 1
     token: int = 0
     joined_ms: int = 0
+    ran_ms: int = 0
     detail: str = ""
 
 
@@ -205,12 +207,14 @@ class Stop(NamedTuple):
 
     ``at_ms`` is None while that member may still be running it. ``cause`` is one of three things: ``revoked`` or
     ``suspected`` if the coordinator took the task away, the ``Cause`` for which the member left, or the state that the
-    owner fell back to (``failed``, ``lost``, ``restoring``).
+    owner fell back to (``failed``, ``lost``, ``restoring``). ``heard_ms`` is when the member was last heard, if it did
+    not report the stop (``UNSEEN_STOPS``): the run ended between then and ``at_ms``. None: that is not known.
     """
 
     member_id: MemberId
     at_ms: int | None
     cause: str
+    heard_ms: int | None = None
 
 
 UNSEEN_STOPS: Final = frozenset(

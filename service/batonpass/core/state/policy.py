@@ -69,6 +69,8 @@ class GroupConfig:
     poison_members: int = 3
     poison_window_ms: int = 600_000
     distrust_after: int = 2
+    application_id: str = ""
+    cluster_id: str = ""
 
     @property
     def overdue_ms(self) -> int:
@@ -119,11 +121,13 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
 }
 """The lowest and the highest accepted value of every numeric field. Shares lie within 0% and 100%."""
 
+KAFKA_NAME_CHARS_MAX: Final = 255
 RACK_TAGS_MAX: Final = 5
 """KIP-708 allows at most five tag keys."""
 TAG_KEY_CHARS_MAX: Final = 20
 
 _SWITCHES: Final = frozenset({"kafka_heartbeats", "kafka_streams"})
+_NAMES_OF_KAFKA: Final = frozenset({"application_id", "cluster_id"})
 _SHARES: Final = frozenset({"max_warmup_replicas", "max_drain_warmups"})
 _NAMES: Final = tuple(field.name for field in fields(GroupConfig))
 
@@ -171,6 +175,9 @@ def _clean(name: str, value: object) -> tuple[str, object]:
     if name == "isolation_level":
         known = [level.value for level in IsolationLevel]
         return ("", IsolationLevel(value)) if value in known else (f"must be one of {', '.join(known)}", None)
+    if name in _NAMES_OF_KAFKA:
+        fits = isinstance(value, str) and len(value) <= KAFKA_NAME_CHARS_MAX and value.isprintable()
+        return ("", value) if fits else (f"must be text of at most {KAFKA_NAME_CHARS_MAX} characters", None)
     if name in _SWITCHES:
         return ("", value) if isinstance(value, bool) else ("must be true or false", None)
     if name == "acceptable_catchup_ms" and value is None:

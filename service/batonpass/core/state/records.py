@@ -62,12 +62,16 @@ class MemberJoined:
 
 @dataclass(frozen=True, slots=True)
 class MemberGone:
-    """A member left the group. What it may still be running is unreleased until ``lease_end_ms``."""
+    """A member left the group. What it may still be running is unreleased until ``lease_end_ms``.
+
+    ``heard_ms`` is when it was last heard, if it was given up. None: the coordinator had not heard it yet.
+    """
 
     member_id: MemberId
     cause: Cause
     at_ms: int
     lease_end_ms: int
+    heard_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +144,13 @@ class SuspicionCleared:
 
 @dataclass(frozen=True, slots=True)
 class MemberTrusted:
-    """An operator trusts a member's host again: what was held against it is forgotten."""
+    """An operator trusts a member's host again: what was held against it is forgotten.
+
+    ``instance_id`` names the host if it has no member now; ``member_id`` is then what the operator called it.
+    """
 
     member_id: MemberId
+    instance_id: InstanceId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +214,11 @@ class TaskReleased:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseWaived:
-    """The task no longer waits until a suspected member with fenced outputs has released it."""
+    """The task no longer waits until a suspected member with fenced outputs, last heard then, has released it."""
 
     task: TaskId
     member_id: MemberId
+    heard_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,11 +318,15 @@ class StormEnded:
 
 @dataclass(frozen=True, slots=True)
 class GrantsHeld:
-    """Nothing is granted before ``until_ms``. ``adopting``: until then the group adopts what members run (L3)."""
+    """Nothing is granted before ``until_ms``. ``adopting``: until then the group adopts what members run (L3).
+
+    ``set_back_ms``: the clock has gone back by so much, and so do all instants that were stored before (``set_back``).
+    """
 
     until_ms: int
     reason: str
     adopting: bool = False
+    set_back_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

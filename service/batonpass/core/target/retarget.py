@@ -57,6 +57,16 @@ def plan_target(view: View, solver: Solver) -> TargetPlan:
     return TargetPlan(request, placed, changes, unreachable, reachability.may_free_up)
 
 
+def try_to_plan(view: View, solver: Solver) -> TargetPlan | str:
+    """Return the target that the group is to reach, or why placement found none: leases and takeovers wait for none."""
+    try:
+        return plan_target(view, solver)
+    except PlacementError as problem:
+        return str(problem)
+    except Exception as problem:  # noqa: BLE001 - whatever it is
+        return f"{type(problem).__name__}: {problem}"
+
+
 def place_now(draft: DecisionDraft) -> None:
     """Place the group's tasks anew and record what changes about the target.
 
@@ -73,11 +83,9 @@ def place_now(draft: DecisionDraft) -> None:
         changes: Mapping[TaskId, Target] = {}
         moves = lower_bound = 0
     else:
-        try:
-            target_plan = plan_target(draft.view(), draft.solver)
-        except Exception as problem:  # noqa: BLE001 - leases, takeovers and commands are in the same decision
-            is_expected = isinstance(problem, PlacementError)
-            _keep(draft, str(problem) if is_expected else f"{type(problem).__name__}: {problem}")
+        target_plan = try_to_plan(draft.view(), draft.solver)
+        if isinstance(target_plan, str):
+            _keep(draft, target_plan)
             return
         request, placed, changes = target_plan.request, target_plan.placed, target_plan.changes
         is_provisional = target_plan.may_free_up or any(

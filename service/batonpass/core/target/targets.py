@@ -30,6 +30,7 @@ from math import inf
 from operator import attrgetter, ne
 from typing import Final
 
+from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.copy_capacity import RoomLeft
 from batonpass.core.handover.owner import choose_active
 from batonpass.core.state.ids import MemberId, TaskId
@@ -433,20 +434,27 @@ def _begins_ready(task: Task) -> bool:
 
 
 def last_resorts(view: View, request: PlacementRequest, placed: Placed) -> Placed:
-    """Return the answer of placement with the tasks that would have no owner at all on distrusted members with room.
+    """Return the answer of placement with the tasks that would have no owner at all on members with room all the same.
 
-    A task that nobody runs is worse than one on a member that may fail it.
+    A task that nobody runs is worse than one on a member that may fail it, or that has to hand it over again because it
+    drains. Those that are distrusted come first.
     """
     table, members = request.table, request.members
     orphans = [task_index for task_index in placed.waiting if request.home[task_index] == UNASSIGNED]
-    resorts = [index for index, member in enumerate(members) if member.id in view.takers & view.distrusted]
+    distrusted = view.takers & view.distrusted
+    draining = {
+        member.id
+        for member in view.members.values()
+        if view.availability(member.id) is Availability.DRAINING and not member.gets_nothing
+    }
+    resorts = [index for index, member in enumerate(members) if member.id in distrusted | draining]
     if not orphans or not resorts:
         return placed
     owner, waiting, why = list(placed.owner), dict(placed.waiting), dict(placed.why)
     copies = Counter(chain(owner, *placed.standbys))
     for task_index in orphans:
         fit = [
-            (copies[index] / members[index].capacity, index)
+            (members[index].id not in distrusted, copies[index] / members[index].capacity, index)
             for index in resorts
             if members[index].topology_epoch >= table.topology_epoch[task_index]
             and copies[index] < (members[index].max_tasks or inf)

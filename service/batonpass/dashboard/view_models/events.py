@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from batonpass.dashboard.view_models.generations import because
-from batonpass.dashboard.words import Names, count, duration, why
+from batonpass.dashboard.words import Names, count, duration, gap_of, why
 
 Json = Mapping[str, Any]
 
@@ -169,11 +169,12 @@ def _sentence(event: Json, body: Json, names: Names) -> str:
         case "storm-began":
             return f"Storm: {count(body.get('lost') or 0, 'member')} vanished at once. Moves for balance and cold takeovers stop."
         case kind if kind in SENTENCES:
+            gap_ms, bound = gap_of(body)
             return SENTENCES[kind].format(
                 task=task,
                 member=member,
                 source=names(body.get("from")),
-                gap=("at least " if body.get("gap_is_lower_bound") else "") + duration(body.get("gap_ms")),
+                gap=bound + duration(gap_ms),
                 took=duration(body.get("took_ms")),
                 running=count(body.get("running") or 0, "task"),
                 warmth="warm" if body.get("warm") else "cold",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from batonpass.client import instant
 from batonpass.dashboard.view_models.timeline import WIDTH, Axis
-from batonpass.dashboard.words import duration
+from batonpass.dashboard.words import duration, gap_of
 from batonpass.percentiles import nearest_rank
 
 Json = Mapping[str, Any]
@@ -43,7 +43,8 @@ HEIGHT: Final = 200
 class Gap:
     """One change of hands. ``tasks`` is how many tasks changed hands at once, with ``gap_ms`` the longest of them.
 
-    ``is_lower_bound``: the last owner fell silent, so the gap may have been longer.
+    ``bound``: "up to " if the last owner fell silent, so that ``gap_ms`` counts since it was last heard; "at least " if
+    that is not known; else "".
     """
 
     position: int
@@ -54,13 +55,13 @@ class Gap:
     source: str | None
     member: str | None
     gap_ms: float | None
-    is_lower_bound: bool
+    bound: str
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The gaps of one kind. ``is_lower_bound``: some of them may have been longer."""
+    """The gaps of one kind. ``bound``: that of all of them whose length is not exact; "about " if they differ."""
 
     kind: str
     label: str
@@ -68,7 +69,7 @@ class Summary:
     median_ms: float | None
     p99_ms: float | None
     longest_ms: float | None
-    is_lower_bound: bool
+    bound: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,7 @@ def _gap(event: Json) -> Gap | None:
         tasks,
         body.get("from"),
         event.get("member"),
-        body.get("gap_ms"),
-        bool(body.get("gap_is_lower_bound")),
+        *gap_of(body),
         CAUSES.get(cause, cause.replace("-", " ")),
     )
 
@@ -122,12 +122,10 @@ def summaries(gaps: Sequence[Gap]) -> list[Summary]:
         if not of_kind:
             continue
         lengths = sorted(ms for gap in of_kind if gap.gap_ms is not None for ms in [gap.gap_ms] * gap.tasks)
-        count, is_lower_bound = sum(gap.tasks for gap in of_kind), any(gap.is_lower_bound for gap in of_kind)
-        if lengths:
-            spread = nearest_rank(lengths, 50), nearest_rank(lengths, 99), lengths[-1]
-            found.append(Summary(kind, label, count, *spread, is_lower_bound))
-        else:
-            found.append(Summary(kind, label, count, None, None, None, is_lower_bound))
+        count, bounds = sum(gap.tasks for gap in of_kind), {gap.bound for gap in of_kind if gap.bound}
+        bound = "about " if len(bounds) > 1 else "".join(bounds)
+        median_ms, p99_ms = (nearest_rank(lengths, one) if lengths else None for one in (50, 99))
+        found.append(Summary(kind, label, count, median_ms, p99_ms, max(lengths, default=None), bound))
     return found
 
 
@@ -139,8 +137,7 @@ def dots(gaps: Sequence[Gap], along: Axis) -> list[Dot]:
         if gap.gap_ms is None or at is None:
             continue
         what = gap.task or f"{gap.tasks} tasks"
-        least = "at least " if gap.is_lower_bound else ""
-        title = f"{what}: {least}{duration(gap.gap_ms)} ({KINDS[gap.kind].lower()})"
+        title = f"{what}: {gap.bound}{duration(gap.gap_ms)} ({KINDS[gap.kind].lower()})"
         found.append(Dot(round(along.place(at) * 0.98 + 0.01 * WIDTH, 1), height(gap.gap_ms), gap.kind, title))
     return found
 

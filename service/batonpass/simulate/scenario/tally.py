@@ -38,9 +38,10 @@ class Tally:
     """Follows which member runs which task from record to record; what is before ``begin_ms`` costs nothing.
 
     A task is down from when it is known that no member runs it to when its owner reports that it runs; before its first
-    start, since its first grant. The tasks of a member that expired count as down since it was last heard, one session
-    timeout earlier; those of a suspect since ``suspect_timeout_ms`` earlier. A parked task is not down, it is held
-    back. The audit counts a day's gaps by the same rules (docs/audit.md), for every cause together.
+    start, since its first grant. The tasks of a member that was given up count as down since it was last heard; in logs
+    from before that was recorded, a session timeout earlier if it expired, and ``suspect_timeout_ms`` if it was
+    suspected. A parked task is not down, it is held back. The audit counts a day's gaps by the same rules
+    (docs/audit.md), for every cause together.
     """
 
     def __init__(self, group: Group, *, begin_ms: int, end_ms: int) -> None:
@@ -60,7 +61,7 @@ class Tally:
                 self._runs[task_id] = task.owner, task.since_ms
                 self._last[task_id] = task.owner
             elif task.stop is not None and task.stop.at_ms is not None:
-                self._down_ms[task_id] = task.stop.at_ms
+                self._down_ms[task_id] = task.stop.at_ms if task.stop.heard_ms is None else task.stop.heard_ms
             elif task.owner is not None:
                 self._down_ms[task_id] = begin_ms
             self._look(task_id, begin_ms)
@@ -73,10 +74,12 @@ class Tally:
                     self._reported(record)
                 case r.TaskReleased(task=task, member_id=member_id):
                     self._stopped(task, member_id, record.at_ms or at_ms)
-                case r.MemberGone(member_id=member_id, cause=cause):
-                    self._gone(member_id, record.at_ms, expired=cause is Cause.EXPIRED)
+                case r.MemberGone(member_id=member_id, cause=cause, heard_ms=heard_ms):
+                    if heard_ms is None and cause is Cause.EXPIRED:
+                        heard_ms = record.at_ms - self._config.session_timeout_ms
+                    self._gone(member_id, record.at_ms, heard_ms)
                 case r.MemberAway(member_id=member_id):
-                    self._gone(member_id, record.at_ms, expired=False)
+                    self._gone(member_id, record.at_ms, None)
                 case r.TargetPlaced():
                     self._placed(record)
                 case r.PlaceInherited(member_id=member_id, successor=successor):
@@ -85,8 +88,10 @@ class Tally:
                         self._look(task, at_ms)
                 case r.AssignmentChanged():
                     self._granted(record)
-                case r.ReleaseWaived(task=task, member_id=member_id):
-                    self._died(task, member_id, at_ms, silent_ms=self._config.suspect_timeout_ms)
+                case r.ReleaseWaived(task=task, member_id=member_id, heard_ms=heard_ms):
+                    if heard_ms is None:
+                        heard_ms = at_ms - self._config.suspect_timeout_ms
+                    self._died(task, member_id, at_ms, heard_ms)
                 case r.TaskParked(task=task):
                     self._down_ms.pop(task, None)
                 case r.GroupDeclared(config=config) | r.ConfigChanged(config=config):
@@ -168,16 +173,15 @@ class Tally:
             if grant.role is Role.ACTIVE and task not in self._last:
                 self._down_ms.setdefault(task, record.at_ms)
 
-    def _gone(self, member_id: MemberId, at_ms: int, *, expired: bool) -> None:
-        silent_ms = self._config.session_timeout_ms if expired else 0
+    def _gone(self, member_id: MemberId, at_ms: int, heard_ms: int | None) -> None:
         for task, (runner, _) in list(self._runs.items()):
             if runner == member_id:
-                self._died(task, member_id, at_ms, silent_ms=silent_ms)
+                self._died(task, member_id, at_ms, heard_ms)
 
-    def _died(self, task: TaskId, member_id: MemberId, at_ms: int, *, silent_ms: int) -> None:
+    def _died(self, task: TaskId, member_id: MemberId, at_ms: int, heard_ms: int | None) -> None:
         """Count a task as down since its runner was last heard."""
         runner, since_ms = self._runs.get(task, (None, 0))
         if runner == member_id:
-            down_ms = max(since_ms, at_ms - silent_ms)
+            down_ms = at_ms if heard_ms is None else max(since_ms, min(heard_ms, at_ms))
             self._silence_ms += self._within(down_ms, at_ms)
             self._stopped(task, member_id, down_ms)

@@ -1,16 +1,18 @@
 package io.batonpass.streams;
 
 import java.io.IOException;
+import java.io.InputStream;
 import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Properties;
 import java.util.function.Predicate;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import org.apache.kafka.common.utils.AppInfoParser;
+import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.streams.processor.assignment.AssignmentConfigs;
 import org.apache.kafka.streams.processor.assignment.KafkaStreamsState;
@@ -24,13 +26,27 @@ final class AdviceRequest {
     private static final Pattern THREAD = Pattern.compile(
         "(?<thread>.+)-StreamThread-\\d+-consumer(-.+)?|(?<instance>.+)-\\d+-\\p{XDigit}{8}(-\\p{XDigit}{4}){3}-\\p{XDigit}{12}");
 
+    /** From a file of its jar: the class that knows it is not public, and has another name from 4.4 on. */
+    private static final String STREAMS_VERSION = streamsVersion();
+
     private AdviceRequest() { }
 
-    static byte[] body(Settings.Mode mode, Snapshot snapshot) throws IOException {
-        return Json.written(question(mode, snapshot));
+    private static String streamsVersion() {
+        Properties properties = new Properties();
+        try (InputStream file = KafkaStreams.class.getResourceAsStream("/kafka/kafka-streams-version.properties")) {
+            properties.load(file);
+        } catch (IOException | RuntimeException unknown) {
+            // It is for people, and decides nothing.
+        }
+        return properties.getProperty("version", "");
     }
 
-    static byte[] body(Settings.Mode mode, Snapshot snapshot, Decision other) throws IOException {
+    static byte[] body(Settings settings, Optional<String> cluster, Snapshot snapshot) throws IOException {
+        return Json.written(question(settings, cluster, snapshot));
+    }
+
+    static byte[] body(Settings settings, Optional<String> cluster, Snapshot snapshot, Decision other)
+        throws IOException {
         Map<String, Object> assignment = new LinkedHashMap<>();
         other.tasks().forEach((process, tasks) -> assignment.put(
             Snapshot.name(process), Map.of("active", names(tasks.active()), "standby", names(tasks.copies()))));
@@ -38,16 +54,18 @@ final class AdviceRequest {
         said.put("assignor", other.by());
         said.put("assignment", assignment);
         other.followup().ifPresent(followup -> said.put("followup_ms", followup.toMillis()));
-        Map<String, Object> question = question(mode, snapshot);
+        Map<String, Object> question = question(settings, cluster, snapshot);
         question.put("other", said);
         return Json.written(question);
     }
 
-    private static Map<String, Object> question(Settings.Mode mode, Snapshot snapshot) {
+    private static Map<String, Object> question(Settings settings, Optional<String> cluster, Snapshot snapshot) {
         Map<String, Object> question = new LinkedHashMap<>();
-        question.put("mode", mode.name().toLowerCase(Locale.ROOT));
+        question.put("mode", settings.mode().name().toLowerCase(Locale.ROOT));
+        question.put("application_id", settings.applicationId());
+        cluster.ifPresent(id -> question.put("cluster_id", id));
         question.put("plugin_version", BatonpassTaskAssignor.VERSION);
-        question.put("streams_version", AppInfoParser.getVersion());
+        question.put("streams_version", STREAMS_VERSION);
         question.put("config", config(snapshot.configs()));
         question.put("tasks", snapshot.tasks().values().stream().map(task -> task(task, snapshot)).toList());
         question.put("members", snapshot.processes().values().stream().map(each -> member(each, snapshot)).toList());

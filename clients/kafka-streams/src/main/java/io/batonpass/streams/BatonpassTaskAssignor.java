@@ -30,7 +30,6 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
     static final String VERSION = "0.2.0";
 
     private static final Logger LOG = LoggerFactory.getLogger(BatonpassTaskAssignor.class);
-    private static final Duration MAX_RETRY = Duration.ofMinutes(1);
 
     /** Those who ask, so that nothing on the way to an answer can hold a stream thread up. Few, and none when idle. */
     private static final ThreadPoolExecutor ASKING = new ThreadPoolExecutor(
@@ -41,6 +40,7 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
         });
 
     private Settings settings = Settings.of(Map.of());
+    private Cluster cluster = Cluster.of(Map.of());
 
     /**
      * Check a configuration before an application is started with it.
@@ -79,6 +79,7 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
     @Override
     public void configure(Map<String, ?> configs) {
         settings = Settings.of(configs);
+        cluster = Cluster.of(configs);
     }
 
     @Override
@@ -115,15 +116,15 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
     /** Ask, and wait for as long as the time limit has it. */
     private Decision advised(Snapshot snapshot, Counters counters) throws Throwable {
         long began = System.nanoTime();
-        Future<Decision> answer = ASKING.submit(
-            () -> Coordinator.ask(settings, AdviceRequest.body(Settings.Mode.ASSIGN, snapshot), snapshot));
+        Future<Decision> answer = ASKING.submit(() -> Coordinator.ask(
+            settings, AdviceRequest.body(settings, cluster.id(settings.timeout()), snapshot), snapshot));
         try {
             Decision decision = answer.get(settings.timeout().toMillis(), TimeUnit.MILLISECONDS);
             counters.answer(Duration.ofNanos(System.nanoTime() - began));
             LOG.info("Batonpass: {} decided for {}", settings.group(), Words.described(decision));
             return decision;
         } catch (TimeoutException late) {
-            throw new NoAdvice("no answer within " + settings.timeout().toMillis() + " ms from " + settings.urls());
+            throw new NoAdvice(settings.silence(settings.timeout()) + " from " + settings.urls());
         } catch (ExecutionException error) {
             throw error.getCause();
         } finally {
@@ -138,7 +139,8 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
             ASKING.execute(() -> {
                 long began = System.nanoTime();
                 try {
-                    byte[] question = AdviceRequest.body(Settings.Mode.SHADOW, snapshot, decision);
+                    byte[] question =
+                        AdviceRequest.body(settings, cluster.id(settings.timeout()), snapshot, decision);
                     Decision other = Coordinator.ask(settings, question, snapshot);
                     counters.answer(Duration.ofNanos(System.nanoTime() - began));
                     LOG.info("Batonpass: in the shadow of {}, for {}: {}",
@@ -168,15 +170,9 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
     }
 
     private Decision kept(Snapshot snapshot, Counters counters, String why, Throwable error) {
-        Duration pause = pause(settings.retry(), counters.noAnswer(why));
+        Duration pause = counters.undecided(why, settings.retry());
         LOG.warn("Batonpass: no answer for {}, so owners keep their tasks, and the next question is in {} ms: {}",
             settings.group(), pause.toMillis(), why, error);
         return KeepOwners.decide(snapshot, pause);
-    }
-
-    /** Ask again after as long as nobody has answered, within limits: until somebody does, rebalances are for nothing. */
-    static Duration pause(Duration least, Duration silent) {
-        Duration pause = silent.compareTo(least) > 0 ? silent : least;
-        return pause.compareTo(MAX_RETRY) < 0 ? pause : MAX_RETRY;
     }
 }

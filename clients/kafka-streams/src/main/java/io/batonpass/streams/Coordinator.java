@@ -57,7 +57,7 @@ final class Coordinator {
      */
     private static byte[] answer(URI url, Settings settings, byte[] question, Duration limit) throws NoAdvice {
         int millis = (int) Math.max(1, limit.toMillis());
-        String silent = "no answer within " + millis + " ms";
+        String silent = settings.silence(limit);
         CompletableFuture<HttpURLConnection> opened = new CompletableFuture<>();
         FutureTask<byte[]> answer = new FutureTask<>(() -> exchange(url, settings, question, millis, opened));
         Thread thread = new Thread(answer, "batonpass-question");
@@ -98,10 +98,25 @@ final class Coordinator {
         if (status == OK) {
             return read(connection.getInputStream(), connection.getContentLengthLong(), settings, endsAt);
         }
-        // There is none for 401 and for redirections.
-        InputStream why = connection.getErrorStream();
-        byte[] said = why == null ? new byte[0] : read(why, 0, settings, endsAt);
-        throw new NoAdvice("it answered " + status + " " + Words.shown(new String(said, StandardCharsets.UTF_8)));
+        throw new NoAdvice("it answered " + status + ": " + reason(status, connection, settings, endsAt));
+    }
+
+    /** Why there is no answer. The JDK has no body for 401 and for redirections, so that is said in words of our own. */
+    private static String reason(int status, HttpURLConnection connection, Settings settings, long endsAt)
+        throws IOException, NoAdvice {
+        if (status == HttpURLConnection.HTTP_UNAUTHORIZED) {
+            return settings.currentToken().isEmpty()
+                ? "it requires a token; name a file with one by " + Settings.TOKEN_FILE
+                : "the token is unknown, revoked or expired; put another one into " + settings.tokenSetting();
+        }
+        InputStream body = connection.getErrorStream();
+        if (body != null) {
+            return Words.problem(read(body, 0, settings, endsAt));
+        }
+        String elsewhere = connection.getHeaderField("Location");
+        return elsewhere == null
+            ? Words.shown(String.valueOf(connection.getResponseMessage()))
+            : "it refers to " + Words.shown(elsewhere) + ", which is not followed; " + Settings.URL + " has to name it";
     }
 
     private static void send(HttpURLConnection connection, Optional<String> token, byte[] question) throws IOException {
@@ -127,7 +142,7 @@ final class Coordinator {
             byte[] part = new byte[PART];
             for (int length = in.read(part); length >= 0; length = in.read(part)) {
                 if (length > most - body.size()) {
-                    throw new NoAdvice("the answer is longer than " + most + " bytes");
+                    throw new NoAdvice("the answer is longer than " + most + " bytes (" + Settings.MAX_ANSWER_BYTES + ")");
                 }
                 if (System.nanoTime() >= endsAt) {
                     throw new SocketTimeoutException("it takes too long");

@@ -5,6 +5,7 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.LongSupplier;
 import javax.management.JMException;
 import javax.management.ObjectName;
 import org.slf4j.Logger;
@@ -14,24 +15,33 @@ import org.slf4j.LoggerFactory;
 final class Counters implements CountersMXBean {
     private static final Logger LOG = LoggerFactory.getLogger(Counters.class);
     private static final Map<String, Counters> KNOWN = new ConcurrentHashMap<>();
+    private static final Duration LONGEST_PAUSE = Duration.ofMinutes(1);
 
+    /** A rebalance that was asked for may have to wait for members that are gone: longer than the usual session. */
+    private static final Duration REBALANCE = Duration.ofMinutes(1);
+
+    private final LongSupplier nanoTime;
     private final AtomicLong rebalances = new AtomicLong();
     private final AtomicLong answers = new AtomicLong();
     private final AtomicLong noAnswers = new AtomicLong();
-    private final AtomicLong inARow = new AtomicLong();
     private final AtomicLong slowestMs = new AtomicLong();
+    private long inARow;
     private long silentSince;
+    private long askedAgainBy;
+    private Duration pause = Duration.ZERO;
     private volatile long lastMs;
     private volatile String lastNoAnswer = "";
 
-    private Counters() { }
+    Counters(LongSupplier nanoTime) {
+        this.nanoTime = nanoTime;
+    }
 
     static Counters of(String group) {
         return KNOWN.computeIfAbsent(group, Counters::registered);
     }
 
     private static Counters registered(String group) {
-        Counters counters = new Counters();
+        Counters counters = new Counters(System::nanoTime);
         try {
             ObjectName name = new ObjectName("batonpass.streams:type=assignor,group=" + ObjectName.quote(group));
             ManagementFactory.getPlatformMBeanServer().registerMBean(counters, name);
@@ -46,23 +56,53 @@ final class Counters implements CountersMXBean {
         rebalances.incrementAndGet();
     }
 
-    void answer(Duration after) {
+    synchronized void answer(Duration after) {
         long millis = after.toMillis();
         answers.incrementAndGet();
-        inARow.set(0);
+        inARow = 0;
         lastMs = millis;
         slowestMs.accumulateAndGet(millis, Math::max);
     }
 
-    /** Count that there was no answer; return for how long there has been none. */
-    synchronized Duration noAnswer(String why) {
+    void noAnswer(String why) {
         noAnswers.incrementAndGet();
         lastNoAnswer = why;
-        long now = System.nanoTime();
-        if (inARow.getAndIncrement() == 0) {
-            silentSince = now;
+    }
+
+    /**
+     * Count that the leader had no answer to decide by; return after which pause it asks again.
+     *
+     * <p>Until somebody answers, rebalances are for nothing: so a pause is as long as nobody has answered, at most twice
+     * the one before. A process that is not asked again in time leads no more. What it remembers is over then, because
+     * another one may have answers.
+     */
+    synchronized Duration undecided(String why, Duration least) {
+        noAnswer(why);
+        long now = nanoTime.getAsLong();
+        if (isRowOver(now)) {
+            inARow = 0;
         }
-        return Duration.ofNanos(now - silentSince);
+        if (inARow == 0) {
+            silentSince = now;
+            pause = Duration.ZERO;
+        }
+        inARow++;
+        Duration silent = Duration.ofNanos(now - silentSince);
+        pause = shorter(LONGEST_PAUSE, longer(least, shorter(silent, pause.multipliedBy(2))));
+        askedAgainBy = now + pause.plus(REBALANCE).toNanos();
+        return pause;
+    }
+
+    private boolean isRowOver(long now) {
+        return now - askedAgainBy > 0;
+    }
+
+    private static Duration shorter(Duration one, Duration other) {
+        return one.compareTo(other) < 0 ? one : other;
+    }
+
+    private static Duration longer(Duration one, Duration other) {
+        return one.compareTo(other) > 0 ? one : other;
     }
 
     @Override
@@ -81,8 +121,8 @@ final class Counters implements CountersMXBean {
     }
 
     @Override
-    public long getNoAnswersInARow() {
-        return inARow.get();
+    public synchronized long getNoAnswersInARow() {
+        return isRowOver(nanoTime.getAsLong()) ? 0 : inARow;
     }
 
     @Override

@@ -15,7 +15,10 @@ public interface CountersMXBean {
     /** Times that a coordinator was asked, or should have been, and gave no complete answer. */
     long getNoAnswers();
 
-    /** How many of these there were since the last answer; while it is not 0, newcomers get no tasks. */
+    /**
+     * How often this process, as the leader, had to decide without an answer since the last one; while it is not 0,
+     * newcomers get no tasks. It is 0 again when the process has not been asked for a while: then it leads no more.
+     */
     long getNoAnswersInARow();
 
     /** Why there was no answer the last time, in words; empty where that never was. */

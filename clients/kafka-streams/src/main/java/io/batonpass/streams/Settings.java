@@ -23,6 +23,7 @@ record Settings(
     List<URI> urls,
     Optional<String> token,
     Optional<Path> tokenFile,
+    String applicationId,
     String group,
     Duration timeout,
     Duration retry,
@@ -39,6 +40,7 @@ record Settings(
     static final String RETRY_MS = "batonpass.retry.ms";
     static final String MAX_ANSWER_BYTES = "batonpass.max.answer.bytes";
 
+    private static final String APPLICATION_ID = "application.id";
     private static final String OURS = "batonpass.";
     private static final Set<String> KNOWN =
         Set.of(URL, TOKEN, TOKEN_FILE, GROUP, MODE, TIMEOUT_MS, RETRY_MS, MAX_ANSWER_BYTES);
@@ -62,12 +64,13 @@ record Settings(
         reader.names();
         Mode mode = reader.mode();
         List<URI> urls = reader.urls(mode);
-        Duration timeout = Duration.ofMillis(reader.number(TIMEOUT_MS, 500, 50, 10_000));
+        Duration timeout = Duration.ofMillis(reader.number(TIMEOUT_MS, 2_000, 50, 10_000));
         return new Settings(
             mode,
             urls,
             reader.text(TOKEN),
             reader.text(TOKEN_FILE).flatMap(reader::path),
+            reader.text(APPLICATION_ID).orElse(""),
             reader.group(mode),
             mode == Mode.SHADOW ? SHADOW_TIMEOUT : timeout,
             Duration.ofMillis(reader.number(RETRY_MS, 2_000, 500, 60_000)),
@@ -83,6 +86,17 @@ record Settings(
             return token;
         }
         return Optional.of(Files.readString(tokenFile.get()).strip());
+    }
+
+    /** The setting that the token comes from. */
+    String tokenSetting() {
+        return tokenFile.isEmpty() ? TOKEN : "the file of " + TOKEN_FILE;
+    }
+
+    /** That nobody has answered in this time, with the setting to change if that is not enough. */
+    String silence(Duration waited) {
+        String silence = "no answer within " + waited.toMillis() + " ms";
+        return mode == Mode.SHADOW ? silence : silence + " (" + TIMEOUT_MS + "=" + timeout.toMillis() + ")";
     }
 
     /** Not the record's own words: these would show the token. */
@@ -162,7 +176,7 @@ record Settings(
         }
 
         String group(Mode mode) {
-            String group = text(GROUP).or(() -> text("application.id")).orElse("");
+            String group = text(GROUP).or(() -> text(APPLICATION_ID)).orElse("");
             boolean wrong = group.isEmpty() || group.length() > MAX_GROUP || group.contains("/")
                 || group.chars().anyMatch(each -> Character.isISOControl(each) || Character.isWhitespace(each));
             if (wrong && mode != Mode.OFF) {

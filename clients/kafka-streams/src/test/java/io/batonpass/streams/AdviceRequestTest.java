@@ -1,6 +1,7 @@
 package io.batonpass.streams;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -8,9 +9,9 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.SortedMap;
-import org.apache.kafka.common.utils.AppInfoParser;
 import org.apache.kafka.streams.processor.assignment.ProcessId;
 import org.apache.kafka.streams.state.HostInfo;
 import org.junit.jupiter.api.Test;
@@ -19,6 +20,9 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 class AdviceRequestTest {
     private static final ObjectMapper JSON = new ObjectMapper();
+    private static final Settings ASSIGN = Settings.of(Map.of("application.id", "app"));
+    private static final Settings SHADOW = Settings.of(Map.of("application.id", "app", "batonpass.mode", "shadow"));
+    private static final Optional<String> CLUSTER = Optional.of("c-1");
 
     private static Applications application() {
         Applications application = new Applications().stateful("0_0", "0_1", "0_2").stateless("1_0")
@@ -34,11 +38,11 @@ class AdviceRequestTest {
     @Test
     void theSnapshotIsWhatTheLeaderKnows() throws IOException {
         ObjectNode asked = (ObjectNode) JSON.readTree(
-            AdviceRequest.body(Settings.Mode.ASSIGN, application().snapshot()));
-        assertEquals(AppInfoParser.getVersion(), asked.remove("streams_version").textValue());
+            AdviceRequest.body(ASSIGN, CLUSTER, application().snapshot()));
+        assertTrue(asked.remove("streams_version").textValue().matches("\\d+\\.\\d+\\.\\d+"));
         assertEquals(System.getProperty("plugin.version"), asked.remove("plugin_version").textValue());
         JsonNode expected = JSON.readTree("""
-            {"mode": "assign",
+            {"mode": "assign", "application_id": "app", "cluster_id": "c-1",
              "config": {"acceptable_recovery_lag": 10000, "max_warmup_replicas": 2, "num_standby_replicas": 1,
                         "rack_aware_tags": ["zone"]},
              "tasks": [
@@ -68,7 +72,7 @@ class AdviceRequestTest {
         Applications application = new Applications().stateful("0_0");
         application.member(1).consumer = consumer;
         application.member(1).host = Optional.of(new HostInfo("10.0.0.7", 9000));
-        JsonNode member = JSON.readTree(AdviceRequest.body(Settings.Mode.ASSIGN, application.snapshot()))
+        JsonNode member = JSON.readTree(AdviceRequest.body(ASSIGN, CLUSTER, application.snapshot()))
             .get("members").get(0);
         assertEquals(name, member.has("name") ? member.get("name").textValue() : null);
         assertEquals("10.0.0.7:9000", member.get("endpoint").textValue());
@@ -82,8 +86,9 @@ class AdviceRequestTest {
         tasks.get(Applications.process(2)).active().addAll(Applications.ids("0_2"));
         tasks.get(Applications.process(2)).copies().addAll(Applications.ids("0_0"));
         Decision other = new Decision("Some", tasks, Optional.of(Duration.ofMinutes(10)), false);
-        JsonNode asked = JSON.readTree(AdviceRequest.body(Settings.Mode.SHADOW, snapshot, other));
+        JsonNode asked = JSON.readTree(AdviceRequest.body(SHADOW, Optional.empty(), snapshot, other));
         assertEquals("shadow", asked.get("mode").textValue());
+        assertEquals(false, asked.has("cluster_id"));
         JsonNode expected = JSON.readTree("""
             {"assignor": "Some", "followup_ms": 600000, "assignment": {
               "00000000-0000-0000-0000-000000000001": {"active": ["0_0", "0_1", "1_0"], "standby": []},
@@ -92,7 +97,7 @@ class AdviceRequestTest {
         assertEquals(expected, asked.get("other"));
 
         Decision resting = new Decision("Some", tasks, Optional.empty(), false);
-        JsonNode last = JSON.readTree(AdviceRequest.body(Settings.Mode.SHADOW, snapshot, resting));
+        JsonNode last = JSON.readTree(AdviceRequest.body(SHADOW, Optional.empty(), snapshot, resting));
         assertEquals(false, last.get("other").has("followup_ms"));
     }
 
@@ -100,7 +105,7 @@ class AdviceRequestTest {
     void aStoreWithoutChangelogIsNoState() throws IOException {
         Applications application = new Applications().stateless("0_0");
         application.member(1);
-        JsonNode asked = JSON.readTree(AdviceRequest.body(Settings.Mode.ASSIGN, application.snapshot()));
+        JsonNode asked = JSON.readTree(AdviceRequest.body(ASSIGN, CLUSTER, application.snapshot()));
         assertEquals(false, asked.get("tasks").get(0).get("stateful").booleanValue());
     }
 

@@ -1,6 +1,7 @@
 package io.batonpass.streams;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -10,10 +11,13 @@ import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -65,12 +69,46 @@ class CoordinatorTest {
     @ParameterizedTest
     @ValueSource(ints = {201, 301, 400, 401, 403, 409, 422, 429, 500, 503})
     void anyOtherStatusIsNoAnswer(int status) {
-        byte[] problem = "{\"title\": \"that is why\"}".getBytes(StandardCharsets.UTF_8);
+        byte[] problem = "{\"title\": \"no\", \"detail\": \"that is why\"}".getBytes(StandardCharsets.UTF_8);
         try (StubCoordinator stub = StubCoordinator.saying(status, problem)) {
             String message = refused(patient(), stub.url());
-            assertTrue(message.contains("answered " + status), message);
             // For 401 and for redirections the JDK has no body.
-            assertEquals(status >= 400 && status != 401, message.contains("that is why"), message);
+            boolean hasBody = status >= 400 && status != 401;
+            String words = "it answered " + status + ": ";
+            assertTrue(message.endsWith(words + "that is why") == hasBody && message.contains(words), message);
+            assertTrue(message.length() > message.indexOf(words) + words.length(), "it says no reason: " + message);
+        }
+    }
+
+    @Test
+    void whatIsNoProblemInJsonIsShownAsItIs() {
+        try (StubCoordinator stub = StubCoordinator.saying(502, "<b>Bad gateway</b>\n".getBytes(StandardCharsets.UTF_8))) {
+            assertTrue(refused(patient(), stub.url()).endsWith("it answered 502: <b>Bad gateway</b>?"));
+        }
+    }
+
+    @Test
+    void anUnknownTokenIsSaidToBeOneAndAMissingOneToo(@TempDir Path folder) throws Exception {
+        try (StubCoordinator stub = StubCoordinator.saying(401, new byte[0])) {
+            assertTrue(refused(patient(), stub.url()).endsWith(
+                "it answered 401: it requires a token; name a file with one by batonpass.token.file"));
+            Map<String, String> with = new HashMap<>(patient());
+            with.put("batonpass.token", "old");
+            assertTrue(refused(with, stub.url()).endsWith(
+                "it answered 401: the token is unknown, revoked or expired; put another one into batonpass.token"));
+            with.put("batonpass.token.file", Files.writeString(folder.resolve("token"), "older").toString());
+            assertTrue(refused(with, stub.url()).endsWith("put another one into the file of batonpass.token.file"));
+        }
+    }
+
+    @Test
+    void aRedirectionSaysWhereTo() {
+        try (StubCoordinator stub = new StubCoordinator(question -> {
+            question.exchange().getResponseHeaders().set("Location", "https://elsewhere/v1");
+            question.answer(308, new byte[0]);
+        })) {
+            assertTrue(refused(patient(), stub.url()).endsWith(
+                "it answered 308: it refers to https://elsewhere/v1, which is not followed; batonpass.url has to name it"));
         }
     }
 
@@ -87,7 +125,8 @@ class CoordinatorTest {
     @Test
     void silenceEndsAtTheLimit() {
         try (StubCoordinator stub = StubCoordinator.silent()) {
-            assertTrue(refused(Map.of(), stub.url()).contains("no answer within"));
+            assertTrue(refused(Map.of(), stub.url()).contains("(batonpass.timeout.ms=300)"));
+            assertFalse(refused(Map.of("batonpass.mode", "shadow"), stub.url()).contains("batonpass.timeout.ms"));
         }
     }
 
@@ -130,7 +169,7 @@ class CoordinatorTest {
         })) {
             Map<String, String> with = Map.of("batonpass.timeout.ms", "10000", "batonpass.max.answer.bytes", "1000000");
             String message = refused(with, stub.url());
-            assertTrue(message.contains("longer than 1000000 bytes"), message);
+            assertTrue(message.contains("longer than 1000000 bytes (batonpass.max.answer.bytes)"), message);
         }
     }
 

@@ -37,7 +37,7 @@ class SettingsTest {
         assertEquals("app", settings.group());
         assertEquals(List.of(URI.create("http://coordinator:8420")), settings.urls());
         assertEquals(Optional.empty(), settings.token());
-        assertEquals(Duration.ofMillis(500), settings.timeout());
+        assertEquals(Duration.ofSeconds(2), settings.timeout());
         assertEquals(Duration.ofSeconds(2), settings.retry());
         assertEquals(16 * 1024 * 1024, settings.maxAnswerBytes());
     }
