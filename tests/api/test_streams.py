@@ -104,7 +104,7 @@ async def test_in_shadow_the_answer_is_shown_and_kafkas_decision_beside_it(api: 
         (advice_body(process("a")) | {"tasks": [{"id": "zero"}]}, ["tasks[0].id"]),
         (advice_body(process("a")) | {"tasks": [{"id": "0_00"}, {"id": "0_0"}]}, ["tasks[0].id"]),
         (advice_body({"id": "a", "tasks": {"0_0": {"role": "standby"}}}), ["members[0].tasks.0_0.role"]),
-        (advice_body(process("a")) | {"config": {"num_standby_replicas": -1}}, ["config.num_standby_replicas"]),
+        (advice_body(process("a")) | {"config": {"num_standby_replicas": "two"}}, ["config.num_standby_replicas"]),
         (b"{", ["body"]),
     ],
 )
@@ -153,7 +153,7 @@ async def test_another_application_is_refused_and_told_which_name_is_taken(api: 
 
 
 async def test_a_group_is_not_made_by_a_call_that_is_refused(api: Api) -> None:
-    await api.call("POST", "/app/advice", advice_body(process("a")) | {"config": {"max_warmup_replicas": 0}})
+    await api.call("POST", "/app/advice", advice_body(process("a")) | {"config": {"max_warmup_replicas": "all"}})
     assert (await api.call("GET", "/app")).status_code == 404
 
 
@@ -168,3 +168,52 @@ async def test_a_process_is_called_what_people_call_it(api: Api) -> None:
         ("u3", "u3"),
     }
     assert (await api.call("GET", "/app/tasks/0_0/route")).json()["active"]["endpoint"] == "10.0.0.7:9000"
+
+
+async def test_a_question_that_is_refused_is_shown_with_its_group_until_one_is_answered(api: Api) -> None:
+    """Protocol 14.8."""
+    good, bad = advice_body(process("a", **ALL)), advice_body(process("a", **ALL), tasks=0)
+    assert (await api.call("GET", "/app")).status_code == 404
+    await api.call("POST", "/app/advice", bad)
+    assert (await api.call("GET", "/app")).status_code == 404
+    for _ in range(2):
+        await api.call("POST", "/app/advice", good)
+    heard = (await api.call("GET", "/app")).json()["application"]
+    assert heard == {"last_heard_at": heard["last_heard_at"], "silent": False, "refused": None}
+    for _ in range(2):
+        api.clock.at_ms += 60_000
+        assert (await api.call("POST", "/app/advice", bad)).status_code == 422
+    group = (await api.call("GET", "/app")).json()
+    refused = group["application"]["refused"]
+    assert (refused["times"], refused["since"] < refused["last_at"]) == (2, True)
+    assert "names no task" in refused["why"]
+    assert (group["at_rest"], group["state"], refused["why"] in group["detail"]) == (False, "balancing", True)
+    (listed,) = (await api.client.get("/v1/groups")).json()["groups"]
+    explained = (await api.call("GET", "/app/explain")).json()
+    assert listed["application"] == explained["application"] == group["application"]
+    assert refused["why"] in explained["sentences"][0]
+    await api.call("POST", "/app/advice", good)
+    assert (await api.call("GET", "/app")).json()["application"]["refused"] is None
+
+
+async def test_the_group_of_an_application_that_is_stopped_is_deleted_without_force(api: Api) -> None:
+    """Protocol 14.8."""
+    for _ in range(2):
+        await api.call("POST", "/app/advice", advice_body(process("a", **ALL)))
+    refused = await api.call("DELETE", "/app")
+    assert (refused.status_code, refused.json()["type"]) == (409, "group-not-empty")
+    assert "stop the application and wait 45 s" in refused.json()["detail"]
+    api.clock.at_ms += 46_000
+    assert (await api.call("GET", "/app")).json()["application"]["silent"] is True
+    assert (await api.call("DELETE", "/app")).status_code == 204
+    answer = (await api.call("POST", "/app/advice", advice_body(process("a"), process("b")))).json()
+    assert sorted(len(roles["active"]) for roles in answer["assignment"].values()) == [2, 2]
+
+
+async def test_settings_that_kafka_takes_are_taken(api: Api) -> None:
+    """Protocol 14.7."""
+    config = {"max_warmup_replicas": 2**31 - 1, "num_standby_replicas": 2**31 - 1, "rack_aware_tags": ["zone", "zone"]}
+    answer = await api.call("POST", "/app/advice", advice_body(process("a", **ALL)) | {"config": config})
+    assert answer.status_code == 200
+    told = (await api.call("GET", "/app")).json()["config"]
+    assert [told[name] for name in config] == [100_000, 1_000, ["zone"]]

@@ -67,3 +67,9 @@ async def test_a_kafka_streams_application_needs_room_too(monkeypatch: pytest.Mo
         for partitions, status in ((5, 429), (4, 200)):
             body = advice_body(process("a"), tasks=partitions)
             assert (await pair.call("POST", "/v1/groups/a-app/advice", json=body)).status_code == status
+        wider = advice_body(process("a"), tasks=ONE_MAX)
+        assert (await pair.call("POST", "/v1/groups/a-app/advice", json=wider)).status_code == 429
+        refused = (await pair.call("GET", "/v1/groups/a-app")).json()["application"]["refused"]
+        assert (refused["times"], "BATONPASS_TASKS_TOTAL_MAX" in refused["why"]) == (1, True)
+        smaller = advice_body(process("a"), tasks=3)
+        assert (await pair.call("POST", "/v1/groups/a-app/advice", json=smaller)).status_code == 200

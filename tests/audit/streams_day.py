@@ -38,8 +38,11 @@ class _Recorded(Scene):
         return reply
 
 
-def lived_by_streams(group: str, acceptable_recovery_lag: int = ACCEPTABLE) -> GroupRows:
-    """Processes come, go and crash, and Kafka decides by itself at times; the coordinator starts anew once."""
+def lived_by_streams(group: str, acceptable_recovery_lag: int = ACCEPTABLE, *, resizes: bool = True) -> GroupRows:
+    """Processes come, go and crash, and Kafka decides by itself at times; the coordinator starts anew once.
+
+    If it ``resizes``, topics go and come back, and a process has now more and now fewer threads.
+    """
     app = Application(random.Random(7), tasks=TASKS)
     app.copies["p9"] = {}
     leader = Leader(TASKS, num_standby_replicas=1, acceptable_recovery_lag=acceptable_recovery_lag)
@@ -50,6 +53,10 @@ def lived_by_streams(group: str, acceptable_recovery_lag: int = ACCEPTABLE) -> G
         if number == REBALANCES // 2:
             scene.soft = Soft()
             scene.ok(Started(), Done)
+        if resizes and number % 15 == 14:
+            app.resize(TASKS if app.tasks < TASKS else TASKS - 2)
+            leader.tasks = app.tasks
+            app.threads["p9"] = app.threads.get("p9", 1) % 3 + 1
         app.trouble()
         # Several rebalances follow each other, as Kafka makes them until a move is complete.
         for _ in range(4):

@@ -253,6 +253,14 @@ def test_groups_are_listed_and_shown(server: Canned) -> None:
     assert "There are no groups" in server.run("groups").stdout
 
 
+def test_an_application_is_shown_with_when_it_was_last_heard(server: Canned) -> None:
+    known = {"last_heard_at": "2026-05-04T12:00:00.000Z", "silent": True, "refused": None}
+    server.on("GET", "/v1/groups/orders", (200, group(application=known)))
+    assert "Its application was last heard " in server.run("groups", "show", "orders").stdout
+    server.on("GET", "/v1/groups/orders", (200, group(application=known | {"last_heard_at": None})))
+    assert "last heard before the coordinator started." in server.run("groups", "show", "orders").stdout
+
+
 def test_names_in_brackets_are_shown_as_they_stand(server: Canned) -> None:
     server.on("GET", "/v1/groups", (200, {"groups": [group(group="[red]orders[/red]")], "next": None}))
     assert "[red]orders[/red]" in server.run("groups").stdout

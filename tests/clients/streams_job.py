@@ -63,7 +63,9 @@ class Program:
         self.log = log
         self.events: list[Event] = []
         with log.open("a") as file:
-            self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=file, text=True)
+            self.process = subprocess.Popen(
+                arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
+            )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -86,6 +88,13 @@ class Program:
         """What Kafka Streams says of an instance."""
         return str((self.last("state") or {"now": "CREATED"})["now"])
 
+    def add_thread(self) -> None:
+        """Have an instance go on with one thread more."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("add-thread\n")
+        self.process.stdin.flush()
+        wait_until(lambda: self.last("threads"), seen=self.log.read_text)
+
     def kill(self) -> None:
         """End it as a crash does."""
         self.process.kill()
@@ -105,8 +114,9 @@ class Program:
         self.process.kill()
         self.process.wait()
         self._reader.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 class Job:
@@ -136,13 +146,18 @@ class Job:
         assignor: str = "batonpass",
         leaves: bool = False,
         before: Sequence[Path] = (),
+        first: str = "",
     ) -> Program:
-        """Start an instance with settings of Kafka Streams and of the plug-in; ``leaves``: its group, at its end."""
+        """Start an instance with settings of Kafka Streams and of the plug-in; ``leaves``: its group, at its end.
+
+        ``first`` is the topic of a part without state that its release puts first.
+        """
         sets = [f"--set={key}={value}" for key, value in settings.items()]
         own = (
             f"--instance={instance}",
             f"--state-dir={self._folder / instance}",
             f"--leave={'yes' if leaves else 'no'}",
+            f"--first={first}",
         )
         program = self._start(instance, "job.Job", *own, f"--assignor={assignor}", *sets, before=before)
         self.instances[instance] = program

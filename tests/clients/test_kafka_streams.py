@@ -13,12 +13,16 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiokafka.admin import NewTopic
 from tests.clients.streams_job import MODULE, command, read, running
 from tests.clients.stub_coordinator import StubCoordinator
 from tests.e2e.serving import SECRET, serving
 from tests.waiting import wait_until
+
+from batonpass.demo.topics import admin_of
 
 pytestmark = [pytest.mark.needs("maven"), pytest.mark.timeout(600)]
 
@@ -104,6 +108,68 @@ async def test_an_application_goes_on_whatever_its_coordinator_does(
     assert account.is_clean, account
     assert account.put_out == account.taken_in
     assert len([task for task in ledger.tasks if "D" in ledger.writers_of(task)]) >= 4
+
+
+@pytest.mark.needs("kafka")
+def test_a_day_of_a_team_goes_through(java: tuple[str, ...], bootstrap: str, own_url: str, tmp_path: Path) -> None:
+    """No limit of warmups, a drain that outlives a change of threads, a release with a new first step, and one without.
+
+    Protocol 14.4, protocol 14.7 and protocol 14.8.
+    """
+    application = f"team-{uuid.uuid4().hex[:8]}"
+    with serving(own_url) as served, running(java, bootstrap, application, tmp_path) as job:
+        job.load()
+        asyncio.run(_make_topics(bootstrap, f"{application}-clicks", f"{application}-counted"))
+        settings: dict[str, object] = {
+            "batonpass.url": served.url,
+            "batonpass.token": SECRET,
+            "batonpass.timeout.ms": 5000,
+            "session.timeout.ms": 10000,
+            "heartbeat.interval.ms": 500,
+            "max.warmup.replicas": 2**31 - 1,
+        }
+
+        def asked(path: str, **query: object) -> dict[str, Any]:
+            answer = served.call("GET", f"/v1/groups/{application}{path}", params=query)
+            assert answer.is_success, answer.text
+            found: dict[str, Any] = answer.json()
+            return found
+
+        for name in "AB":
+            job.start(name, settings, leaves=True)
+        job.until({"A": 6, "B": 6})
+        served.call("POST", f"/v1/groups/{application}/members/A/drain").raise_for_status()
+        job.start("C", settings, leaves=True)
+        job.until({"A": 0, "B": 6, "C": 6})
+        job.instances["A"].add_thread()
+        wait_until(lambda: asked("/members/A")["capacity"] == 2, seen=lambda: str(asked("/members")))
+        wait_until(lambda: asked("")["at_rest"], seen=lambda: str(asked("/explain")["sentences"]))
+        assert (asked("/members/A")["draining"], job.counts()) == (True, {"A": 0, "B": 6, "C": 6})
+        served.call("DELETE", f"/v1/groups/{application}/members/A/drain").raise_for_status()
+
+        def release(first: str, parts: list[str], total: int) -> dict[str, Any]:
+            for each in list(job.instances.values()):
+                each.stop()
+            job.instances.clear()
+            for name in "AB":
+                job.start(name, settings, leaves=True, first=first)
+            wait_until(lambda: sum(job.counts().values()) == total, seen=lambda: str(job.counts()))
+            wait_until(lambda: asked("")["at_rest"], seen=lambda: str(asked("/explain")["sentences"]))
+            found = asked("")
+            assert [part["id"] for part in found["topology"]["subtopologies"]] == parts
+            assert (found["tasks"], found["application"]["refused"], found["members"]) == (total, None, 2)
+            assert [each.last("failed") for each in job.instances.values()] == [None] * 2
+            return found
+
+        release(f"{application}-clicks", ["0", "1"], 15)
+        found = release("", ["0"], 12)
+        assert found["config"]["max_warmup_replicas"] == 100_000
+        assert asked("/explain")["sentences"][0].startswith("At the application's last rebalance, ")
+
+
+async def _make_topics(bootstrap: str, *names: str) -> None:
+    async with admin_of(bootstrap) as admin:
+        await admin.create_topics([NewTopic(name, 3, 1) for name in names])
 
 
 @pytest.mark.needs("kafka")

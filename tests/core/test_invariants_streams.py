@@ -29,10 +29,11 @@ def test_a_process_that_is_not_named_is_gone() -> None:
     assert "L1" in broken(step([gone], item=rebalance(running(POD, A, C))))
 
 
-def test_a_process_that_changed_is_a_new_run_of_its_own() -> None:
-    gone = r.MemberGone(M1, Cause.REPLACED, NOW, NOW)
-    assert broken(step([gone], item=rebalance(running(POD, A, C, capacity=2.0)))) == []
-    assert "L1" in broken(step([gone], item=rebalance(running(POD, A, C))))
+def test_a_process_that_changed_is_still_there() -> None:
+    gone = r.MemberGone(M1, Cause.LEFT, NOW, NOW)
+    for capacity in (1.0, 2.0):
+        assert "L1" in broken(step([gone], item=rebalance(running(POD, A, C, capacity=capacity))))
+    assert broken(step([gone], item=rebalance(running(OTHER)))) == []
 
 
 def test_who_is_no_member_was_not_vouched_for() -> None:

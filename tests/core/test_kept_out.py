@@ -21,7 +21,7 @@ from batonpass.core.state.inputs import (
     StreamsProcess,
     StreamsRebalance,
 )
-from batonpass.core.state.model import Group, OnLeaseLost, Role, Subtopology, Topology
+from batonpass.core.state.model import ActiveState, Group, OnLeaseLost, Role, Subtopology, Topology
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.records import InstanceKeptOut, InstanceLetIn
 from batonpass.core.state.replies import Answer, Done, DrainProgress, StreamsAdvice
@@ -295,22 +295,26 @@ def test_a_process_of_kafka_streams_stays_out_with_other_threads_and_after_an_ev
     scene = Scene()
     shape = Topology(1, (Subtopology("0", 4),))
     a, b = InstanceId("a"), InstanceId("b")
+    tasks = [TaskId(f"0_{number}") for number in range(4)]
+    level = dict.fromkeys(tasks, TaskReport("none", lag=0))
+    runs = dict.fromkeys(tasks, TaskReport("active", ActiveState.RUNNING))
 
-    def rebalance(threads: float, holds: dict[str, TaskReport]) -> StreamsAdvice:
-        found = {TaskId(task): report for task, report in holds.items()}
-        processes = (StreamsProcess(a, 1.0), StreamsProcess(b, threads, tasks=found))
+    def rebalance(threads: float, on_a: dict[TaskId, TaskReport], on_b: dict[TaskId, TaskReport]) -> StreamsAdvice:
+        processes = (StreamsProcess(a, 1.0, tasks=on_a), StreamsProcess(b, threads, tasks=on_b))
         scene.now_ms += 60_000
-        return scene.ok(StreamsRebalance(shape, {}, processes), StreamsAdvice)
+        return scene.ok(StreamsRebalance(shape, {"max_warmup_replicas": 4}, processes), StreamsAdvice)
 
-    assert rebalance(1.0, {}).assignment[b]["active"]
+    rebalance(1.0, {}, runs)
     scene.do(DrainRequest(scene.group.instances[b], until_undone=True))
-    for threads in (1.0, 2.0, 2.0):
-        rebalance(threads, {})
-    assert not rebalance(3.0, {}).assignment[b]["active"]
+    for threads in (1.0, 2.0):
+        rebalance(threads, level, runs)
+    for threads in (3.0, 1.0):
+        assert not any(rebalance(threads, runs, {}).assignment[b].values())
     scene.do(Eviction(scene.group.instances[b], until_undone=True, for_ms=10 * HOUR_MS))
-    assert not rebalance(3.0, {}).assignment[b]["active"]
+    for threads in (1.0, 3.0):
+        assert not any(rebalance(threads, runs, {}).assignment[b].values())
     scene.now_ms += 10 * HOUR_MS
-    assert rebalance(3.0, {}).assignment[b]["warmup"]
+    assert rebalance(3.0, runs, {}).assignment[b]["warmup"]
 
 
 def test_answers_say_that_the_instance_is_kept_out() -> None:

@@ -1,16 +1,17 @@
 """Groups of Kafka Streams applications: what the leader of a rebalance is answered, and what becomes of the answer."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
 from tests.core.scene import Scene, topology
 
-from batonpass.core.state.errors import InvalidRequest, InvalidTopology, TooLarge
+from batonpass.core.state.errors import GroupNotEmpty, InvalidConfig, InvalidRequest, TooLarge
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
+    DrainReversal,
     GroupDeletion,
     Heartbeat,
     Join,
@@ -18,17 +19,19 @@ from batonpass.core.state.inputs import (
     PartitionCounts,
     PauseRequest,
     PinRequest,
+    RefusedRebalance,
     Started,
     StoreRecovered,
     StreamsProcess,
     StreamsRebalance,
     Tick,
 )
-from batonpass.core.state.model import ActiveState, PauseScope, Subtopology, Topology
+from batonpass.core.state.model import ActiveState, PauseScope, Subtopology, Task, Topology
 from batonpass.core.state.policy import Policy
-from batonpass.core.state.replies import Done, StreamsAdvice
-from batonpass.core.state.soft import TaskReport
+from batonpass.core.state.replies import Done, DrainProgress, StreamsAdvice
+from batonpass.core.state.soft import Refused, Soft, TaskReport
 from batonpass.explain.group import explain_group
+from batonpass.explain.status import GroupState, describe_group
 
 RUNS = "runs"
 ACCEPTABLE = 100
@@ -467,11 +470,303 @@ def test_a_topology_may_grow_and_settings_follow_the_application() -> None:
     assert leader.scene.group.config.num_standby_replicas == 1
 
 
-def test_a_topology_that_shrinks_and_settings_out_of_range_are_refused() -> None:
+def test_settings_are_what_kafka_takes_them_for_within_what_a_group_can_use() -> None:
+    """Protocol 14.7."""
+    no_limit = 2**31 - 1
+    leader = Leader(max_warmup_replicas=no_limit, num_standby_replicas=no_limit, acceptable_recovery_lag=2**63 - 1)
+    leader.config["rack_aware_tags"] = ("zone", "", "zone")
+    leader.ask(process("a", ALL), process("b"))
+    config = leader.scene.group.config
+    assert (config.max_warmup_replicas, config.num_standby_replicas) == (100_000, 1_000)
+    assert (config.acceptable_recovery_lag, config.rack_aware_tags) == (2**63 - 1, ("zone",))
+    for name, value in (("rack_aware_tags", "zone"), ("max_warmup_replicas", True)):
+        leader.scene.refused(StreamsRebalance(topology(4), {name: value}, (process("a", ALL),)), InvalidConfig)
+    leader.config["num_standby_replicas"] = -1
+    leader.ask(process("a", ALL), process("b"))
+    assert leader.scene.group.config.num_standby_replicas == 0
+
+
+def asks(scene: Scene, parts: tuple[Subtopology, ...], *processes: StreamsProcess, **config: object) -> StreamsAdvice:
+    """Return what a leader is answered whose application has these subtopologies; two seconds pass."""
+    advice = scene.ok(StreamsRebalance(Topology(1, parts), config, processes), StreamsAdvice)
+    scene.now_ms += ASKS_EVERY_MS
+    return advice
+
+
+TOTALS = Subtopology("0", 2, source_topics=("orders",), changelog_topics=("totals",))
+
+
+def test_a_topology_that_shrinks_loses_the_tasks_that_are_gone_and_keeps_the_others_where_they_run() -> None:
+    """A pattern's widest topic is deleted (protocol 14.7)."""
+    leader = Leader(num_standby_replicas=1)
+    a: dict[str, int | str] = {"0_0": RUNS, "0_1": RUNS, "0_2": 0, "0_3": 0}
+    b: dict[str, int | str] = {"0_2": RUNS, "0_3": RUNS, "0_0": 0, "0_1": 0}
+    leader.ask(process("a", a), process("b", b))
+    leader.scene.do(PinRequest(TaskId("0_3"), MemberId("b")))
+    leader.ask(process("a", a), process("b", b))
+    leader.tasks = 3
+    del a["0_3"], b["0_3"]
+    advice = leader.ask(process("a", a), process("b", b))
+    assert (roles(advice, "a"), roles(advice, "b")) == (
+        {"active": ["0_0", "0_1"], "standby": ["0_2"]},
+        {"active": ["0_2"], "standby": ["0_0", "0_1"]},
+    )
+    assert (advice.at_rest, advice.follow_up_ms, advice.moves) == (True, None, 0)
+    group = leader.scene.group
+    assert not group.pins
+    assert group.tasks[TaskId("0_3")] == Task(TaskId("0_3"), token=group.tasks[TaskId("0_3")].token)
+    # Bit by bit it comes back, as a task that nobody has had.
+    leader.tasks = 4
+    advice = leader.ask(process("a", a), process("b", b))
+    assert sorted([*roles(advice, "a")["active"], *roles(advice, "b")["active"]]) == ["0_0", "0_1", "0_2", "0_3"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_subtopology_that_is_removed_is_gone_at_once(*, restarts: bool) -> None:
+    """Also where a coordinator decides that has heard nobody yet."""
+    scene = Scene()
+    other = Subtopology("1", 2, stateful=False, source_topics=("clicks",))
+    runs = {"0_0": RUNS, "0_1": RUNS}
+    asks(scene, (TOTALS, other), process("a", runs | {"1_0": RUNS, "1_1": RUNS}))
+    if restarts:
+        scene.soft = Soft()
+        scene.do(Started())
+    advice = asks(scene, (TOTALS,), process("a", runs))
+    assert (roles(advice, "a"), advice.at_rest) == ({"active": ["0_0", "0_1"]}, True)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        Subtopology("0", 2, stateful=False, source_topics=("orders",)),
+        Subtopology("0", 1, source_topics=("clicks",), changelog_topics=("clicks-seen",)),
+        Subtopology("0", 3, source_topics=("orders",), changelog_topics=("orders-seen",)),
+        Subtopology("0", 2, source_topics=("clicks",)),
+    ],
+    ids=["stateless", "smaller", "same-source", "no-changelog"],
+)
+def test_a_part_put_first_renumbers_the_others_and_what_is_said_of_a_number_is_said_of_no_other_task(
+    first: Subtopology,
+) -> None:
+    """Protocol 14.7."""
+    scene = Scene()
+    scene.now_ms += 1
+    asks(scene, (TOTALS,), process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS}))
+    scene.do(PinRequest(TaskId("0_0"), MemberId("a")))
+    asks(scene, (TOTALS,), process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS}))
+    renumbered = (first, replace(TOTALS, id="1"))
+    advice = asks(scene, renumbered, process("a"), process("b"))
+    tasks = [task for name in "ab" for task in roles(advice, name)["active"]]
+    assert sorted(tasks) == [*(f"0_{number}" for number in range(first.partitions or 0)), "1_0", "1_1"]
+    assert not scene.group.pins
+    a, b = (dict.fromkeys(roles(advice, name)["active"], RUNS) for name in "ab")
+    advice = asks(scene, renumbered, process("a", a), process("b", b))
+    assert (advice.at_rest, advice.moves) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        replace(TOTALS, source_topics=("orders", "more"), changelog_topics=("totals", "seen")),
+        replace(TOTALS, source_topics=("renamed",)),
+        replace(TOTALS, partitions=3),
+    ],
+    ids=["another-store", "another-source", "more-partitions"],
+)
+def test_a_subtopology_that_has_any_of_its_stores_goes_on(now: Subtopology) -> None:
+    scene = Scene()
+    asks(scene, (TOTALS,), process("a", {"0_0": RUNS, "0_1": RUNS}))
+    scene.do(PinRequest(TaskId("0_0"), MemberId("a")))
+    asks(scene, (now,), process("a", {"0_0": RUNS, "0_1": RUNS}), process("b"))
+    assert scene.group.tasks[TaskId("0_0")].owner == "a"
+    assert scene.group.pins == {"0_0": "a"}
+
+
+def test_two_releases_that_lead_in_turn_move_nothing_that_runs() -> None:
+    """A rolling restart: each leader reports the tasks of its own release."""
+    scene = Scene()
+    before, after = (TOTALS,), (replace(TOTALS, stateful=False, changelog_topics=()), replace(TOTALS, id="1"))
+    for parts in (before, after, before, after):
+        runs = [f"{part.id}_{partition}" for part in parts for partition in range(2)]
+        advice = asks(
+            scene, parts, process("a", dict.fromkeys(runs[::2], RUNS)), process("b", dict.fromkeys(runs[1::2], RUNS))
+        )
+        assert (roles(advice, "a")["active"], roles(advice, "b")["active"]) == (runs[::2], runs[1::2])
+
+
+def test_a_drain_goes_on_when_the_topology_shrinks() -> None:
+    leader = Leader()
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", {"0_2": RUNS, "0_3": RUNS}))
+    leader.scene.do(DrainRequest(MemberId("b")))
+    leader.tasks = 3
+    advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", {"0_2": RUNS}))
+    assert roles(advice, "a")["warmup"] == ["0_2"]
+
+
+def test_what_kafka_does_alone_is_followed_when_its_tasks_are_others() -> None:
+    leader = Leader()
+    shadow = OtherAssignment("HighAvailabilityTaskAssignor", {InstanceId("a"): (TaskId("0_0"), TaskId("0_1"))})
+    leader.ask(process("a", ALL), other=shadow)
+    leader.tasks = 2
+    advice = leader.ask(process("a"), process("b"), other=shadow)
+    assert advice.at_rest is False
+    assert {task.owner for task in map(leader.scene.group.tasks.__getitem__, leader.scene.group.table.ids)} == {"a"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda one: replace(one, capacity=3.0),
+        lambda one: replace(one, client_tags={"zone": "c"}),
+        lambda one: replace(one, endpoint="10.0.0.8:9000"),
+    ],
+    ids=["threads", "tags", "address"],
+)
+@pytest.mark.parametrize("until_undone", [False, True])
+def test_a_drain_holds_for_a_process_whatever_it_changes(
+    changed: Callable[[StreamsProcess], StreamsProcess], *, until_undone: bool
+) -> None:
+    """Protocol 14.4."""
+    leader = Leader(2)
+    a, b = process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS})
+    leader.ask(a, b)
+    leader.scene.do(DrainRequest(MemberId("b"), deadline_ms=600_000, until_undone=until_undone))
+    before = leader.scene.group.members[MemberId("b")].drain
+    leader.ask(a, b)
+    leader.ask(process("a", {"0_0": RUNS, "0_1": 0}), b)
+    for held in ({"0_1": 0}, {}):
+        advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), changed(process("b", held)))
+        assert roles(advice, "b") == {}
+    assert leader.scene.group.members[MemberId("b")].drain == before
+    assert DrainProgress((), ()) == leader.scene.do(DrainRequest(MemberId("b")))
+    # It is undone under the name that it was said of.
+    leader.scene.do(DrainReversal(MemberId("b")))
+    advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), changed(process("b")))
+    assert roles(advice, "b")
+
+
+def test_a_drain_is_over_when_its_process_is_gone() -> None:
+    leader = Leader(2)
+    a, b = process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS})
+    leader.ask(a, b)
+    leader.scene.do(DrainRequest(MemberId("b")))
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}))
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", threads=3))
+    assert leader.scene.group.members[MemberId("b.2")].drain is None
+
+
+def refused(leader: Leader) -> None:
+    """Let the leader ask for more than the coordinator allows."""
+    policy = leader.scene.policy
+    leader.scene.policy = replace(policy, max_tasks=1)
+    leader.scene.refused(leader.input(process("a", ALL)), TooLarge)
+    leader.scene.policy = policy
+
+
+def test_a_refusal_is_said_of_the_group_until_there_is_an_answer() -> None:
+    """Protocol 14.8."""
     leader = Leader()
     leader.ask(process("a", ALL))
-    leader.tasks = 2
-    leader.scene.refused(leader.input(process("a", ALL)), InvalidTopology)
+    scene = leader.scene
+    for _ in range(3):
+        scene.now_ms += 60_000
+        refused(leader)
+    scene.now_ms += 5_000
+    (first, *more) = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=1).sentences
+    assert first == (
+        "Rebalances are refused: the topology has 4 tasks, the limit is 1 (3 refusals in 2 min 5 s, the last 5 s ago). "
+        "Nothing moves for who asks, and new instances get nothing."
+    )
+    assert more == []
+    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert (status.at_rest, status.state) == (False, GroupState.BALANCING)
+    assert status.detail == "rebalances are refused: the topology has 4 tasks, the limit is 1"
+    leader.ask(process("a", ALL))
+    assert "refused" not in explanation(leader)
+
+
+def test_what_is_refused_in_the_shadow_moves_as_kafka_has_it() -> None:
+    leader = Leader()
+    shadow = OtherAssignment("HighAvailabilityTaskAssignor", {InstanceId("a"): (TaskId("0_0"),)})
+    leader.ask(process("a", ALL), other=shadow)
+    refused(leader)
+    assert "Rebalances are refused: " in explanation(leader)
+    assert "Nothing moves" not in explanation(leader)
+
+
+def test_a_refusal_by_those_who_read_is_one_too_and_no_other_group_hears_of_it() -> None:
+    leader = Leader()
+    scene = leader.scene
+    scene.do(RefusedRebalance("too early"))
+    assert scene.soft == Soft()
+    leader.ask(process("a", ALL))
+    scene.do(RefusedRebalance("tasks: names no task"))
+    assert scene.soft.refused == Refused("tasks: names no task", scene.now_ms, scene.now_ms, 1)
+    heartbeats = Scene()
+    heartbeats.declare()
+    heartbeats.refused(leader.input(process("a", ALL)), InvalidRequest)
+    assert heartbeats.soft.refused is None
+
+
+def test_of_an_application_that_is_not_heard_nobody_says_that_it_is_well() -> None:
+    """Protocol 14.8."""
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    advice = leader.ask(process("a", ALL))
+    assert advice.at_rest
+    assert explanation(leader) == (
+        "At the application's last rebalance, 2 s ago, every task was where it belongs, and every copy caught up."
+    )
+    scene = leader.scene
+    scene.refused(GroupDeletion(), GroupNotEmpty)
+    scene.now_ms += 347_000
+    assert explanation(leader) == (
+        "At the application's last rebalance, 5 min 49 s ago, every task was where it belongs, and every copy caught up. "
+        "Nothing has been heard of the application for 5 min 49 s: it rests, is stopped, or does not get through, and its "
+        "group can be deleted."
+    )
+    scene.soft = Soft()
+    scene.do(Started())
+    assert "before this coordinator started 0 ms ago" in explanation(leader)
+    scene.refused(GroupDeletion(), GroupNotEmpty)
+    scene.now_ms += 46_000
+    assert "Nothing has been heard of the application for 46 s" in explanation(leader)
+    assert scene.do(GroupDeletion()) == Done()
+    # No lease ran, so the next application of the name has its tasks at once.
+    assert roles(leader.ask(process("c")), "c") == {"active": ["0_0", "0_1", "0_2", "0_3"]}
+
+
+def test_an_application_that_was_to_ask_and_has_not_is_said_to_be_overdue() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    advice = leader.ask(process("a", ALL), process("b"))
+    assert advice.follow_up_ms == 2_000
+    leader.scene.now_ms += 40_000
+    leader.scene.refused(GroupDeletion(), GroupNotEmpty)
+    leader.scene.now_ms += 20_000
+    assert "it was to rebalance 1 min ago, so it is stopped, or does not get through" in explanation(leader)
+    assert "asked to rebalance again" not in explanation(leader)
+    assert leader.scene.do(GroupDeletion()) == Done()
+
+
+def test_a_group_whose_application_is_refused_is_not_deleted_without_force_while_it_asks() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    leader.scene.now_ms += 3_600_000
+    refused(leader)
+    leader.scene.now_ms += 100_000
+    leader.scene.refused(GroupDeletion(), GroupNotEmpty)
+    leader.scene.now_ms += 6_000
+    assert leader.scene.do(GroupDeletion()) == Done()
+
+
+def test_copies_that_are_behind_are_said_to_have_been() -> None:
+    leader = Leader(tasks=2, num_standby_replicas=1)
+    a: dict[str, int | str] = {"0_0": RUNS, "0_1": 9_000}
+    b: dict[str, int | str] = {"0_1": RUNS, "0_0": 0}
+    leader.ask(process("a", a), process("b", b))
+    leader.ask(process("a", a), process("b", b))
+    assert "every task was where it belongs, but not every copy caught up" in explanation(leader)
 
 
 def test_its_tasks_are_those_that_the_application_says() -> None:
@@ -564,11 +859,17 @@ class Application:
     """Per process, what it has of tasks that it does not run, and how far that is behind."""
     tailed: dict[str, set[str]] = field(default_factory=dict)
     """Per process, the copies that it keeps tailing."""
+    threads: dict[str, int] = field(default_factory=dict)
+    """The processes that have more than one."""
 
     def report(self) -> list[StreamsProcess]:
         """Return what the leader says of everybody."""
         return [
-            process(name, {**copies, **{task: RUNS for task, owner in self.running.items() if owner == name}})
+            process(
+                name,
+                {**copies, **{task: RUNS for task, owner in self.running.items() if owner == name}},
+                threads=self.threads.get(name, 1),
+            )
             for name, copies in sorted(self.copies.items())
         ]
 
@@ -597,6 +898,15 @@ class Application:
                     copies[task] = max(0, copies.get(task, 100_000) - 40_000)
             for task in copies.keys() - self.tailed.get(name, set()):
                 copies[task] += 500
+
+    def resize(self, tasks: int) -> None:
+        """Let the application have so many tasks; of what it has no longer, nothing is reported."""
+        self.tasks = tasks
+        left = {f"0_{number}" for number in range(tasks)}
+        self.running = {task: owner for task, owner in self.running.items() if task in left}
+        for name, copies in self.copies.items():
+            self.copies[name] = {task: lag for task, lag in copies.items() if task in left}
+        self.tailed = {name: tailed & left for name, tailed in self.tailed.items()}
 
     def trouble(self) -> None:
         """Let something happen: a process comes, goes, comes back, or Kafka decides something by itself."""
@@ -627,10 +937,16 @@ def test_any_application_comes_to_rest_balanced_whatever_happened_to_it(seed: in
     leader = Leader(app.tasks, num_standby_replicas=luck.randrange(3), max_warmup_replicas=luck.choice([1, 2, 10]))
     for _ in range(25):
         app.trouble()
+        if luck.random() < 0.2:
+            app.resize(luck.randrange(1, 9))
+            leader.tasks = app.tasks
+        if luck.random() < 0.2:
+            app.threads["p9"] = luck.randrange(1, 4)
         advice = leader.ask(*app.report())
         if luck.random() < 0.8:
             app.obey(advice)
         app.pass_time()
+    app.threads.clear()
     app.copies["p8"] = {f"0_{number}": luck.choice([0, 50, 5_000]) for number in range(app.tasks)}
     advice = leader.ask(*app.report())
     patience_ms = 300_000
@@ -659,6 +975,7 @@ def test_a_member_has_the_name_of_its_process_and_each_run_a_number() -> None:
         ("orders.2", "u2", None),
     ]
     assert set(advice.assignment) == {"u1", "u2"}
+    leader.ask(other)
     leader.ask(replace(named, endpoint="10.0.0.8:9000"), other)
     assert sorted((one.id, one.instance_id) for one in leader.scene.group.members.values()) == [
         ("orders.2", "u2"),

@@ -124,7 +124,8 @@ class Fleet:
         }
         moved = {"stopped_at": at(-49.5), "granted_at": at(-49.4), "fencing_token": 2}
         warm_up = {"from": "worker-3", "warm": True, "gap_ms": 38, "cause": "revoked"}
-        cold = {"from": "worker-9", "warm": False, "gap_ms": 9_000, "gap_is_lower_bound": True, "cause": "expired"}
+        unseen = {"gap_is_lower_bound": True, "gap_at_most_ms": 19_000}
+        cold = {"from": "worker-9", "warm": False, "gap_ms": 9_000, "cause": "expired"} | unseen
         events = [
             event(1, "member-joined", -600, member="worker-1", instance_id="worker-1", in_place_of=None, **joined),
             event(2, "warmup-started", -60, member="worker-1", task=dealt[2], owner="worker-3"),
@@ -179,6 +180,7 @@ class Fleet:
             "warmups": 2,
             "moves_pending": 3,
             "health": self.health(),
+            "application": None,
         }
 
     def health(self) -> dict[str, Any]:
@@ -244,6 +246,7 @@ class Fleet:
             ],
             "tasks": self.states(),
             "moves_pending": 3,
+            "application": None,
             "eta_ms": 119_000,
             "next_probe_at": at(20),
             "next_placement_at": None,

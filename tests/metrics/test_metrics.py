@@ -16,8 +16,8 @@ from tests.core.test_open_transactions import ready_to_move
 from tests.metrics.scraping import Series, scrape
 
 from batonpass import bootstrap
-from batonpass.core.state.ids import GroupId, MemberId, TaskId
-from batonpass.core.state.inputs import Tick
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.state.inputs import StreamsProcess, StreamsRebalance, Tick
 from batonpass.core.state.model import Role
 from batonpass.invariants import Violation
 from batonpass.metrics.counts import HANDOVERS, LOOP_EVERY_S, Counts
@@ -314,7 +314,10 @@ def test_every_gauge_of_groups_is_shown_somewhere() -> None:
     scene.join("m2")
     scene.obey("m2")
     scene.beat("m1", {task: running(input_lag=3, disk_bytes=70) for task in scene.held("m1", Role.ACTIVE)})
-    gauges = GroupGauges(lambda: [(scene.group, scene.soft)], lambda: scene.now_ms, scene.policy, members_max=10)
+    streams = Scene("streams")
+    streams.do(StreamsRebalance(topology(1), {}, (StreamsProcess(InstanceId("p")),)))
+    groups = [(one.group, one.soft) for one in (scene, streams)]
+    gauges = GroupGauges(lambda: groups, lambda: scene.now_ms, scene.policy, members_max=10)
     gauges.look()
     shown = {family.name for family in gauges.collect() if family.samples}
     assert shown == {PREFIX + name for name in FAMILIES} | {f"batonpass_{name}" for name in OF_MEMBERS}

@@ -8,7 +8,6 @@ from unittest.mock import patch
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
-from batonpass.core.placement import flow
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
@@ -23,10 +22,13 @@ from batonpass.core.state.inputs import (
     ReleaseRequest,
     ResumeRequest,
     StoreRecovered,
+    StreamsProcess,
+    StreamsRebalance,
     TrustRequest,
 )
 from batonpass.core.state.model import OnLeaseLost, Role
 from batonpass.core.state.replies import Reply
+from batonpass.placement import flow
 from batonpass.runtime.event_derivation import events_of
 from batonpass.runtime.events import Event, EventType
 
@@ -351,6 +353,15 @@ def dies_before_it_confirms() -> StoryScene:
     return scene
 
 
+def has_other_threads() -> StoryScene:
+    """A process of a Kafka Streams application goes on with another thread, another tag and another address."""
+    scene = StoryScene()
+    for capacity in (1.0, 2.0):
+        process = StreamsProcess(InstanceId("p"), capacity, {"zone": f"z{capacity:g}"}, {}, "pod", f"pod:{capacity:g}")
+        scene.do(StreamsRebalance(topology(1), {}, (process,)))
+    return scene
+
+
 STORIES: tuple[Callable[[], StoryScene], ...] = (
     begins,
     fails_to_be_placed,
@@ -372,4 +383,5 @@ STORIES: tuple[Callable[[], StoryScene], ...] = (
     is_probed,
     changes_its_mind,
     dies_before_it_confirms,
+    has_other_threads,
 )

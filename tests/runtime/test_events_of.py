@@ -20,6 +20,7 @@ from tests.runtime.stories import (
     fails,
     guarded,
     hands_over,
+    has_other_threads,
     is_blocked,
     is_kept_out,
     is_suspected,
@@ -28,10 +29,10 @@ from tests.runtime.stories import (
 )
 
 from batonpass.core.decide import decide
-from batonpass.core.placement import flow
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.inputs import DrainRequest, Heartbeat, Leave
 from batonpass.core.state.model import Role
+from batonpass.placement import flow
 from batonpass.runtime.event_derivation import MANY, events_of, merged
 from batonpass.runtime.events import MEANINGS, Event, EventType
 
@@ -152,6 +153,14 @@ def test_an_instance_that_is_kept_out_has_events_from_the_word_to_its_end() -> N
     assert [first.body["expired"], second.body["expired"]] == [False, True]
     # A run that has had nothing has nothing to hand over.
     assert [event.member for event in scene.events if event.type == "drain-done"] == [MemberId("c2")]
+
+
+def test_a_process_that_goes_on_with_other_threads_has_an_event_that_says_what_it_has_now() -> None:
+    changed = has_other_threads().only(EventType.MEMBER_CHANGED)
+    assert (changed.member, changed.body) == (
+        MemberId("pod"),
+        {"capacity": 2.0, "client_tags": {"zone": "z2"}, "endpoint": "pod:2"},
+    )
 
 
 def test_a_drain_with_nowhere_to_go_has_an_event_when_it_comes_to_that() -> None:

@@ -32,10 +32,10 @@ from batonpass.explain.health import describe
 from batonpass.explain.status import describe_assignments, snapshot_of
 
 if TYPE_CHECKING:
-    from batonpass.core.placement.flow import Ints
     from batonpass.core.state.model import Group
     from batonpass.core.state.policy import Policy
     from batonpass.core.state.soft import Soft
+    from batonpass.placement.flow import Ints
 
 router = APIRouter(prefix="/v1", tags=["groups"])
 GROUP = "/groups/{group}"

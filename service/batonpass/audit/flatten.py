@@ -405,6 +405,8 @@ _LINES: Final[Mapping[type[Any], Callable[[Any, int], Rows]]] = {
     ],
     r.WarmupStalled: lambda one, at: [_line("stalled", at, task=one.task, member=one.member_id, until_ms=one.until_ms)],
     r.TaskParked: lambda one, at: [_line("parked", at, task=one.task)],
+    # What an application has no longer is granted to nobody, like what is parked.
+    r.TasksEnded: lambda one, at: [_line("parked", at, task=task) for task in one.tasks],
     r.ProbeScheduled: lambda one, at: [_line("probe", at, until_ms=one.at_ms)],
 }
 

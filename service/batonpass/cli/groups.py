@@ -172,6 +172,12 @@ def standing(body: dict[str, Any]) -> list[str]:
         " ".join(headline(health)),
         *remedies(health),
     ]
+    application = body.get("application")
+    if application:
+        heard_at = application["last_heard_at"]
+        lines.append(
+            f"Its application was last heard {ago(heard_at) if heard_at else 'before the coordinator started'}."
+        )
     for one in body.get("kept_out", ()):
         until = f"; it ends {ago(one['until'])}" if one["until"] else "; `batonpass undrain` ends it"
         lines.append(f"Instance {one['instance_id']} is kept out since {ago(one['since'])}{until}.")

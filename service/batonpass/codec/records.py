@@ -39,11 +39,13 @@ class UnwritableRecord(Exception):
 RECORD_TYPES: Final[Mapping[str, type[Record]]] = {
     "group-declared": r.GroupDeclared,
     "topology-changed": r.TopologyChanged,
+    "tasks-ended": r.TasksEnded,
     "config-changed": r.ConfigChanged,
     "group-deleted": r.GroupDeleted,
     "member-joined": r.MemberJoined,
     "member-gone": r.MemberGone,
     "member-away": r.MemberAway,
+    "member-changed": r.MemberChanged,
     "place-inherited": r.PlaceInherited,
     "drain-started": r.DrainStarted,
     "drain-cancelled": r.DrainCancelled,

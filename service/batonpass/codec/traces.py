@@ -12,7 +12,7 @@ from batonpass.core.decide import Decision, decide
 from batonpass.core.state.ids import MemberId
 from batonpass.core.state.inputs import EndOffsets, Input
 from batonpass.core.state.policy import Policy
-from batonpass.core.state.soft import EndOffset, MemberSoft, Soft
+from batonpass.core.state.soft import EndOffset, MemberSoft, Refused, Soft
 
 if TYPE_CHECKING:
     from batonpass.core.state.model import Group
@@ -46,6 +46,7 @@ class SoftDelta(msgspec.Struct, frozen=True):
     other_assignor: str = ""
     listens_since_ms: int = 0
     placed_without: tuple[MemberId, ...] = ()
+    refused: Refused | None = None
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -81,6 +82,7 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
         other_assignor=soft.other_assignor,
         listens_since_ms=soft.listens_since_ms,
         placed_without=tuple(sorted(soft.placed_without)),
+        refused=soft.refused,
     )
 
 
@@ -99,6 +101,7 @@ def soft_after(older: Soft, delta: SoftDelta) -> Soft:
         other_assignor=delta.other_assignor,
         listens_since_ms=delta.listens_since_ms,
         placed_without=frozenset(delta.placed_without),
+        refused=delta.refused,
     )
 
 

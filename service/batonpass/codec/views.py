@@ -13,6 +13,7 @@ from batonpass.core.arrivals.kept_out import kept_out_of
 from batonpass.core.arrivals.storm import ends_ms
 from batonpass.core.handover.budget import HeldBack
 from batonpass.core.handover.view import View
+from batonpass.core.state.application import Application
 from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.model import Failure, Group, KeptOut, Member, Pause, Stop, Task, Topology
@@ -40,6 +41,26 @@ def group_summary(group: Group, status: GroupStatus, health: Health) -> dict[str
         "warmups": status.warmups,
         "moves_pending": status.moves_pending,
         "health": health_body(group, health),
+        "application": _application_body(status.application),
+    }
+
+
+def _application_body(application: Application | None) -> dict[str, Any] | None:
+    """Return when a Kafka Streams application was heard, and what it is refused; None for any other group."""
+    if application is None:
+        return None
+    refused = application.refused
+    return {
+        "last_heard_at": time_of(application.heard_ms),
+        "silent": application.is_silent,
+        "refused": None
+        if refused is None
+        else {
+            "why": refused.why,
+            "since": rfc3339(refused.since_ms),
+            "last_at": rfc3339(refused.last_ms),
+            "times": refused.times,
+        },
     }
 
 
@@ -331,6 +352,7 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
         "sentences": list(found.sentences),
         "tasks": {state.value: count for state, count in found.states.items()},
         "moves_pending": status.moves_pending,
+        "application": _application_body(status.application),
         "eta_ms": status.eta_ms,
         "next_probe_at": time_of(status.next_probe_ms),
         "next_placement_at": time_of(found.due_ms),

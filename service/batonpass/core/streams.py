@@ -8,12 +8,16 @@ The answer counts as carried out until the next rebalance shows otherwise, with 
 up an active still runs it. Kafka needs two rebalances for such a move, and the second one shows that the task is free.
 So the group takes the same steps as any other, with the leader's report in place of heartbeats:
 
-1. A process that is not in the report has left; a new one joins; one that changed its threads or tags is a new run
-   (``_take_members``).
+1. A process that is not in the report has left; a new one joins; one that changed its threads, tags or address is the
+   same member, with all that operators said of it (``_take_members``).
 2. What each process has counts as its heartbeat: releases are confirmed and lags measured (``_take_reports``).
 3. What Kafka assigned by itself is adopted (``_adopt``): it happens before the first request, when an answer is lost,
    and when the plug-in falls back.
 4. The target is placed, and steps are taken until only revoked actives are left to wait for (``_take_steps``).
+
+The application's tasks are those of the report. What it has no longer, and what another task has the id of, ends at
+once (``_end``): no process runs it after the rebalance. A refused report changes nothing, and is remembered until one
+is taken (``refuse``).
 
 A leader in ``shadow`` follows Kafka's own assignor: the target is placed and shown, and no step is taken.
 """
@@ -39,22 +43,25 @@ from batonpass.core.state.errors import InvalidRequest, ProtocolError, TooLarge
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import Heartbeat, Join, OtherAssignment, StreamsProcess, StreamsRebalance
 from batonpass.core.state.model import ActiveState, Cause, Member, Role, Task
-from batonpass.core.state.policy import parse_config
+from batonpass.core.state.policy import parse_config, within_ranges
 from batonpass.core.state.reasons import Reason
 from batonpass.core.state.records import (
     ActiveReported,
+    AssignmentChanged,
     ConfigChanged,
     GroupDeclared,
+    MemberChanged,
     ProbeScheduled,
     Record,
     TargetPlaced,
     TaskReleased,
     TasksAdopted,
+    TasksEnded,
     TopologyChanged,
 )
-from batonpass.core.state.replies import Reply, StreamsAdvice
-from batonpass.core.state.soft import TaskReport
-from batonpass.core.state.topology import next_topology
+from batonpass.core.state.replies import Done, Reply, StreamsAdvice
+from batonpass.core.state.soft import Refused, TaskReport
+from batonpass.core.state.topology import ended_tasks, reported_topology
 from batonpass.core.target.retarget import place_now
 
 NUDGE_MS = 150
@@ -75,7 +82,9 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     # Everything that may be refused comes before the first record.
     refused = _too_large(draft, item) or _declare(draft, item)
     if refused is not None:
+        refuse(draft, refused.detail)
         return refused
+    draft.soft = draft.soft._replace(refused=None)
     let_in_when_over(draft)
     _take_members(draft, item)
     _take_reports(draft, item)
@@ -95,6 +104,15 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
             place_now(draft)
             _take_steps(draft)
     return _answer(draft, item)
+
+
+def refuse(draft: DecisionDraft, why: str) -> Done:
+    """Remember that the application's question was refused: nothing moves before one is answered."""
+    if draft.group.declared and draft.group.config.kafka_streams:
+        known = draft.soft.refused or Refused(why, draft.now_ms, draft.now_ms, 0)
+        refused = known._replace(why=why, last_ms=draft.now_ms, times=known.times + 1)
+        draft.soft = draft.soft._replace(refused=refused)
+    return Done()
 
 
 def _too_large(draft: DecisionDraft, item: StreamsRebalance) -> TooLarge | None:
@@ -122,10 +140,10 @@ def _declare(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | No
                 f'group, or set its {name} to ""'
             )
             return InvalidRequest(message, errors=[(name, message)])
+    topology = reported_topology(group.topology, item.topology)
+    config_said = {**within_ranges(item.config), "kafka_streams": True}
     try:
-        epoch = max(1, group.topology.epoch)
-        topology = next_topology(group.topology, replace(item.topology, epoch=epoch))
-        config = parse_config({**item.config, "kafka_streams": True}, group.config if group.declared else None)
+        config = parse_config(config_said, group.config if group.declared else None)
         require_size(draft, topology)
     except ProtocolError as refused:
         return refused
@@ -133,10 +151,29 @@ def _declare(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | No
         draft.record(GroupDeclared(topology, config, draft.now_ms))
         return None
     if topology != group.topology:
+        _end(draft, ended_tasks(group.topology, topology))
         draft.record(TopologyChanged(topology))
     if config != group.config:
         draft.record(ConfigChanged(config))
     return None
+
+
+def _end(draft: DecisionDraft, ended: tuple[TaskId, ...]) -> None:
+    """Let go of tasks that the application has no longer: who holds them, what is said of them, and all reports."""
+    if not ended:
+        return
+    gone = frozenset(ended)
+    for member in sorted(draft.group.members.values(), key=lambda member: member.id):
+        revoked = tuple(task_id for task_id in ended if task_id in member.assignment)
+        if revoked:
+            draft.record(AssignmentChanged(member.id, member.epoch + 1, draft.now_ms, revoked=revoked))
+        held = draft.group.members[member.id].revoking
+        draft.record(*(TaskReleased(task_id, member.id, at_ms=draft.now_ms) for task_id in ended if task_id in held))
+        known = draft.member_soft(member.id)
+        if known is not None:
+            reports_left = {task_id: report for task_id, report in known.reports.items() if task_id not in gone}
+            draft.set_member_soft(member.id, replace(known, reports=reports_left))
+    draft.record(TasksEnded(ended))
 
 
 def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> None:
@@ -148,14 +185,14 @@ def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> None:
     for process in item.processes:
         present_id = draft.group.instances.get(process.id)
         present = None if present_id is None else draft.group.members[present_id]
-        if present is not None and _is_same_run(present, process):
+        if present is not None:
+            _take_changes(draft, present, process)
             continue
         membership.join(
             draft,
             Join(
                 _unused_id(draft, process.name or process.id),
                 instance_id=process.id,
-                replaces=present_id,
                 capacity=process.capacity,
                 client_tags=process.client_tags,
                 endpoint=process.endpoint,
@@ -163,13 +200,12 @@ def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> None:
         )
 
 
-def _is_same_run(member: Member, process: StreamsProcess) -> bool:
-    """Say whether the process still has the threads, tags and address with which its member joined."""
-    return (member.capacity, member.client_tags, member.endpoint) == (
-        process.capacity,
-        process.client_tags,
-        process.endpoint,
-    )
+def _take_changes(draft: DecisionDraft, member: Member, process: StreamsProcess) -> None:
+    """Take the threads, tags and address that a process has now. A drain, pins and what it holds stay."""
+    changed = MemberChanged(member.id, process.capacity, process.client_tags, process.endpoint)
+    if changed != MemberChanged(member.id, member.capacity, member.client_tags, member.endpoint):
+        draft.record(changed)
+        draft.schedule("member-changed")
 
 
 def _unused_id(draft: DecisionDraft, name: str) -> MemberId:

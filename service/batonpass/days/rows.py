@@ -161,8 +161,10 @@ class GroupRecorder:
     def _note_members(self, parts: Mapping[str, list[Row]], now_ms: int) -> None:
         for row in parts.get("joined", ()):
             self._members[row[0]] = dict(zip(_JOINED, row, strict=True))
-        for member_id, drains_since, drain_said, away_until, gone, cause in parts.get("member_changes", ()):
+        for member_id, drains_since, drain_said, away_until, gone, cause, *profile in parts.get("member_changes", ()):
             known = self._members[member_id]
+            if profile[0] is not None:
+                known |= dict(zip(("capacity", "client_tags", "endpoint"), profile, strict=True))
             if drain_said:
                 known["draining_since"] = drains_since
             for name, value in (("away_until", away_until), ("gone_at", gone), ("cause", cause)):

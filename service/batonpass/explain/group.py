@@ -16,6 +16,7 @@ from batonpass.core.handover.copies import TaskPlan, is_for_drain
 from batonpass.core.handover.owner import choose_active
 from batonpass.core.handover.step import plan_step
 from batonpass.core.handover.view import View
+from batonpass.core.state.application import Application
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
@@ -24,7 +25,7 @@ from batonpass.core.state.model import Group, Member, Role
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import meaning_of
 from batonpass.core.state.soft import Soft
-from batonpass.explain.health import Health, health_of
+from batonpass.explain.health import Health, health_of, silence_of, was_to_rebalance
 from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
 from batonpass.explain.task import SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
 
@@ -240,6 +241,8 @@ def _draining(view: View, member: Member) -> Obstacle:
 def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tuple[Obstacle, ...]) -> Iterator[str]:
     """Yield the details that the health of the group does not say."""
     group, now_ms = view.group, view.now_ms
+    if status.application is not None:
+        yield from _of_application(view, status.application)
     if group.grants_from_ms > now_ms:
         yield f"Nothing is granted for another {duration(group.grants_from_ms - now_ms)}."
     for instance_id, entry in sorted(group.kept_out.items()):
@@ -271,7 +274,7 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
             f"{view.soft.other_assignor} decides, not this group (shadow): what is still to come here is what would be "
             "done, and nothing of it is carried out."
         )
-    elif status.next_probe_ms is not None and status.state is GroupState.BALANCING:
+    elif status.next_probe_ms is not None and status.state is GroupState.BALANCING and not was_to_rebalance(view):
         left = duration(status.next_probe_ms - now_ms)
         if group.config.kafka_streams:
             yield f"The application was asked to rebalance again in {left}; between two rebalances nothing moves."
@@ -290,6 +293,12 @@ def _slots(warmups: Budget) -> str:
 
 _OF_DETAIL: Final = ("unrevoked", "away")
 """Obstacles that are no finding of the group's health."""
+
+
+def _of_application(view: View, application: Application) -> Iterator[str]:
+    """Yield that nothing was heard of an application that is not due, which may mean that it is stopped."""
+    if application.is_silent and not was_to_rebalance(view):
+        yield silence_of(view, application, "it rests, is stopped, or does not get through")
 
 
 def _count(number: int, singular: str, plural: str) -> str:

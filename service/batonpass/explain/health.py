@@ -17,6 +17,7 @@ from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.arrivals.storm import ends_ms
 from batonpass.core.handover.step import plan_step
 from batonpass.core.handover.view import View
+from batonpass.core.state.application import Application
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId
@@ -36,7 +37,7 @@ from batonpass.core.state.model import (
 )
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import meaning_of
-from batonpass.core.state.soft import Soft
+from batonpass.core.state.soft import Refused, Soft
 from batonpass.core.state.topology import is_ready
 from batonpass.explain.status import GroupStatus, idle_tasks, status_of
 from batonpass.explain.task import OUTCOMES, TaskState, state_of
@@ -167,10 +168,12 @@ def describe(group: Group, soft: Soft, now_ms: int, policy: Policy) -> tuple[Gro
 def health_of(view: View, status: GroupStatus) -> Health:
     """Return how a group is, given where it stands."""
     look = _Look(view, status)
+    # Between its rebalances nobody knows what an application runs.
+    between = view.config.kafka_streams
     worst, *others = sorted(_findings(look), key=lambda one: _ORDER[one.level])
     return Health(
         worst=worst,
-        sentence=worst.sentence if worst.what in _SAYS_WHAT_RUNS else f"{worst.sentence} {look.meanwhile}",
+        sentence=worst.sentence if worst.what in _SAYS_WHAT_RUNS or between else f"{worst.sentence} {look.meanwhile}",
         others=tuple(others),
         states={state: look.states[state] for state in TaskState if look.states[state]},
         unknown=look.unknown,
@@ -258,6 +261,10 @@ def _findings(look: _Look) -> Iterator[Finding]:
     if not group.members:
         yield _without_members(look)
         return
+    application = look.status.application
+    if application is not None and application.refused is not None:
+        since_ms, words = application.refused.since_ms, _of_refusals(look.view, application.refused)
+        yield Finding(Level.TROUBLE, "refused", words, since_ms, runbook="rebalances-refused")
     yield from _of_tasks(look)
     yield from _of_group(look)
     for member in look.silent:
@@ -269,9 +276,14 @@ def _findings(look: _Look) -> Iterator[Finding]:
             yield _draining(look, member, member.drain)
     if group.pause is not None:
         yield _paused(look, group.pause)
-    if not look.status.at_rest:
+    if application is not None and application.is_silent and was_to_rebalance(look.view):
+        due_ms = look.group.next_probe_ms or 0
+        meaning = f"it was to rebalance {_ago(look.view, due_ms)}, so it is stopped, or does not get through"
+        yield Finding(Level.ATTENTION, "silent", silence_of(look.view, application, meaning), since_ms=due_ms)
+    is_refused = application is not None and application.refused is not None
+    if look.status.moves_pending or not (look.status.at_rest or is_refused):
         yield _moving(look)
-    elif not look.unheard and not look.silent:
+    elif look.status.at_rest and not look.unheard and not look.silent:
         yield _resting(look)
 
 
@@ -519,7 +531,10 @@ def _moving(look: _Look) -> Finding:
     parts = [f"{count(moves, 'task')} still to move"] if moves else []
     parts += [f"{look.states[TaskState.WARMING]} warming up"] if look.states[TaskState.WARMING] else []
     parts += [f"{look.states[state]} {words}" for state, words in BETWEEN.items() if look.states[state]]
-    if not parts:
+    if not parts and status.application is not None:
+        when = _at_last_rebalance(look.view, status.application)
+        parts = [f"{when}, every task was where it belongs, but not every copy caught up, or something is still due"]
+    elif not parts:
         parts = ["Copies are not caught up yet, or something is still due"]
     now_ms = look.view.now_ms
     eta_ms = None if status.eta_ms is None else now_ms + status.eta_ms
@@ -534,12 +549,50 @@ def _moving(look: _Look) -> Finding:
 
 
 def _resting(look: _Look) -> Finding:
-    words = (
-        f"All {count(look.tasks, 'task')} run where they belong"
-        if look.tasks != 1
-        else "Its task runs where it belongs"
-    )
+    application = look.status.application
+    if application is not None:
+        words = (
+            f"{_at_last_rebalance(look.view, application)}, every task was where it belongs, and every copy caught up."
+        )
+        return Finding(Level.AT_REST, "at-rest", words)
+    words = f"All {count(look.tasks, 'task')} run where they belong"
+    words = words if look.tasks != 1 else "Its task runs where it belongs"
     return Finding(Level.AT_REST, "at-rest", f"{words}, and every copy is caught up.")
+
+
+def _at_last_rebalance(view: View, application: Application) -> str:
+    """Return when what is known of an application's tasks was so. A question that was refused says nothing of them."""
+    if application.answered_ms is None:
+        return (
+            f"At the application's last rebalance, before this coordinator started {_ago(view, view.soft.started_ms)}"
+        )
+    return f"At the application's last rebalance, {_ago(view, application.answered_ms)}"
+
+
+def _of_refusals(view: View, refused: Refused) -> str:
+    effect = "" if view.soft.other_assignor else " Nothing moves for who asks, and new instances get nothing."
+    return (
+        f"Rebalances are refused: {refused.why} ({count(refused.times, 'refusal')} in "
+        f"{duration(view.now_ms - refused.since_ms)}, the last {_ago(view, refused.last_ms)}).{effect}"
+    )
+
+
+def silence_of(view: View, application: Application, meaning: str) -> str:
+    """Return for how long nothing was heard of an application, and what that means."""
+    heard_ms = view.soft.started_ms if application.heard_ms is None else application.heard_ms
+    silence = duration(view.now_ms - heard_ms)
+    return f"Nothing has been heard of the application for {silence}: {meaning}, and its group can be deleted."
+
+
+def was_to_rebalance(view: View) -> bool:
+    """Say whether an application was to rebalance again and has not."""
+    is_due = view.group.next_probe_ms is not None and view.group.next_probe_ms < view.now_ms
+    return view.config.kafka_streams and is_due
+
+
+def _ago(view: View, at_ms: int) -> str:
+    """Return how long ago an instant was."""
+    return f"{duration(view.now_ms - at_ms)} ago"
 
 
 def _evidence(look: _Look) -> str:

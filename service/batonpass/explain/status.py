@@ -16,6 +16,7 @@ from batonpass.core.handover.probing import is_at_rest
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.step import plan_step
 from batonpass.core.handover.view import View
+from batonpass.core.state.application import Application, application_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.model import ActiveState, Group, Role, Task
 from batonpass.core.state.policy import Policy
@@ -41,11 +42,12 @@ class GroupStatus:
     """Where a group stands.
 
     Attributes:
-        detail: what a group that is not ready waits for, or why it is paused.
+        detail: what a group that is not ready waits for, why it is paused, or why its application is refused.
         eta_ms: when all present warmups should be caught up; None if there are none, or a rate is unknown. Moves that
             are held back come later.
         moves_pending: the tasks that are not with their target owner.
         next_probe_ms: an instant; None at rest, and while Kafka's own assignor decides.
+        application: what is known of the Kafka Streams application; None for a group whose members heartbeat.
     """
 
     state: GroupState
@@ -58,6 +60,7 @@ class GroupStatus:
     eta_ms: int | None
     next_probe_ms: int | None
     held_back: tuple[HeldBack, ...]
+    application: Application | None
 
 
 def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> GroupStatus:
@@ -70,7 +73,9 @@ def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Gro
 def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
     """Return where the group stands, given what the present step holds back."""
     group = view.group
-    at_rest = is_ready(group.topology) and is_at_rest(view) and not idle_tasks(view)
+    application = application_of(group, view.soft, view.now_ms)
+    is_refused = application is not None and application.refused is not None
+    at_rest = is_ready(group.topology) and is_at_rest(view) and not idle_tasks(view) and not is_refused
     waits = [group.tasks[task_id] for task_id in group.unsettled if task_id in group.table.index_of]
     etas = [
         caught_up_in_ms(view.copy(task, member_id), group.config)
@@ -79,7 +84,7 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
         if view.present_member(member_id) is not None
     ]
     known = [eta for eta in etas if eta is not None]
-    state, detail = _state(group, at_rest=at_rest)
+    state, detail = _state(group, application, at_rest=at_rest)
     return GroupStatus(
         state=state,
         detail=detail,
@@ -91,6 +96,7 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
         eta_ms=max(known) if known and len(known) == len(etas) else None,
         next_probe_ms=None if at_rest or view.soft.other_assignor else group.next_probe_ms,
         held_back=tuple(held) if group.members else (),
+        application=application,
     )
 
 
@@ -122,13 +128,15 @@ def is_idle(view: View, task: Task) -> bool:
     return member_soft.echoed >= grant.epoch and (measured is None or measured.report.role != Role.ACTIVE)
 
 
-def _state(group: Group, *, at_rest: bool) -> tuple[GroupState, str]:
+def _state(group: Group, application: Application | None, *, at_rest: bool) -> tuple[GroupState, str]:
     if not is_ready(group.topology):
         return GroupState.NOT_READY, why_not_ready(group.topology)
     if not group.members:
         return GroupState.EMPTY, ""
     if group.pause is not None:
         return GroupState.PAUSED, group.pause.reason
+    if application is not None and application.refused is not None:
+        return GroupState.BALANCING, f"rebalances are refused: {application.refused.why}"
     return (GroupState.AT_REST if at_rest else GroupState.BALANCING), ""
 
 

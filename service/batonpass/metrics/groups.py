@@ -66,6 +66,10 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "1 while the last placement found no answer: the target stays what it was, and is placed anew at the next probe.",
         ("group",),
     ),
+    "refused_rebalances": (
+        "Rebalances of a Kafka Streams application that were refused since the last answer; 0 once there is one.",
+        ("group",),
+    ),
     "storm": ("1 while too many members are lost at once, and balance moves and cold takeovers stop.", ("group",)),
 }
 OF_MEMBERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -165,6 +169,9 @@ class GroupGauges(Collector):
         yield "distrusted_members", (), len(View(group, soft, now_ms, self._policy).distrusted)
         yield "session_timeout_seconds", (), group.config.session_timeout_ms / 1_000
         yield "storm", (), float(group.storm_since_ms is not None)
+        if status.application is not None:
+            refused = status.application.refused
+            yield "refused_rebalances", (), 0 if refused is None else refused.times
         yield "placement_failed", (), float(bool(group.placement_failed))
         yield from self._sums(group, soft, cached, now_ms).shown()
         yield from self._ages(group, soft, now_ms)

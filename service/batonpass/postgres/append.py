@@ -9,6 +9,7 @@ and tries again. Instants in the rows are milliseconds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -135,6 +136,9 @@ class _MemberChange(NamedTuple):
     away_until_ms: int | None = None
     gone_ms: int | None = None
     cause: str | None = None
+    capacity: float | None = None
+    client_tags: str | None = None
+    endpoint: str | None = None
 
 
 def member_rows(records: Iterable[r.Record]) -> dict[str, list[Row]]:
@@ -150,6 +154,13 @@ def member_rows(records: Iterable[r.Record]) -> dict[str, list[Row]]:
                 changes[member_id] = changes.get(member_id, _MemberChange())._replace(gone_ms=at_ms, cause=str(cause))
             case r.MemberAway(member_id=member_id, until_ms=until_ms):
                 changes[member_id] = changes.get(member_id, _MemberChange())._replace(away_until_ms=until_ms)
+            case r.MemberChanged(member_id=member_id, capacity=capacity, client_tags=tags, endpoint=endpoint):
+                if member_id in joined:
+                    member = replace(joined[member_id], capacity=capacity, client_tags=tags, endpoint=endpoint)
+                    joined[member_id] = member
+                changes[member_id] = changes.get(member_id, _MemberChange())._replace(
+                    capacity=capacity, client_tags=json_text(tags), endpoint=_plain_or_none(endpoint)
+                )
             case r.DrainStarted(member_id=member_id, since_ms=since_ms):
                 changes[member_id] = changes.get(member_id, _MemberChange())._replace(
                     drains_since_ms=since_ms, drain_said=True
@@ -169,13 +180,16 @@ def member_rows(records: Iterable[r.Record]) -> dict[str, list[Row]]:
     }
 
 
+def _plain_or_none(text: str | None) -> str | None:
+    return None if text is None else plain(text)
+
+
 def _joined_row(member: Member, change: _MemberChange) -> Row:
-    instance = None if member.instance_id is None else plain(member.instance_id)
-    endpoint = None if member.endpoint is None else plain(member.endpoint)
+    instance = _plain_or_none(member.instance_id)
     return (
         member.id,
         instance,
-        endpoint,
+        _plain_or_none(member.endpoint),
         member.capacity,
         member.joined_ms,
         change.drains_since_ms,
@@ -287,11 +301,17 @@ PARTS: Final[Mapping[str, Part]] = {
             "away_until_ms": "bigint",
             "gone_ms": "bigint",
             "cause": "text",
+            "capacity": "float8",
+            "client_tags": "text",
+            "endpoint": "text",
         },
         "update members k set"  # noqa: S608 - constants
         f" draining_since = case when r.drain_said then {instant('drains_since_ms')} else k.draining_since end,"
         f" away_until = coalesce({instant('away_until_ms')}, k.away_until),"
-        f" gone_at = coalesce({instant('gone_ms')}, k.gone_at), cause = coalesce(r.cause, k.cause) $from"
+        f" gone_at = coalesce({instant('gone_ms')}, k.gone_at), cause = coalesce(r.cause, k.cause),"
+        " capacity = coalesce(r.capacity, k.capacity),"
+        " client_tags = coalesce(cast(r.client_tags as json), k.client_tags),"
+        " endpoint = case when r.capacity is null then k.endpoint else r.endpoint end $from"
         " where k.group_id = m.group_id and k.member_id = r.member_id",
     ),
     "emptied": Part(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from batonpass.core.state.errors import LimitExceeded, ProtocolError, UnknownGroup
 from batonpass.core.state.ids import GroupId, MemberId
-from batonpass.core.state.inputs import GroupDeclaration, Input, StreamsRebalance, Tick
+from batonpass.core.state.inputs import GroupDeclaration, Input, RefusedRebalance, StreamsRebalance, Tick
 from batonpass.runtime.feed import FOLLOWERS_EACH_MAX, FOLLOWERS_MAX, Feed
 from batonpass.runtime.group_runtime import GroupRuntime
 from batonpass.runtime.history import NOBODY_ASKED, Asked
@@ -182,6 +182,9 @@ class Coordinator:
             with self._room.claim(runtime.engine.group, item):
                 return await runtime.mailbox.ask(item, asked)
         except LimitExceeded as refused:
+            if isinstance(item, StreamsRebalance):
+                with contextlib.suppress(LimitExceeded):
+                    await runtime.mailbox.ask(RefusedRebalance(refused.detail))
             return refused
         finally:
             self._tidy(runtime)

@@ -385,6 +385,12 @@ def _of_member(before: Group, record: r.Record, decision: Decision) -> _Event | 
                 one for one in decision.records if isinstance(one, r.PlaceInherited) and one.successor == joined.id
             )
             return EventType.MEMBER_JOINED, joined.id, _profile(joined, next(places, None))
+        case r.MemberChanged(member_id=member_id, capacity=capacity, client_tags=tags, endpoint=endpoint):
+            return (
+                EventType.MEMBER_CHANGED,
+                member_id,
+                {"capacity": capacity, "client_tags": dict(tags), "endpoint": endpoint},
+            )
         case r.MemberGone(member_id=member_id) if member_id in before.members:
             return EventType.MEMBER_GONE, member_id, _gone(before.members[member_id], record, decision)
         case r.MemberAway(member_id=member_id, until_ms=until_ms):

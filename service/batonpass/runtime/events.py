@@ -42,6 +42,7 @@ class EventType(StrEnum):
     STORM_ENDED = "storm-ended"
     COMMITS_LOST = "commits-lost"
     MEMBER_JOINED = "member-joined"
+    MEMBER_CHANGED = "member-changed"
     MEMBER_GONE = "member-gone"
     MEMBER_AWAY = "member-away"
     MEMBER_SUSPECTED = "member-suspected"
@@ -110,6 +111,10 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
             "on_lease_lost",
             "in_place_of",
         ),
+    ),
+    _E.MEMBER_CHANGED: (
+        "A process of a Kafka Streams application has other threads, other tags or another address.",
+        ("capacity", "client_tags", "endpoint"),
     ),
     _E.MEMBER_GONE: (
         "A member is gone; `cause` says why.",

@@ -60,7 +60,9 @@ def _tasks_after(group: Group, item: Input) -> int:
     """Return how many tasks a group has after an input, if that may make it larger; else 0."""
     try:
         match item:
-            case GroupDeclaration(topology=wanted) | StreamsRebalance(topology=wanted) if wanted is not None:
+            case StreamsRebalance(topology=topology):
+                pass  # It is what there is.
+            case GroupDeclaration(topology=wanted) if wanted is not None:
                 topology = next_topology(group.topology, wanted)
             case PartitionCounts():
                 topology = with_partitions(group.topology, item.partitions)

@@ -265,6 +265,10 @@ def _of_the_group(record: r.Record, now_ms: int) -> str:
         case r.GroupDeclared() | r.TopologyChanged():
             parts = [f"{part.partitions} of subtopology {part.id}" for part in record.topology.subtopologies]
             return f"the group's tasks: {', '.join(parts)}"
+        case r.MemberChanged():
+            return f"{record.member_id} goes on with {record.capacity:g} threads"
+        case r.TasksEnded():
+            return f"{tasks_of(record.tasks)} ended, with all that was said of them"
         case r.ConfigChanged():
             return "the config is another"
         case r.GroupDeleted():

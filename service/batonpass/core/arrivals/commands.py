@@ -5,6 +5,8 @@ from __future__ import annotations
 from batonpass.core.arrivals.answers import no_such_task, refusal
 from batonpass.core.arrivals.kept_out import instance_named
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.state.application import application_of
+from batonpass.core.state.durations import duration
 from batonpass.core.state.errors import (
     GroupNotEmpty,
     InvalidRequest,
@@ -116,13 +118,19 @@ def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
     group = draft.group
     if not group.declared:
         return UnknownGroup(f"no group {group.id!r} is declared")
-    if group.members and not item.force:
+    application = application_of(group, draft.soft, draft.now_ms)
+    if group.members and not item.force and (application is None or not application.is_silent):
         names = ", ".join(sorted(group.members)[:10])
+        way_out = "let them leave"
+        if application is not None:
+            way_out = f"stop the application and wait {duration(group.config.session_timeout_ms)} (protocol 14.8)"
         return GroupNotEmpty(
-            f"group {group.id!r} has {len(group.members)} members ({names}); let them leave, or use force=true"
+            f"group {group.id!r} has {len(group.members)} members ({names}); {way_out}, or use force=true"
         )
-    # Only members of the group and unreleased members can be running a task. Without them the name is free at once.
-    in_use = len(group.members) > 0 or any(group.tasks[task_id].unreleased for task_id in group.unsettled)
+    # Only members of the group and unreleased members can be running a task. Those of an application have no lease.
+    in_use = application is None and (
+        len(group.members) > 0 or any(group.tasks[task_id].unreleased for task_id in group.unsettled)
+    )
     draft.record(GroupDeleted(draft.now_ms, draft.now_ms + (group.longest_session_ms if in_use else 0)))
     return Done()
 

@@ -215,6 +215,13 @@ def _topology_changed(builder: GroupBuilder, record: r.TopologyChanged) -> None:
     _set_topology(builder, record.topology)
 
 
+def _tasks_ended(builder: GroupBuilder, record: r.TasksEnded) -> None:
+    """Only their tokens are left. Nobody holds them any more."""
+    for task_id in record.tasks:
+        builder.tasks[task_id] = Task(task_id, token=builder.task(task_id).token)
+    builder.change(pins=builder.group.pins.updated(dict.fromkeys(record.tasks)))
+
+
 def _config_changed(builder: GroupBuilder, record: r.ConfigChanged) -> None:
     """The settings are new. The longest session timeout so far is kept, because leases may still run by it."""
     longest = max(builder.group.longest_session_ms, record.config.session_timeout_ms)
@@ -413,6 +420,12 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
     builder.change_member(
         member.id, assignment=PMap(), revoking=PMap(), away_until_ms=record.until_ms, suspected=False, drain=None
     )
+
+
+def _member_changed(builder: GroupBuilder, record: r.MemberChanged) -> None:
+    """The member has other threads, tags or another address, and everything else as before."""
+    changed = {"capacity": record.capacity, "client_tags": dict(record.client_tags), "endpoint": record.endpoint}
+    builder.change_member(record.member_id, **changed)
 
 
 def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
@@ -916,11 +929,13 @@ def _added(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId
 _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.GroupDeclared: _declared,
     r.TopologyChanged: _topology_changed,
+    r.TasksEnded: _tasks_ended,
     r.ConfigChanged: _config_changed,
     r.GroupDeleted: _deleted,
     r.MemberJoined: _joined,
     r.MemberGone: _gone,
     r.MemberAway: _away,
+    r.MemberChanged: _member_changed,
     r.PlaceInherited: _inherited,
     r.DrainStarted: _drain_started,
     r.DrainCancelled: _drain_cancelled,

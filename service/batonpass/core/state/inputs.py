@@ -246,6 +246,13 @@ class StreamsRebalance:
     other: OtherAssignment | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedRebalance:
+    """A question of the leader of a Kafka Streams group was refused before it got here, because it is malformed."""
+
+    why: str
+
+
 Input = (
     GroupDeclaration
     | GroupDeletion
@@ -268,5 +275,6 @@ Input = (
     | Started
     | StoreRecovered
     | StreamsRebalance
+    | RefusedRebalance
     | Tick
 )

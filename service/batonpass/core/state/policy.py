@@ -168,6 +168,22 @@ def parse_config(wanted: Mapping[str, object], base: GroupConfig | None = None) 
     return GroupConfig(**values)  # type: ignore[arg-type]
 
 
+def within_ranges(wanted: Mapping[str, object]) -> dict[str, object]:
+    """Return settings of a Kafka Streams application, brought within what a group can use.
+
+    Kafka Streams takes every number, so the largest is "no limit" and one below zero is zero, and it may name a tag
+    twice. What is of the wrong type stays, for ``parse_config`` to refuse.
+    """
+    clean = dict(wanted)
+    for name, value in wanted.items():
+        if type(value) is int and name in RANGES:
+            least, most = RANGES[name]
+            clean[name] = min(max(value, int(least)), int(most))
+        elif name == "rack_aware_tags" and isinstance(value, (list, tuple)):
+            clean[name] = [key for place, key in enumerate(value) if key != "" and key not in value[:place]]
+    return clean
+
+
 def _clean(name: str, value: object) -> tuple[str, object]:
     """Return what is wrong with the value ("" if nothing is), and the value as the config keeps it."""
     if name == "rack_aware_tags":

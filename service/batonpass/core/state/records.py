@@ -36,6 +36,13 @@ class TopologyChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class TasksEnded:
+    """A Kafka Streams application has these tasks no more. If it has others under their ids, those begin anew."""
+
+    tasks: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigChanged:
     """The settings are ``config`` from now on."""
 
@@ -81,6 +88,16 @@ class MemberAway:
     member_id: MemberId
     until_ms: int
     at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChanged:
+    """A process of a Kafka Streams application goes on with other threads, tags or another address."""
+
+    member_id: MemberId
+    capacity: float
+    client_tags: Mapping[str, str]
+    endpoint: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,11 +384,13 @@ class GoneForgotten:
 Record = (
     GroupDeclared
     | TopologyChanged
+    | TasksEnded
     | ConfigChanged
     | GroupDeleted
     | MemberJoined
     | MemberGone
     | MemberAway
+    | MemberChanged
     | PlaceInherited
     | DrainStarted
     | DrainCancelled

@@ -146,6 +146,15 @@ class EndOffset(NamedTuple):
         return self.log_end if self.is_held_up else self.offset
 
 
+class Refused(NamedTuple):
+    """The questions of a Kafka Streams application that were refused in a row: why the last one was, and when."""
+
+    why: str
+    since_ms: int
+    last_ms: int
+    times: int
+
+
 class Soft(NamedTuple):
     """All soft state of one group.
 
@@ -160,6 +169,7 @@ class Soft(NamedTuple):
             its own last silence.
         placed_without: the members that stay and that the present target gives nothing new, because they were not there
             (``availability``). Once one of them is, the group is placed anew.
+        refused: the refusals since the last answer to a Kafka Streams application. None: it was answered, or not heard.
     """
 
     started_ms: int = 0
@@ -173,3 +183,4 @@ class Soft(NamedTuple):
     other_assignor: str = ""
     listens_since_ms: int = 0
     placed_without: frozenset[MemberId] = frozenset()
+    refused: Refused | None = None

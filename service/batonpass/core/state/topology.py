@@ -12,7 +12,7 @@ from dataclasses import replace
 from batonpass.core.state.errors import InvalidTopology
 from batonpass.core.state.ids import TaskId, split_task_id, subtopology_sort_key, task_id
 from batonpass.core.state.model import EMPTY_TABLE, Subtopology, Topology
-from batonpass.core.state.placement_types import TaskTable
+from batonpass.core.state.task_table import TaskTable
 
 
 def build_table(topology: Topology) -> TaskTable:
@@ -32,7 +32,7 @@ def build_table(topology: Topology) -> TaskTable:
         epoch.extend([part.epoch] * count)
     if not ids:
         return EMPTY_TABLE
-    return TaskTable(tuple(ids), tuple(index), tuple(stateful), tuple(weight), tuple(epoch))
+    return TaskTable(tuple(index), tuple(stateful), tuple(weight), tuple(epoch), ids=tuple(ids))
 
 
 def is_ready(topology: Topology) -> bool:
@@ -79,6 +79,38 @@ def next_topology(before: Topology, wanted: Topology) -> Topology:
     if faults:
         raise InvalidTopology("; ".join(reason for _, reason in faults), errors=faults)
     return Topology(wanted.epoch, tuple(sorted(parts, key=lambda part: subtopology_sort_key(part.id))))
+
+
+def reported_topology(before: Topology, reported: Topology) -> Topology:
+    """Return what a Kafka Streams application reports as the successor of ``before``: it is what there is.
+
+    The epoch stays. Kafka knows which process can run what, so every part has the first one.
+    """
+    parts = sorted(reported.subtopologies, key=lambda part: subtopology_sort_key(part.id))
+    return Topology(max(1, before.epoch), tuple(replace(part, epoch=1) for part in parts))
+
+
+def ended_tasks(before: Topology, after: Topology) -> tuple[TaskId, ...]:
+    """Return the tasks of ``before`` that ``after`` does not have, or whose ids it has for other tasks."""
+    parts = {part.id: part for part in after.subtopologies}
+    ended: list[TaskId] = []
+    for old in before.subtopologies:
+        new = parts.get(old.id)
+        kept = (new.partitions or 0) if new is not None and _is_same_part(old, new) else 0
+        ended += [task_id(old.id, partition) for partition in range(kept, old.partitions or 0)]
+    return tuple(ended)
+
+
+def _is_same_part(old: Subtopology, new: Subtopology) -> bool:
+    """Say whether a subtopology goes on under its number. Kafka Streams numbers all of them anew in each release.
+
+    What has state goes on if any of its changelogs does, and what has none if it reads any of the same topics.
+    """
+    of_old, of_new = old.source_topics, new.source_topics
+    if old.changelog_topics and new.changelog_topics:
+        of_old, of_new = old.changelog_topics, new.changelog_topics
+    is_another = bool(of_old and of_new) and set(of_old).isdisjoint(of_new)
+    return old.stateful == new.stateful and not is_another
 
 
 def _foreign_weights(part: Subtopology, path: str) -> list[tuple[str, str]]:

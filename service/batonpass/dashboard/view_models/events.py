@@ -43,6 +43,7 @@ TONES: Final[Mapping[str, str]] = {
 
 SENTENCES: Final[Mapping[str, str]] = {
     "member-joined": "{member} joined.",
+    "member-changed": "{member} has other threads, other tags or another address.",
     "member-away": "{member} stopped to restart; its place is kept.",
     "member-suspected": "{member} has fallen silent.",
     "suspicion-cleared": "{member} speaks again.",

@@ -13,6 +13,7 @@ Json = Mapping[str, Any]
 
 TRIGGERS: Final[Mapping[str, str]] = {
     "join": "a member joined",
+    "member-changed": "a process has other threads or tags",
     "leave": "a member left",
     "evict": "a member was evicted",
     "expiry": "a lease ran out",

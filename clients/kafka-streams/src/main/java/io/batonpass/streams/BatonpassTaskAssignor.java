@@ -48,6 +48,8 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
      * <p>Kafka Streams itself makes an assignor no earlier than at the first rebalance, and with {@code
      * group.protocol=streams} never: then the broker assigns, no assignor is consulted, and nothing is said.
      *
+     * <p>It also asks a coordinator, and waits for up to 5 s for each that does not answer.
+     *
      * @throws ConfigException if with this configuration Batonpass would not be asked, or decide otherwise than meant
      */
     public static void check(Map<?, ?> configs) {
@@ -70,6 +72,9 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
         if (!StreamsConfig.RACK_AWARE_ASSIGNMENT_STRATEGY_NONE.equals(racks)) {
             problems.add(StreamsConfig.RACK_AWARE_ASSIGNMENT_STRATEGY_CONFIG + " is '" + racks + "', which only Kafka's own"
                 + " call of its assignor can follow; here it is followed in no mode");
+        }
+        if (problems.isEmpty() && settings.mode() != Settings.Mode.OFF) {
+            CoordinatorCheck.refusal(settings).ifPresent(problems::add);
         }
         if (!problems.isEmpty()) {
             throw new ConfigException(String.join("; ", problems));

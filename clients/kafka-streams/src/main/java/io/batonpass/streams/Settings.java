@@ -12,6 +12,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.regex.Pattern;
 
 /**
  * What the application was configured with, read without ever throwing: a bad value is a problem in words.
@@ -48,6 +49,10 @@ record Settings(
     /** In the shadow nobody waits for an answer, and one that is lost is missing from what the trial shows. */
     private static final Duration SHADOW_TIMEOUT = Duration.ofSeconds(10);
     private static final int MAX_GROUP = 255;
+
+    /** What the coordinator takes for a name: what it calls a blank is more than Java does, and . and .. end no path. */
+    private static final Pattern NAME = Pattern.compile(
+        "(?!\\.{1,2}\\z)[^\\s\\x1c-\\x1f/\\p{Cntrl}\\x7f-\\x9f\ufffd]+", Pattern.UNICODE_CHARACTER_CLASS);
 
     /** Who decides. */
     enum Mode {
@@ -177,11 +182,10 @@ record Settings(
 
         String group(Mode mode) {
             String group = text(GROUP).or(() -> text(APPLICATION_ID)).orElse("");
-            boolean wrong = group.isEmpty() || group.length() > MAX_GROUP || group.contains("/")
-                || group.chars().anyMatch(each -> Character.isISOControl(each) || Character.isWhitespace(each));
+            boolean wrong = group.codePointCount(0, group.length()) > MAX_GROUP || !NAME.matcher(group).matches();
             if (wrong && mode != Mode.OFF) {
                 problems.add(GROUP + " (or else application.id) is '" + Words.shown(group)
-                    + "'; it may have 1 to 255 characters, without slash, blank or control characters");
+                    + "'; it may have 1 to 255 characters, without slash, blank or control characters, and not be . or ..");
             }
             return group;
         }

@@ -273,7 +273,7 @@ class BatonpassTaskAssignorTest {
     }
 
     private static Map<String, Object> good() {
-        return new HashMap<>(Map.of("application.id", "app", "batonpass.url", "http://coordinator:8420",
+        return new HashMap<>(Map.of("application.id", "app", "batonpass.url", "http://127.0.0.1:1",
             "task.assignor.class", BatonpassTaskAssignor.class.getName()));
     }
 

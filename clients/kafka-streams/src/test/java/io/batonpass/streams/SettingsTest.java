@@ -91,6 +91,19 @@ class SettingsTest {
         assertFalse(problems.get(0).contains("secret"), problems.toString());
     }
 
+    @ParameterizedTest
+    @ValueSource(strings = {".", "..", "a\u00a0b", "a\u2007b", "a\u202fb", "a\u0085b", "a\u001cb", "a\u3000b", "a\ufffdb"})
+    void aNameThatNoCoordinatorTakesIsWrong(String name) {
+        assertEquals(1, with("batonpass.group", name).problems().size());
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"...", ".a", "a.", "gr\u00fc\u00dfe#1%2F", "\ud83d\ude00"})
+    void anyOtherNameIsRight(String name) {
+        assertEquals(List.of(), with("batonpass.group", name).problems());
+        assertEquals(List.of(), with("batonpass.group", "\ud83d\ude00".repeat(255)).problems());
+    }
+
     @Test
     void oneBadAddressAmongGoodOnesIsSaidToo() {
         assertEquals(1, with("batonpass.url", "http://one,two").problems().size());

@@ -2,10 +2,12 @@ package io.batonpass.streams.job;
 
 import io.batonpass.streams.BatonpassTaskAssignor;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Scanner;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
@@ -47,8 +49,11 @@ import org.apache.kafka.streams.state.Stores;
  *
  * <pre>
  * java -cp ... io.batonpass.streams.job.Job --instance A --bootstrap HOST:PORT --state-dir FOLDER
- *     [--application totals] [--assignor kafka|batonpass] [--leave yes|no] [--set KEY=VALUE]...
+ *     [--application totals] [--assignor kafka|batonpass] [--leave yes|no] [--first TOPIC] [--set KEY=VALUE]...
  * </pre>
+ *
+ * <p>With {@code --first}, a part without state that reads another topic is put first, as a later release might. A line
+ * {@code add-thread} on standard input adds a thread.
  */
 public final class Job {
     private static final int FILLER_BYTES = 200;
@@ -64,7 +69,7 @@ public final class Job {
     /** Run until SIGTERM, or until the instance has failed. */
     public static void main(String[] words) throws InterruptedException {
         Arguments arguments = new Arguments(
-            words, List.of("instance", "bootstrap", "state-dir", "application", "assignor", "leave", "set"));
+            words, List.of("instance", "bootstrap", "state-dir", "application", "assignor", "leave", "first", "set"));
         String instance = arguments.one("instance");
         Properties properties = properties(arguments);
         if (BatonpassTaskAssignor.class.getName().equals(properties.get(StreamsConfig.TASK_ASSIGNOR_CLASS_CONFIG))) {
@@ -72,7 +77,8 @@ public final class Job {
         }
         CountDownLatch over = new CountDownLatch(1);
         KafkaStreams streams = new KafkaStreams(
-            topology(instance, properties.getProperty(StreamsConfig.APPLICATION_ID_CONFIG)), properties);
+            topology(instance, properties.getProperty(StreamsConfig.APPLICATION_ID_CONFIG), arguments.one("first", "")),
+            properties);
         streams.setStateListener((now, before) -> {
             say("state", "\"now\": \"" + now + "\", \"before\": \"" + before + "\"");
             if (now == KafkaStreams.State.ERROR || now == KafkaStreams.State.NOT_RUNNING) {
@@ -89,6 +95,9 @@ public final class Job {
         boolean leaves = "yes".equals(arguments.one("leave", "no"));
         Runtime.getRuntime().addShutdownHook(new Thread(() -> close(streams, leaves)));
         streams.start();
+        Thread listener = new Thread(() -> obey(streams));
+        listener.setDaemon(true);
+        listener.start();
         String had = "";
         long nextLook = System.nanoTime();
         while (!over.await(100, TimeUnit.MILLISECONDS)) {
@@ -100,6 +109,15 @@ public final class Job {
             if (System.nanoTime() >= nextLook) {
                 copies.look(streams);
                 nextLook = System.nanoTime() + TimeUnit.SECONDS.toNanos(1);
+            }
+        }
+    }
+
+    private static void obey(KafkaStreams streams) {
+        Scanner lines = new Scanner(System.in, StandardCharsets.UTF_8);
+        while (lines.hasNextLine()) {
+            if ("add-thread".equals(lines.nextLine())) {
+                say("threads", "\"added\": \"" + streams.addStreamThread().orElse("none") + "\"");
             }
         }
     }
@@ -137,8 +155,12 @@ public final class Job {
         return properties;
     }
 
-    private static Topology topology(String instance, String application) {
+    private static Topology topology(String instance, String application, String first) {
         Topology topology = new Topology();
+        if (!first.isEmpty()) {
+            topology.addSource("first", new StringDeserializer(), new StringDeserializer(), first);
+            topology.addSink("counted", application + "-counted", new StringSerializer(), new StringSerializer(), "first");
+        }
         topology.addSource("orders", new StringDeserializer(), new StringDeserializer(), application + "-orders");
         topology.addProcessor("total", () -> new Total(instance), "orders");
         topology.addStateStore(

@@ -1,0 +1,83 @@
+package io.batonpass.streams;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.HttpURLConnection;
+import java.net.URI;
+import java.net.URLEncoder;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.Map;
+import java.util.Optional;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** What a coordinator says of this application before it starts: it reads the application's group, and changes nothing. */
+final class CoordinatorCheck {
+    private static final Logger LOG = LoggerFactory.getLogger(CoordinatorCheck.class);
+    private static final Duration LIMIT = Duration.ofSeconds(5);
+    private static final int MOST = 16 << 20;
+    private static final int OK = 200;
+    private static final int BAD_REQUEST = 400;
+    private static final int UNAUTHENTICATED = 401;
+    private static final int NOT_FOUND = 404;
+    private static final int TOO_MANY = 429;
+    private static final int SERVER_ERROR = 500;
+
+    private CoordinatorCheck() { }
+
+    /**
+     * Return why the first coordinator that answers would refuse this application's questions; none if it would not.
+     *
+     * <p>One that does not answer refuses nothing: an application starts without its coordinator.
+     */
+    static Optional<String> refusal(Settings settings) {
+        for (URI url : settings.urls()) {
+            try {
+                return answer(url, settings);
+            } catch (IOException | ClassCastException failure) {
+                LOG.warn("Batonpass: {} could not be asked whether it takes the group {}: {}",
+                    url, settings.group(), Words.shown(failure.toString()));
+            }
+        }
+        return Optional.empty();
+    }
+
+    private static Optional<String> answer(URI url, Settings settings) throws IOException {
+        String path = "/v1/groups/" + URLEncoder.encode(settings.group(), StandardCharsets.UTF_8).replace("+", "%20");
+        HttpURLConnection connection = (HttpURLConnection) URI.create(url + path).toURL().openConnection();
+        connection.setConnectTimeout((int) LIMIT.toMillis());
+        connection.setReadTimeout((int) LIMIT.toMillis());
+        connection.setInstanceFollowRedirects(false);
+        settings.currentToken().ifPresent(word -> connection.setRequestProperty("Authorization", "Bearer " + word));
+        try {
+            int status = connection.getResponseCode();
+            InputStream body = status < BAD_REQUEST ? connection.getInputStream() : connection.getErrorStream();
+            byte[] said = body == null ? new byte[0] : body.readNBytes(MOST);
+            String words = new String(said, StandardCharsets.UTF_8);
+            if (status == OK) {
+                return ofGroup(url, settings, (Map<?, ?>) Json.read(said));
+            }
+            // A token in a file may still be replaced while the application runs.
+            boolean mayChange = status == UNAUTHENTICATED && settings.tokenFile().isPresent();
+            if (mayChange || status == TOO_MANY || status >= SERVER_ERROR) {
+                throw new IOException("it answered " + status + " " + words);
+            }
+            if (status == NOT_FOUND && words.contains("unknown-group")) {
+                return Optional.empty();
+            }
+            return Optional.of(url + " would refuse the group '" + settings.group() + "': it answered " + status + " "
+                + Words.shown(words));
+        } finally {
+            connection.disconnect();
+        }
+    }
+
+    private static Optional<String> ofGroup(URI url, Settings settings, Map<?, ?> group) {
+        if (group.get("config") instanceof Map<?, ?> config && Boolean.FALSE.equals(config.get("kafka_streams"))) {
+            return Optional.of(Settings.GROUP + " (or else application.id) is '" + settings.group() + "', which at " + url
+                + " is a group of members that heartbeat; name another");
+        }
+        return Optional.empty();
+    }
+}
