@@ -252,7 +252,7 @@ def test_a_restore_says_how_much_is_left() -> None:
     scene.declare(topology(1))
     scene.join("a")
     scene.beat("a", {TASK: restoring(90_000)})
-    words = "1 of 1 task is not processed: 1 restoring: 90,000 records left to restore."
+    words = "1 of 1 task is not processed: 1 restoring, 90,000 records left."
     assert said(scene) == (Level.ATTENTION, "restoring", words)
     scene.beat("a", {TASK: restoring(None)})
     assert health(scene).sentence.startswith("1 of 1 task is not processed: 1 restoring")

@@ -207,7 +207,7 @@ class _Look:
         self.heard = [one for one in here if one.id in view.soft.members and one not in self.silent]
         self.by_state: dict[TaskState, list[Task]] = {state: [] for state in TaskState}
         unsettled = [task_id for task_id in self.group.unsettled if task_id in self.group.table.index_of]
-        looked_at = dict.fromkeys([*unsettled, *idle_tasks(view)])
+        looked_at = dict.fromkeys([*unsettled, *([] if status.at_rest else idle_tasks(view))])
         for task in view.tasks.pick(looked_at):
             self.by_state[state_of(view, task)].append(task)
         self.states = Counter({state: len(tasks) for state, tasks in self.by_state.items()})
@@ -220,16 +220,9 @@ class _Look:
         self.unknown = sum(task.state is ActiveState.RUNNING and not task.parked for task in unsure)
         self.states[TaskState.RUNNING] += self.tasks - len(looked_at)
 
-    def name(self, member_id: MemberId | None) -> str:
-        """Return what people call a member: its instance, if it has one."""
-        if member_id is None:
-            return "nobody"
-        known = self.group.members.get(member_id) or self.group.gone.get(member_id)
-        return known.instance_id or member_id if known is not None else member_id
-
     def command(self, action: str, *, member: Member | None = None, task: TaskId | None = None) -> Remedy:
         """Return a command that helps, on the group, a member or a task."""
-        named = [member.instance_id or member.id] if member is not None else [task] if task is not None else []
+        named = [_name(member)] if member is not None else [task] if task is not None else []
         return Remedy(
             action,
             ("batonpass", action, self.group.id, *named),
@@ -246,6 +239,11 @@ class _Look:
             return f"All {count(self.tasks, 'task')} run." if self.tasks != 1 else "Its task runs."
         rest = self.tasks - self.unknown - sum(self.states[state] for state in (*STILL, *BETWEEN))
         return f"Of {count(self.tasks, 'task')}: {', '.join(parts)}{'; the others run' if rest > 0 else ''}."
+
+
+def _name(member: Member) -> str:
+    """Return what people call a member: its instance, if it has one."""
+    return member.instance_id or member.id
 
 
 def _is_silent(view: View, member: Member) -> bool:
@@ -332,7 +330,7 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
         parts = ", ".join(f"{len(tasks)} {words}" for words, tasks in found.items())
         until_ms, until = _end_of(look, found)
         parked = [look.command("release", task=task.id) for task in look.by_state[TaskState.PARKED]]
-        held = look.group.pause is not None or look.group.storm_since_ms is not None
+        held = look.group.storm_since_ms is not None
         waits = STILL[TaskState.WAITING] in found
         resume = [look.command("resume")] if held and waits else []
         yield Finding(
@@ -348,13 +346,13 @@ def _of_tasks(look: _Look) -> Iterator[Finding]:
         )
     if look.by_state[TaskState.RESTORING]:
         tasks = look.by_state[TaskState.RESTORING]
-        etas = [look.view.copy(task, task.owner) for task in tasks if task.owner is not None]
-        lags = [copy.lag for copy in etas if copy.lag is not None]
-        left = f": {count(sum(lags), 'record')} left to restore" if lags else ""
+        copies = [look.view.copy(task, task.owner) for task in tasks if task.owner is not None]
+        lags = [copy.lag for copy in copies if copy.lag is not None]
+        left = f", {count(sum(lags), 'record')} left" if lags else ""
         yield Finding(
             Level.ATTENTION,
             "restoring",
-            f"{_not_processed(look, len(tasks), f'{len(tasks)} restoring')[:-1]}{left}.",
+            _not_processed(look, len(tasks), f"{len(tasks)} restoring{left}"),
             since_ms=_since(tasks),
             until="when restored",
             cause=_cause(tasks),
@@ -462,7 +460,7 @@ def _silent(look: _Look, member: Member) -> Finding:
     return Finding(
         Level.ATTENTION,
         "silent",
-        f"Member {look.name(member.id)} has fallen silent.",
+        f"Member {_name(member)} has fallen silent.",
         since_ms=heard_since_ms(look.view.soft, member),
         until_ms=expires_ms(look.group, look.view.soft, look.view.now_ms, member),
         until="its lease",
@@ -476,7 +474,7 @@ def _distrusted(look: _Look, member: Member) -> Finding:
     return Finding(
         Level.ATTENTION,
         "distrusted",
-        f"Member {look.name(member.id)} is given nothing new: {faults_in_words(known)}.",
+        f"Member {_name(member)} is given nothing new: {faults_in_words(known)}.",
         since_ms=known.distrusted_ms,
         until_ms=distrusted_until_ms(look.group.config, known),
         until="a time that doubles when it happens again",
@@ -486,7 +484,7 @@ def _distrusted(look: _Look, member: Member) -> Finding:
 
 
 def _draining(look: _Look, member: Member, drain: Drain) -> Finding:
-    name = look.name(member.id)
+    name = _name(member)
     left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
     left += sum(revocation.active for revocation in member.revoking.values())
     blocked = why_drain_is_blocked(look.group, member)
