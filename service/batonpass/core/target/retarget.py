@@ -6,17 +6,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Group
-from batonpass.placement.place import place
-from batonpass.placement.flow import PlacementError, Solver
-from batonpass.placement.types import Moves, Placed, PlacementRequest
-from batonpass.core.target.reach import find_unreachable, full_member_of, targets_kept
 from batonpass.core.state.reasons import Held, NoChange, Reason, Why
 from batonpass.core.state.records import HEARD_AGAIN, TargetPlaced
-from batonpass.core.target.targets import Target, build_request, last_resorts, target_changes
 from batonpass.core.state.topology import is_ready
-from batonpass.core.handover.view import View
+from batonpass.core.target.reach import find_unreachable, full_member_of, targets_kept
+from batonpass.core.target.targets import Target, build_request, last_resorts, target_changes
+from batonpass.placement.flow import PlacementError, Solver
+from batonpass.placement.place import place
+from batonpass.placement.types import Moves, Placed, PlacementRequest
 
 
 @dataclass(frozen=True, slots=True)

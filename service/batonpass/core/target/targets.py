@@ -32,13 +32,23 @@ from typing import Final
 
 from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.copy_capacity import RoomLeft
-from batonpass.core.handover.owner import choose_active
-from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.handover.lag import Readiness, copy_as_reported
-from batonpass.core.state.model import ActiveState, Member, Pending, Role, Task
-from batonpass.placement.types import Moves, NO_STATE, UNASSIGNED, Copies, Placed, PlacementMember, PlacementRequest, Ready, Warmth
+from batonpass.core.handover.owner import choose_active
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.model import ActiveState, Member, Pending, Role, Task
+from batonpass.placement.types import (
+    NO_STATE,
+    UNASSIGNED,
+    Copies,
+    Moves,
+    Placed,
+    PlacementMember,
+    PlacementRequest,
+    Ready,
+    Warmth,
+)
 
 _CLASS: Final = (Ready.RUNNING, Ready.CAUGHT_UP, Ready.BEHIND, Ready.NOTHING, Ready.UNKNOWN)
 """The class of warmth, by readiness."""
