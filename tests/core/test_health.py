@@ -219,6 +219,8 @@ def test_a_failed_task_is_trouble_since_it_last_ran() -> None:
     incident = health(scene).incident
     assert incident is not None
     assert (incident.task, incident.at_ms, incident.detail) == (TASK, failed_ms, "disk full")
+    scene.now_ms += 3_600_001
+    assert health(scene).incident is None
 
 
 def test_a_task_that_its_owner_does_not_start_is_trouble_after_a_while() -> None:

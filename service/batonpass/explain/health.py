@@ -385,8 +385,17 @@ def _end_of(look: _Look, found: Mapping[str, Sequence[Task]]) -> tuple[int | Non
     known = [free_ms for free_ms in frees if free_ms is not None]
     if known and len(known) == len(frees):
         return max(known), "the lease of the last owner"
-    storm_ms = ends_ms(look.group)
-    return storm_ms, "" if storm_ms is None else "the storm, if nobody else is lost"
+    return _storm_end(look)
+
+
+def _storm_end(look: _Look) -> tuple[int | None, str]:
+    """Return when a storm is over, or what ends it; nothing if there is none."""
+    over_ms = ends_ms(look.group)
+    if over_ms is None:
+        return None, ""
+    if over_ms <= look.view.now_ms:
+        return None, "when all members are heard"
+    return over_ms, "the storm, if nobody else is lost"
 
 
 def _cause(tasks: Sequence[Task]) -> Origin | None:
@@ -414,13 +423,14 @@ def _of_group(look: _Look) -> Iterator[Finding]:
     """Yield what concerns the whole group."""
     group, now_ms = look.group, look.view.now_ms
     if group.storm_since_ms is not None:
+        storm_over_ms, storm_until = _storm_end(look)
         yield Finding(
             Level.TROUBLE,
             "storm",
             f"{count(len(group.losses), 'member')} vanished at once: moves for balance and cold takeovers wait.",
             since_ms=group.storm_since_ms,
-            until_ms=ends_ms(group),
-            until="the storm, if nobody else is lost and all that are here are heard",
+            until_ms=storm_over_ms,
+            until=storm_until,
             remedies=(look.command("resume"),),
             runbook="storm",
         )
