@@ -30,18 +30,25 @@ from dataclasses import replace
 from batonpass.core.arrivals import membership, reports
 from batonpass.core.arrivals.commands import require_size
 from batonpass.core.arrivals.kept_out import let_in_when_over
-from batonpass.core.arrivals.liveness import end_pause_if_over, find_stalls, forget_gone, hold_ends_ms
-from batonpass.core.handover.budget import HeldBack
-from batonpass.core.handover.copies import TaskPlan
+from batonpass.core.arrivals.liveness import end_pause_if_over, find_stalls, forget_gone
+from batonpass.core.handover.copies import HeldBack, TaskPlan
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import level_in_ms
+from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import is_at_rest
-from batonpass.core.handover.step import plan_step, take_step
+from batonpass.core.handover.step import take_step
 from batonpass.core.handover.turns import give_way
 from batonpass.core.handover.view import View
 from batonpass.core.state.errors import InvalidRequest, ProtocolError, TooLarge
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
-from batonpass.core.state.inputs import Heartbeat, Join, OtherAssignment, StreamsProcess, StreamsRebalance
+from batonpass.core.state.inputs import (
+    Heartbeat,
+    Join,
+    OtherAssignment,
+    RefusedRebalance,
+    StreamsProcess,
+    StreamsRebalance,
+)
 from batonpass.core.state.model import ActiveState, Cause, Member, Role, Task
 from batonpass.core.state.policy import parse_config, within_ranges
 from batonpass.core.state.reasons import Reason
@@ -63,6 +70,7 @@ from batonpass.core.state.replies import Done, Reply, StreamsAdvice
 from batonpass.core.state.soft import Refused, TaskReport
 from batonpass.core.state.topology import ended_tasks, reported_topology
 from batonpass.core.target.retarget import place_now
+from batonpass.core.wakeups import hold_ends_ms
 
 NUDGE_MS = 150
 """The delay until every process should rejoin after a rebalance that takes an active away. Kafka Streams notifies only
@@ -82,7 +90,7 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     # Everything that may be refused comes before the first record.
     refused = _too_large(draft, item) or _declare(draft, item)
     if refused is not None:
-        refuse(draft, refused.detail)
+        refuse(draft, RefusedRebalance(refused.detail))
         return refused
     draft.soft = draft.soft._replace(refused=None)
     let_in_when_over(draft)
@@ -106,11 +114,11 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     return _answer(draft, item)
 
 
-def refuse(draft: DecisionDraft, why: str) -> Done:
+def refuse(draft: DecisionDraft, item: RefusedRebalance) -> Done:
     """Remember that the application's question was refused: nothing moves before one is answered."""
     if draft.group.declared and draft.group.config.kafka_streams:
-        known = draft.soft.refused or Refused(why, draft.now_ms, draft.now_ms, 0)
-        refused = known._replace(why=why, last_ms=draft.now_ms, times=known.times + 1)
+        known = draft.soft.refused or Refused(item.why, draft.now_ms, draft.now_ms, 0)
+        refused = known._replace(why=item.why, last_ms=draft.now_ms, times=known.times + 1)
         draft.soft = draft.soft._replace(refused=refused)
     return Done()
 
@@ -287,15 +295,11 @@ def _take_steps(draft: DecisionDraft) -> None:
     In one rebalance Kafka takes copies away, gives new ones, and starts tasks without an owner. So several steps are
     possible: what one step took away, the next may give.
     """
-    while draft.needs_step or draft.group.unsettled:
+    before = -1
+    while len(draft.records) != before:
         before = len(draft.records)
-        draft.needs_step = False
         take_step(draft)
-        carried_out = _carried_out(draft)
-        draft.record(*carried_out)
-        if len(draft.records) == before:
-            break
-    draft.needs_step = False
+        draft.record(*_carried_out(draft))
 
 
 def _carried_out(draft: DecisionDraft) -> list[Record]:
@@ -319,7 +323,7 @@ def _carried_out(draft: DecisionDraft) -> list[Record]:
 
 def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
     view = draft.view()
-    task_plans, held, _ = plan_step(view)
+    step = plan_step(view)
     delay_ms, is_for_everybody = _follow_up(draft, view)
     at_ms = None if delay_ms is None else draft.now_ms + delay_ms
     if at_ms != draft.group.next_probe_ms:
@@ -327,13 +331,13 @@ def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
     placed = [record for record in draft.records if isinstance(record, TargetPlaced)]
     return StreamsAdvice(
         generation=draft.group.generation,
-        assignment=_assignment(view, item, {plan.task.id: plan for plan in task_plans}),
+        assignment=_assignment(view, item, {plan.task.id: plan for plan in step.task_plans}),
         follow_up_ms=delay_ms,
         follow_up_by_everybody=is_for_everybody,
         at_rest=is_at_rest(draft.view()),
         moves=sum(record.moves for record in placed),
         lower_bound=sum(record.lower_bound for record in placed),
-        held_back=tuple([(entry.task, _process(view, entry), entry.reason.value) for entry in held]),
+        held_back=tuple([(entry.task, _process(view, entry), entry.reason.value) for entry in step.held]),
         reasons=_first_of_each(draft.reasons),
     )
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.arrivals.storm import ends_ms
-from batonpass.core.handover.step import plan_step
+from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.application import Application
 from batonpass.core.state.durations import duration
@@ -160,8 +160,7 @@ LOSSES: Final[Mapping[Cause, str]] = {
 def describe(group: Group, soft: Soft, now_ms: int, policy: Policy) -> tuple[GroupStatus, Health]:
     """Return where a group stands, and how it is."""
     view = View(group, soft, now_ms, policy)
-    _, held, _ = plan_step(view)
-    status = status_of(view, held)
+    status = status_of(view, plan_step(view).held)
     return status, health_of(view, status)
 
 
