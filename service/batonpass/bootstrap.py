@@ -340,6 +340,7 @@ def _policy(settings: Settings) -> Policy:
         max_tasks=settings.tasks_max,
         max_tasks_per_heartbeat=settings.tasks_per_heartbeat_max,
         max_unnamed_changelogs=settings.unnamed_changelogs_max,
+        max_unassigned_reported=settings.unassigned_reported_max,
         coordinator_lease_ms=settings.lease_ms,
         check_laws=settings.check_laws,
     )

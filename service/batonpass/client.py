@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
@@ -89,6 +90,17 @@ class Reply(NamedTuple):
     status: int
     body: Any
     headers: Mapping[str, str]
+
+
+class _Body(dict[str, Any]):
+    """The fields of an answer. One that every coordinator gives and this answer does not shows that it is none's."""
+
+    def __init__(self, fields: Mapping[str, Any], foreign: Unreachable) -> None:
+        super().__init__(fields)
+        self._foreign = foreign
+
+    def __missing__(self, field: str) -> Any:
+        raise self._foreign
 
 
 class CoordinatorClient:
@@ -290,7 +302,11 @@ class CoordinatorClient:
         except ValueError:
             raise self._foreign(answer) from None
         if answer.is_success:
-            return body
+            if body is None and answer.status_code == HTTPStatus.NO_CONTENT:
+                return None
+            if not isinstance(body, dict):
+                raise self._foreign(answer)
+            return _Body(body, self._foreign(answer))
         if not isinstance(body, dict) or "detail" not in body:
             raise self._foreign(answer)
         raise Refused(answer.status_code, body)

@@ -265,6 +265,14 @@ class Settings(BaseSettings):
         description="Changelogs that a report may name of a task of which the topology names none; of any other task it "
         "may name those of the topology.",
     )
+    unassigned_reported_max: int = Field(
+        default=200_000,
+        ge=1_000,
+        le=100_000_000,
+        description="What is kept of reports on tasks that the reporting member does not have (state on its disk), of one group "
+        "together: each report counts one, and one for each offset in it. 200,000 take some 45 MB. The rest is ignored, and "
+        "the answer says so.",
+    )
     connections_max: int = Field(
         default=30_000,
         ge=CONNECTIONS_MIN,

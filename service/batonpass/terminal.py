@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 from collections.abc import Iterable
 from typing import Final
@@ -55,9 +56,14 @@ def say(*lines: str) -> None:
 
 
 def say_on_stderr(*lines: str) -> None:
-    """Print lines on standard error: what is not part of the answer."""
-    sys.stderr.write("".join(f"{printable(line)}\n" for line in lines))
-    sys.stderr.flush()
+    """Print lines on standard error: what is not part of the answer. If it is closed or full, they are lost."""
+    stream = sys.stderr or io.StringIO()
+    try:
+        stream.write("".join(f"{printable(line)}\n" for line in lines))
+        stream.flush()
+    except OSError:
+        # The exit code says what a script needs, and Python would change it if it could not write the rest either.
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open until the process ends
 
 
 def shown(said: str | Text, *, style: str = "") -> Text:

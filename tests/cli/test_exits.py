@@ -29,6 +29,39 @@ from batonpass.sockets import free_port
 REFUSED, BAD_INPUT, UNREACHABLE, NOT_ALLOWED, NOT_THERE = 1, 2, 3, 4, 5
 
 
+@pytest.mark.parametrize("body", [{}, [], "here", None])
+@pytest.mark.parametrize(
+    "command", [("groups",), ("members", "orders"), ("explain", "orders", "0_0"), ("watch", "orders")]
+)
+def test_what_answers_and_is_no_coordinator_is_said_to_be_none(
+    server: Canned, command: tuple[str, ...], body: object
+) -> None:
+    """JSON alone says nothing: whatever listens there may answer that."""
+    for place in ("", "/orders", "/orders/members", "/orders/tasks", "/orders/tasks/0_0", "/orders/tasks/0_0/explain"):
+        server.on("GET", f"/v1/groups{place}", (200, body))
+    found = server.run(*command)
+    assert (found.exit_code, found.stdout) == (UNREACHABLE, "")
+    assert "answered 200 in words that are not a coordinator's" in found.stderr
+
+
+@pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full", "2>&- >&-"])
+def test_the_exit_code_is_the_same_where_nothing_can_be_said(server: Canned, redirected: str) -> None:
+    server.on("GET", "/v1/groups/nope/members", (404, {"type": "unknown-group", "detail": "there is none"}))
+    asked = f"{sys.executable} -m batonpass members nope --url {server.url} {redirected}"
+    assert subprocess.run(asked, shell=True, timeout=60, check=False).returncode == NOT_THERE  # noqa: S602 - the test's own words
+
+
+def test_a_folder_within_one_that_is_gone_is_named_by_its_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    found = CliRunner().invoke(app, ["groups", "--data", "x"])
+    assert found.exit_code == BAD_INPUT
+    assert "the present folder, in which x would be, is gone" in found.stderr
+
+
 @pytest.mark.parametrize(
     ("status", "kind", "code", "todo"),
     [

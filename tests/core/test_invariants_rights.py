@@ -270,6 +270,17 @@ def test_a_start_judges_nobody_for_a_session_timeout() -> None:
     assert broken(step([over], before=away, item=Started(), known=calm)) == []
 
 
+def test_a_start_after_a_gap_holds_grants_if_a_lease_was_open_before_it() -> None:
+    calm = soft()._replace(judge_from_ms=NOW + SESSION)
+    end_ms = NOW + 5
+    hold = r.GrantsHeld(NOW + SESSION, "the clock")
+    for waits in (group(gone(lease_end_ms=end_ms)), group(r.GrantsHeld(end_ms, "deleted"))):
+        for ran_until_ms, expected in ((0, ["L3"]), (end_ms - 1, ["L3"]), (end_ms, [])):
+            item = Started(clock_moved=True, ran_until_ms=ran_until_ms)
+            assert broken(step([], before=waits, item=item, known=calm)) == expected
+            assert broken(step([hold], before=waits, item=item, known=calm)) == []
+
+
 def test_instants_are_set_back_by_a_start_alone_and_with_a_hold() -> None:
     back = r.GrantsHeld(NOW + SESSION, "the clock", set_back_ms=5)
     calm = soft()._replace(judge_from_ms=NOW + SESSION)

@@ -1,5 +1,6 @@
 """What only time brings: leases that run out, and silences and clocks that were our own."""
 
+import pytest
 from tests.core.scene import Scene
 from tests.core.scenes import reasons, running_scene
 
@@ -13,10 +14,12 @@ from batonpass.core.state.inputs import (
     Tick,
 )
 from batonpass.core.state.model import Cause
+from batonpass.core.state.records import GrantsHeld
 from batonpass.core.state.soft import Soft
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 SESSION_MS = 45_000
+HOUR_MS = 3_600_000
 
 
 def test_a_silent_member_expires_with_its_lease_and_not_before() -> None:
@@ -155,6 +158,39 @@ def test_a_clock_that_has_moved_holds_a_group_that_was_deleted_too() -> None:
     scene.now_ms += 3_600_000
     scene.do(Started(clock_moved=True))
     assert scene.group.grants_from_ms == scene.now_ms + scene.group.longest_session_ms
+
+
+@pytest.mark.parametrize("ends_by_ms", [0, 1])
+def test_a_start_after_a_gap_holds_grants_only_if_a_lease_was_open_when_the_clock_was_last_read(
+    ends_by_ms: int,
+) -> None:
+    """Whether an hour has passed or the clock has jumped, nobody knows; what had ended before has ended either way."""
+    scene = running_scene()
+    scene.do(Eviction(MemberId("m1")))
+    [free_at_ms] = {one.free_at_ms for task in scene.group.tasks.values() for one in task.unreleased}
+    assert free_at_ms is not None
+    scene.now_ms, scene.soft = scene.now_ms + HOUR_MS, Soft()
+    scene.do(Started(clock_moved=True, ran_until_ms=free_at_ms - ends_by_ms))
+    assert scene.group.grants_from_ms == (scene.now_ms + SESSION_MS if ends_by_ms else 0)
+
+
+def test_a_hold_on_grants_that_was_open_begins_anew_after_a_gap() -> None:
+    scene = running_scene()
+    scene.do(GroupDeletion(force=True))
+    held_until_ms = scene.group.grants_from_ms
+    scene.now_ms, scene.soft = scene.now_ms + HOUR_MS, Soft()
+    scene.do(Started(clock_moved=True, ran_until_ms=held_until_ms))
+    assert scene.group.grants_from_ms == held_until_ms
+    scene.do(Started(clock_moved=True, ran_until_ms=held_until_ms - 1))
+    assert scene.group.grants_from_ms == scene.now_ms + scene.group.longest_session_ms
+
+
+def test_a_group_of_whom_nobody_had_to_wait_is_not_held_after_a_gap() -> None:
+    scene = running_scene()
+    at_ms = scene.now_ms
+    scene.now_ms, scene.soft = scene.now_ms + HOUR_MS, Soft()
+    scene.do(Started(clock_moved=True, ran_until_ms=at_ms))
+    assert not scene.of(GrantsHeld)
 
 
 def test_a_group_that_never_was_has_nothing_to_hold() -> None:

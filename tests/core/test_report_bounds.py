@@ -109,3 +109,62 @@ def test_what_is_kept_of_a_member_does_not_grow_with_what_it_invents() -> None:
     scene.ok(Heartbeat(M1, 9_000, scene.member("m1").epoch, reports), Answer)
     held = scene.soft.members[M1].reports
     assert {task: one.report for task, one in held.items()} == {T0: honest, TaskId("0_1"): running()}
+
+
+def large_scene(tasks: int, most: int) -> Scene:
+    """Return a group of so many tasks that m1 has, in which so much may be kept on tasks that members do not have."""
+    scene = Scene(policy=Policy(max_unassigned_reported=most))
+    scene.declare(Topology(1, (Subtopology("0", tasks, changelog_topics=("store",)),)))
+    scene.join("m1")
+    scene.settle()
+    return scene
+
+
+def on_disk(tasks: int) -> dict[TaskId, TaskReport]:
+    """Return what a disk has of the first tasks; each report counts two."""
+    return {TaskId(f"0_{number}"): copy("none", None, positions=STORE) for number in range(tasks)}
+
+
+def kept_of(scene: Scene, name: str) -> int:
+    """Return of how many tasks something is kept that a member reported."""
+    return len(scene.soft.members[MemberId(name)].reports)
+
+
+def test_what_members_report_of_tasks_that_they_do_not_have_does_not_grow_with_their_number() -> None:
+    """The answer says that the rest is not kept."""
+    scene = large_scene(20, 100)
+    scene.change(rebalance_batch_ms=60_000)
+    for number in range(2, 12):
+        said = dict(scene.ok(Join(MemberId(f"n{number}"), tasks=on_disk(20)), Answer).status)
+        assert ("BATONPASS_UNASSIGNED_REPORTED_MAX" in said.get("too-many-reported", "")) == (number > 3)
+    assert [kept_of(scene, f"n{number}") for number in range(2, 12)] == [20, 20, 10, *[0] * 7]
+    for number in range(2, 12):
+        name = f"n{number}"
+        scene.ok(Heartbeat(MemberId(name), 9_000, scene.member(name).epoch, on_disk(20)), Answer)
+    assert sum(kept_of(scene, f"n{number}") for number in range(2, 12)) * 2 <= 100
+
+
+def test_what_a_member_has_is_kept_whatever_others_report_and_so_is_first_what_it_says_that_it_runs() -> None:
+    scene = large_scene(20, 10)
+    scene.change(rebalance_batch_ms=60_000)
+    owner = {f"0_{number}": running(positions=STORE) for number in range(20)}
+    scene.join("m2")
+    scene.beat("m1", owner)
+    assert kept_of(scene, "m1") == 20
+    runs = on_disk(19) | {TaskId("0_19"): running(positions=STORE)}
+    reply = scene.ok(Heartbeat(MemberId("m2"), 9_000, scene.member("m2").epoch, runs), Answer)
+    assert "reports on 15 tasks" in dict(reply.status)["too-many-reported"]
+    assert sorted(scene.soft.members[MemberId("m2")].reports) == ["0_0", "0_1", "0_10", "0_11", "0_19"]
+    again = scene.ok(Heartbeat(MemberId("m2"), 9_001, scene.member("m2").epoch, runs), Answer)
+    assert again.status == reply.status
+
+
+def test_room_that_a_member_leaves_is_there_for_others() -> None:
+    scene = large_scene(20, 60)
+    scene.change(rebalance_batch_ms=60_000)
+    scene.ok(Join(MemberId("m2"), tasks=on_disk(20)), Answer)
+    scene.ok(Join(MemberId("m3"), tasks=on_disk(20)), Answer)
+    assert kept_of(scene, "m3") == 10
+    scene.ok(Heartbeat(MemberId("m2"), 9_000, scene.member("m2").epoch, {}), Answer)
+    scene.ok(Heartbeat(MemberId("m3"), 9_000, scene.member("m3").epoch, on_disk(20)), Answer)
+    assert kept_of(scene, "m3") == 20

@@ -18,10 +18,12 @@ from batonpass.postgres import fleet
 from batonpass.postgres.fleet import Fleet, Registration, rank
 from batonpass.postgres.leases import LONGEST_MS, Leases
 from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.postgres.tables import ms_of
 from batonpass.runtime.ports import Commit, NotOwner, StoreUnavailable, Superseded
 from batonpass.settings import Settings
 
 ORDERS = GroupId("orders")
+HOUR_MS = 3_600_000
 GROUPS = [GroupId(f"group-{number}") for number in range(60)]
 
 
@@ -77,7 +79,7 @@ def away(monkeypatch: pytest.MonkeyPatch, one: CoordinatorInFleet) -> list[str]:
     """Have the database not answer when the coordinator renews; return under which names it has asked."""
     names: list[str] = []
 
-    async def fail(identity: str) -> bool:
+    async def fail(identity: str, **_more: bool) -> bool:
         names.append(identity)
         raise StoreUnavailable("away")
 
@@ -247,6 +249,58 @@ async def test_clocks_of_machines_do_not_matter(start: Start) -> None:
     with pytest.raises(NotOwner):
         await second.log.take_over(group)
     assert first.fleet.holds(group)
+
+
+async def last_read(engine: AsyncEngine, ago_s: float) -> int:
+    """Let the clock have been read last so long ago; return that instant, in milliseconds since 1970."""
+    back = "update clock set read_at = clock_timestamp() - :ago * interval '1 second' returning "
+    async with engine.begin() as connection:
+        done = await connection.execute(text(back + ms_of("read_at")), {"ago": ago_s})
+        return int(done.scalar_one())
+
+
+@pytest.mark.parametrize("is_orderly", [True, False])
+async def test_a_clock_that_nobody_has_read_for_long_may_have_jumped(
+    start: Start, engine: AsyncEngine, *, is_orderly: bool
+) -> None:
+    """Whether an hour has passed or the clock has jumped, nobody can tell. Whoever starts next knows of it too."""
+    first = start("first")
+    await first.fleet.start()
+    if is_orderly:
+        await first.fleet.leave()
+    read_ms = await last_read(engine, 3_600)
+    second, third = start("first"), start("third")
+    await second.fleet.start()
+    await third.fleet.start()
+    clocks = [one.fleet.clock for one in (second, third)]
+    assert [clock.ran_until_ms() for clock in clocks] == [read_ms] * 2
+    assert clocks[0].moved_ms() == clocks[1].moved_ms()
+    assert abs((clocks[0].moved_ms() or 0) - read_ms - HOUR_MS) < 60_000
+    assert first.fleet.clock.moved_ms() is None
+
+
+async def test_a_plain_restart_leaves_the_clock_as_it_is(start: Start, engine: AsyncEngine) -> None:
+    first = start("first")
+    await first.fleet.start()
+    await last_read(engine, 8)
+    second = start("first")
+    await second.fleet.start()
+    assert second.fleet.clock.moved_ms() is None
+    await second.fleet.renew_and_look()
+    assert second.fleet.clock.moved_ms() is None
+
+
+async def test_a_jump_that_a_coordinator_has_seen_is_known_to_one_that_starts_at_once(start: Start) -> None:
+    """Not from when on, so every lease that ended since may still run."""
+    first = start("first")
+    await first.fleet.start()
+    first.now_ms += HOUR_MS  # As if the database's clock had gone back.
+    await first.fleet.renew_and_look()
+    assert first.fleet.clock.moved_ms() is not None
+    second = start("first")
+    await second.fleet.start()
+    assert second.fleet.clock.moved_ms() is not None
+    assert second.fleet.clock.ran_until_ms() == 0
 
 
 async def test_a_lease_from_before_the_clock_went_back_is_over_within_the_longest_that_there_is(start: Start) -> None:

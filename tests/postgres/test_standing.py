@@ -78,4 +78,4 @@ async def test_a_database_that_is_away_is_said_to_be(own_url: str) -> None:
         await standing_of("postgresql://batonpass@127.0.0.1:1/postgres")
     await run_sql(own_url, "select 1")
     with pytest.raises(StoreUnavailable, match="does not exist"):
-        await standing_of(own_url + "_not")
+        await standing_of(own_url.replace("?", "_not?"))

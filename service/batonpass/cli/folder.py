@@ -91,6 +91,11 @@ class UpFolder:
             raise Failure(
                 Exit.BAD_INPUT, f"there is no home folder for {path}.", todo="Name the folder without ~."
             ) from None
+        except FileNotFoundError:
+            todo = "Name it by its whole path, or run this in another folder."
+            raise Failure(
+                Exit.BAD_INPUT, f"the present folder, in which {path} would be, is gone.", todo=todo
+            ) from None
         self._lock: IO[str] | None = None
 
     @property

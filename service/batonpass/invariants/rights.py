@@ -24,7 +24,7 @@ from batonpass.core.state.inputs import (
     StreamsProcess,
     StreamsRebalance,
 )
-from batonpass.core.state.model import Cause, GoneMember, Member, OnLeaseLost, Revocation, Role
+from batonpass.core.state.model import Cause, GoneMember, Group, Member, OnLeaseLost, Revocation, Role
 from batonpass.invariants.ledger import Ledger, Transition, Violation
 
 
@@ -385,24 +385,33 @@ def _is_held(transition: Transition) -> bool:
     return transition.now_ms < transition.before.grants_from_ms
 
 
+def _open_after(group: Group, instant_ms: int) -> bool:
+    """Whether something waits for the end of a lease that is later than an instant, which may be 0: not known."""
+    waits = [
+        entry.free_at_ms for task in group.tasks.values() for entry in task.unreleased if entry.free_at_ms is not None
+    ]
+    return instant_ms == 0 or any(end_ms > instant_ms for end_ms in (group.grants_from_ms, *waits))
+
+
 def check_start(transition: Transition) -> list[Violation]:
     """Return what is judged or granted too early after a start or a recovery (L3)."""
-    violations = []
+    violations, before = [], transition.before
     starts = [item for item in transition.inputs or () if isinstance(item, Started)]
     is_set_back = any(isinstance(record, r.GrantsHeld) and record.set_back_ms for record in transition.records)
-    is_start, has_clock_moved = bool(starts), is_set_back or any(item.clock_moved for item in starts)
+    has_clock_moved = is_set_back or any(_open_after(before, item.ran_until_ms) for item in starts if item.clock_moved)
+    is_start = bool(starts)
     if is_set_back and not is_start:
         violations.append(Violation("L1", "instants are set back without a start"))
     is_recovery = any(isinstance(item, StoreRecovered) for item in transition.inputs or ())
     if is_start or is_recovery:
-        calm = transition.now_ms + transition.before.longest_session_ms
+        calm = transition.now_ms + before.longest_session_ms
         if is_start and transition.soft_after.judge_from_ms < calm:
             violations.append(Violation("L3", f"judges from {transition.soft_after.judge_from_ms}, before {calm}"))
-        is_held = (is_recovery and transition.before.declared) or (has_clock_moved and transition.before.version > 0)
+        is_held = (is_recovery and before.declared) or (has_clock_moved and before.version > 0)
         if is_held and transition.after.grants_from_ms < calm:
             violations.append(Violation("L3", f"grants from {transition.after.grants_from_ms}, before {calm}"))
         for record in transition.records:
-            member = transition.before.members.get(record.member_id) if isinstance(record, r.MemberGone) else None
+            member = before.members.get(record.member_id) if isinstance(record, r.MemberGone) else None
             if member is not None and member.away_until_ms is None:
                 violations.append(Violation("L3", "gone by a start alone", None, member.id))
     return violations

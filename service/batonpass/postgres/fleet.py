@@ -20,7 +20,7 @@ from batonpass.codec.records import VERSIONS
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId
 from batonpass.postgres.coordinator_names import fresh_name, is_dead
-from batonpass.postgres.leases import LONGEST_MS, Leases, LiveCoordinator
+from batonpass.postgres.leases import LONGEST_MS, Leases, LiveCoordinator, Reading
 from batonpass.postgres.snapshots import KIND
 from batonpass.runtime.clocks import UNCERTAIN_MAX_MS, DatabaseClock, boot_ms
 from batonpass.runtime.ports import StoreUnavailable
@@ -60,7 +60,7 @@ class Fleet:
     ) -> None:
         """Hold nothing before ``start``. ``changed`` is called when groups went to others or have no owner.
 
-        ``clock`` is read with every renewal. ``boot`` is what this machine counts by.
+        ``clock`` is read with every renewal; a new one if there is none. ``boot`` is what this machine counts by.
 
         ``noted`` is called with an event of a lease or a group, and its fields, for the log.
         """
@@ -68,7 +68,7 @@ class Fleet:
         self.noted: Callable[[str, Mapping[str, object]], None] = _nobody_notes
         self._leases = leases
         self._registration = registration
-        self._clock = clock or DatabaseClock(boot=boot)
+        self.clock = clock or DatabaseClock(boot=boot)
         self._boot_ms = boot
         self._id = fresh_name()
         self._valid_until = float("-inf")
@@ -83,6 +83,7 @@ class Fleet:
         self._woken = asyncio.Event()
         self._news = asyncio.Event()
         self._trouble = ""
+        self._moved_told_ms: int | None = None
 
     @property
     def id(self) -> str:
@@ -179,11 +180,7 @@ class Fleet:
         Raises:
             StoreUnavailable: when the database cannot be reached.
         """
-        sent = self._boot_ms()
-        database_ms = await self._leases.renew(self._id)
-        if database_ms is not None:
-            self._hold_from(sent, database_ms)
-        else:
+        if not await self._renew():
             # Another coordinator found the lease over and removed the row. All held groups may have other owners now.
             self.noted("lease-lost", {"coordinator": self._id, "groups": len(self._held)})
             self._lose(self._held)
@@ -232,22 +229,35 @@ class Fleet:
                 await self._leases.remove(other.id)
                 self.noted("lease-taken-away", {"of": other.id, "url": other.url, "coordinator": self._id})
         # Renewed at once, because the time to connect would make the reading of the clock uncertain.
-        sent = self._boot_ms()
-        database_ms = await self._leases.renew(self._id)
-        if database_ms is not None:
-            self._hold_from(sent, database_ms)
+        await self._renew()
+
+    async def _renew(self) -> bool:
+        """Return whether this coordinator has a row."""
+        sent, moved_ms = self._boot_ms(), self.clock.moved_ms()
+        reading = await self._leases.renew(
+            self._id, is_first=not self.clock.is_read(), has_moved=moved_ms != self._moved_told_ms
+        )
+        if reading is not None:
+            self._moved_told_ms = moved_ms
+            self._hold_from(sent, reading)
+        if self.clock.moved_ms() != self._moved_told_ms:
+            return await self._renew()  # At once, so that a coordinator that starts now knows of it, too.
+        return reading is not None
 
     def _was_here(self, other: LiveCoordinator) -> bool:
         """Return whether this coordinator replaces the other one at its URL, whose process is certain to be dead."""
         return bool(other.url) and other.url == self._registration.url and is_dead(other.id)
 
-    def _hold_from(self, sent_ms: float, database_ms: int) -> None:
-        moved_ms = self._clock.moved_ms()
-        self._clock.read(database_ms, sent_ms=sent_ms)
-        if self._clock.moved_ms() != moved_ms:
-            self.noted("database-clock-moved", {"ahead_of_this_machine_ms": round(self._clock.ahead_ms())})
-        if not self._clock.is_known():
-            off = f"{self._clock.uncertain_ms():.0f} ms, which is more than {UNCERTAIN_MAX_MS:.0f}"
+    def _hold_from(self, sent_ms: float, reading: Reading) -> None:
+        moved_ms, is_first = self.clock.moved_ms(), not self.clock.is_read()
+        self.clock.read(reading.at_ms, sent_ms=sent_ms)
+        if self.clock.moved_ms() != moved_ms:
+            self.noted("database-clock-moved", {"ahead_of_this_machine_ms": round(self.clock.ahead_ms())})
+        if is_first and reading.moved_ms is not None:
+            self.clock.moved_before(reading.moved_ms, from_ms=reading.from_ms or 0)
+            self._moved_told_ms = reading.moved_ms
+        if not self.clock.is_known():
+            off = f"{self.clock.uncertain_ms():.0f} ms, which is more than {UNCERTAIN_MAX_MS:.0f}"
             self._in_trouble(f"its answers take so long that its clock is known to within {off}")
             return
         self._trouble = ""

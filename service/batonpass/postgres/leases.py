@@ -15,6 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.postgres.connect import reaching
+from batonpass.postgres.tables import ms_of
 
 LONGEST_MS: Final = 60_000
 """How long a lease may last (``BATONPASS_LEASE_MS``). One that has more left is from before the clock went back."""
@@ -23,9 +24,15 @@ _REGISTER: Final = text(
     "insert into coordinators (id, url, code, reads, expires_at)"
     " values (:id, :url, :code, cast(:reads as json), clock_timestamp() + :lease_ms * interval '1 millisecond')"
 )
+# With each renewal the clock's reading is kept. What a coordinator that starts reads should be soon after that.
+_IS_APART: Final = "(:is_first and excluded.read_at > clock.read_at + :apart_ms * interval '1 millisecond')"
 _RENEW: Final = text(
-    "update coordinators set expires_at = clock_timestamp() + :lease_ms * interval '1 millisecond' where id = :id"
-    " returning cast(extract(epoch from clock_timestamp()) * 1000 as bigint)"
+    "with renewed as (update coordinators set expires_at = clock_timestamp() + :lease_ms * interval '1 millisecond'"  # noqa: S608 - constants
+    " where id = :id returning clock_timestamp() as at)"
+    " insert into clock (one, read_at) select true, at from renewed on conflict (one) do update set"
+    f" moved_at = case when :has_moved or {_IS_APART} then excluded.read_at else clock.moved_at end,"
+    f" moved_from = case when {_IS_APART} then clock.read_at when :has_moved then null else clock.moved_from end,"
+    f" read_at = excluded.read_at returning {ms_of('read_at')}, {ms_of('moved_at')}, {ms_of('moved_from')}"
 )
 # A row that is being renewed just now is left alone, and one that was renewed meanwhile is looked at again.
 _REMOVE_EXPIRED: Final = text(
@@ -72,6 +79,18 @@ class LiveCoordinator(NamedTuple):
     left_ms: int
 
 
+class Reading(NamedTuple):
+    """The database's clock, in milliseconds since 1970.
+
+    ``moved_ms`` is when it was last found to have moved, by itself; None: never. ``from_ms`` is the reading before
+    that; None: not known.
+    """
+
+    at_ms: int
+    moved_ms: int | None = None
+    from_ms: int | None = None
+
+
 class Leases:
     """The statements about leases, each a transaction of its own. Every one may raise ``StoreUnavailable``."""
 
@@ -86,15 +105,19 @@ class Leases:
         async with reaching(self._engine) as connection:
             await connection.execute(_REGISTER, parameters)
 
-    async def renew(self, identity: str) -> int | None:
-        """Renew the lease. Return the database's time, in milliseconds since 1970; None once its row is gone.
+    async def renew(self, identity: str, *, is_first: bool = False, has_moved: bool = False) -> Reading | None:
+        """Renew the lease, and read the clock; None once its row is gone.
+
+        ``is_first``: this process has not read the clock before. So it counts as moved if no coordinator has read it
+        for two leases: nobody knows whether so much time has passed. ``has_moved``: this process has seen it move.
 
         An expired lease can be renewed until another coordinator removes its row.
         """
+        of = {"id": identity, "lease_ms": self._lease_ms, "apart_ms": 2 * self._lease_ms}
         async with reaching(self._engine) as connection:
-            done = await connection.execute(_RENEW, {"id": identity, "lease_ms": self._lease_ms})
-            database_ms: int | None = done.scalar_one_or_none()
-            return database_ms
+            done = await connection.execute(_RENEW, {**of, "is_first": is_first, "has_moved": has_moved})
+            row = done.one_or_none()
+            return None if row is None else Reading(*row)
 
     async def remove_expired(self, identity: str) -> int:
         """Remove the rows of all other coordinators whose leases are over; return how many there were."""

@@ -77,6 +77,15 @@ coordinators = Table(
     _instant("expires_at", "by the database's clock", nullable=False),
 )
 
+clock = Table(
+    "clock",
+    metadata,
+    Column("one", Boolean, CheckConstraint("one"), primary_key=True, comment="the only row"),
+    _instant("read_at", "when a coordinator last renewed its lease", nullable=False),
+    _instant("moved_at", "when it was last found not to run on from the reading before"),
+    _instant("moved_from", "that reading"),
+)
+
 record_log = Table(
     "record_log",
     metadata,

@@ -46,6 +46,10 @@ class MachineClock:
         """Always None: nobody sets it."""
         return None
 
+    def ran_until_ms(self) -> int:
+        """Always 0, as it never moves."""
+        return 0
+
 
 class DatabaseClock:
     """The database's clock, as readings of it tell; its time lies between the sending of a request and the answer.
@@ -64,6 +68,7 @@ class DatabaseClock:
         self._read_at_ms = boot()
         self._shown_ms = 0
         self._moved_ms: int | None = None
+        self._ran_until_ms = 0
         self._was_known = False
 
     def read(self, database_ms: float, *, sent_ms: float) -> None:
@@ -72,7 +77,7 @@ class DatabaseClock:
         low_ms, high_ms = database_ms - now_ms, database_ms - sent_ms
         drift_ms = (now_ms - self._read_at_ms) * DRIFT
         lowest_ms, highest_ms = self._low_ms - drift_ms, self._high_ms + drift_ms
-        is_first = lowest_ms == float("-inf")
+        is_first = not self.is_read()
         apart_ms = max(low_ms - highest_ms, lowest_ms - high_ms)
         if apart_ms <= 0:
             low_ms, high_ms = max(low_ms, lowest_ms), min(high_ms, highest_ms)
@@ -85,7 +90,11 @@ class DatabaseClock:
             self._shown_ms = 0
         self._was_known = self._was_known or self.is_known()
         if has_moved:
-            self._moved_ms = self.now_ms()
+            self._moved_ms, self._ran_until_ms = self.now_ms(), 0
+
+    def moved_before(self, at_ms: int, *, from_ms: int) -> None:
+        """Take over that it was found to have moved at an instant. Until ``from_ms`` it ran on as it should."""
+        self._moved_ms, self._ran_until_ms = at_ms, from_ms
 
     def now_ms(self) -> int:
         """Return the present instant; never less than before, unless the clock has moved."""
@@ -95,6 +104,14 @@ class DatabaseClock:
     def moved_ms(self) -> int | None:
         """Return the instant at which the clock was found to have moved last, by itself; None: never."""
         return self._moved_ms
+
+    def ran_until_ms(self) -> int:
+        """Return until when it ran on as it should before it moved last; 0: not known."""
+        return self._ran_until_ms
+
+    def is_read(self) -> bool:
+        """Whether there was a reading."""
+        return self._low_ms != float("-inf")
 
     def uncertain_ms(self) -> float:
         """Return by how much ``now_ms`` may be wrong; infinite before the first reading."""
@@ -106,4 +123,4 @@ class DatabaseClock:
 
     def ahead_ms(self) -> float:
         """Return by how much the database's clock is ahead of this machine's; 0 before the first reading."""
-        return 0.0 if self._low_ms == float("-inf") else self._boot() + self._offset_ms - self._wall()
+        return self._boot() + self._offset_ms - self._wall() if self.is_read() else 0.0

@@ -267,7 +267,9 @@ class Engine:
         self._memory = "current"
         self._changed(None)
         moved_ms = self._ports.clock.moved_ms()
-        await self._commit((Started(clock_moved=self._was_within_a_session(moved_ms)),))
+        has_moved = self._was_within_a_session(moved_ms)
+        ran_until_ms = self._ports.clock.ran_until_ms() if has_moved else 0
+        await self._commit((Started(clock_moved=has_moved, ran_until_ms=ran_until_ms),))
         self._clock_moved_ms = moved_ms
 
     def _was_within_a_session(self, at_ms: int | None) -> bool:

@@ -112,6 +112,10 @@ class Clock(Protocol):
         """
         ...
 
+    def ran_until_ms(self) -> int:
+        """Return until when it is known to have run on as it should before it moved last; 0: not known."""
+        ...
+
 
 class RecordLog(Protocol):
     """The source of truth: for each group, the records in the order in which they were appended."""

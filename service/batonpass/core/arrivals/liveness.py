@@ -18,7 +18,7 @@ from batonpass.core.handover.turns import last_came_on
 from batonpass.core.state.failures import distrust_ends
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import PollBroken, PollOpened, Started, Tick
-from batonpass.core.state.model import Cause, Drain, Member, OnLeaseLost, Role
+from batonpass.core.state.model import Cause, Drain, Group, Member, OnLeaseLost, Role
 from batonpass.core.state.reasons import Happened, Held
 from batonpass.core.state.records import (
     HEARD_AGAIN,
@@ -48,10 +48,19 @@ def started(draft: DecisionDraft, item: Started) -> Reply:
     judge_from_ms = now_ms + group.longest_session_ms
     soft = Soft() if item.clock_moved or set_back_ms else draft.soft
     draft.soft = soft._replace(started_ms=now_ms, judge_from_ms=judge_from_ms, listens_since_ms=now_ms)
-    has_moved = item.clock_moved and judge_from_ms > group.grants_from_ms and group.version
-    if has_moved or set_back_ms:
-        draft.record(GrantsHeld(judge_from_ms, "the clock of the database has moved", set_back_ms=set_back_ms))
+    may_run_on = item.clock_moved and _may_run_on(group, item.ran_until_ms) and judge_from_ms > group.grants_from_ms
+    if may_run_on or set_back_ms:
+        why = "the clock of the database has moved, or no coordinator was there to see that it did not"
+        draft.record(GrantsHeld(judge_from_ms, why, set_back_ms=set_back_ms))
     return Taken(is_news=True)
+
+
+def _may_run_on(group: Group, since_ms: int) -> bool:
+    """Whether a lease whose end is stored may still run, if those are over that ended by an instant; 0: not known."""
+    if not since_ms:
+        return group.version > 0
+    ends = [unreleased.free_at_ms or 0 for task in group.tasks.values() for unreleased in task.unreleased]
+    return max([*ends, group.grants_from_ms]) > since_ms
 
 
 def notice_own_silence(draft: DecisionDraft) -> None:

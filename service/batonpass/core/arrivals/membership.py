@@ -14,7 +14,7 @@ from batonpass.core.arrivals import storm
 from batonpass.core.arrivals.answers import Late, Taken, refusal
 from batonpass.core.arrivals.doubts import inherit_doubts, is_doubted
 from batonpass.core.arrivals.kept_out import drain_of_newcomer, instance_named, keep_out, let_in, run_named
-from batonpass.core.arrivals.report_bounds import bounded
+from batonpass.core.arrivals.report_bounds import bounded, too_many_unassigned
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import changelogs_of, measure_lag, measured_report
 from batonpass.core.state.errors import Gone, InstanceIdInUse, InvalidRequest, LimitExceeded, ProtocolError
@@ -62,20 +62,21 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
         return LimitExceeded(
             f"group {group.id!r} has {len(group.members)} members, the limit is {draft.policy.max_members}"
         )
-    on_disk, ignored = bounded(group, item.tasks, draft.policy)
-    item = replace(item, tasks=on_disk)
     is_first = not group.members
     draft.record(MemberJoined(_new_member(draft, item)))
+    on_disk, ignored = bounded(group, item.tasks, draft.policy)
+    excess, unassigned, why = too_many_unassigned(draft.group, draft.soft, item.member_id, on_disk, draft.policy)
+    item = replace(item, tasks={task_id: report for task_id, report in on_disk.items() if task_id not in excess})
     same_place = [_inherit(draft, item, old) for old in predecessors]
     if item.replaces is not None or item.takeover:
         _release_vouched(draft, lambda member_id: _vouches_for(draft, item, member_id))
     inherit_doubts(draft, item)
-    _take_state_on_disk(draft, item)
+    _take_state_on_disk(draft, item, unassigned)
     was_missed = any(old.id in draft.soft.placed_without for old in predecessors)
     if same_place != [True] or was_missed or _waits_for_a_missing_member(draft):
         draft.schedule("join", group.config.initial_rebalance_delay_ms if is_first else None)
     storm.end_if_back(draft)
-    return Taken(ignored)
+    return Taken((*ignored, *why))
 
 
 def _answer_repeated_join(draft: DecisionDraft, member: Member) -> Late:
@@ -175,7 +176,7 @@ def _release_vouched(draft: DecisionDraft, is_stopped: Callable[[MemberId], bool
     return bool(freed)
 
 
-def _take_state_on_disk(draft: DecisionDraft, item: Join) -> None:
+def _take_state_on_disk(draft: DecisionDraft, item: Join, unassigned: int) -> None:
     """Keep what the newcomer reports of its disk. Its lease begins now."""
     group, member = draft.group, draft.group.members[item.member_id]
     reports = {
@@ -190,9 +191,8 @@ def _take_state_on_disk(draft: DecisionDraft, item: Join) -> None:
         for task_id, report in item.tasks.items()
     }
     timeouts = ((FIRST_EPOCH, group.config.session_timeout_ms),)
-    draft.set_member_soft(
-        item.member_id, MemberSoft(draft.now_ms, full=True, echoed=0, timeouts=timeouts, reports=reports)
-    )
+    new = MemberSoft(draft.now_ms, full=True, timeouts=timeouts, reports=reports, unassigned=unassigned)
+    draft.set_member_soft(item.member_id, new)
 
 
 def leave(draft: DecisionDraft, item: Leave) -> Reply:

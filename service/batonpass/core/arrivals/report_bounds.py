@@ -3,7 +3,8 @@
 Anything else is ignored, and named in the member's status, and so is a number that cannot be right. During a rolling
 change of the topology members know tasks and changelogs that the group does not have yet, or no longer has. Refusing
 their heartbeats would cost them their leases. So the topology bounds what is kept of a report, whichever member sends
-it.
+it. What members report of tasks that they do not have (state on their disks) has a bound for the group: there may be as
+many such reports as there are tasks times members.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from batonpass.core.state.ids import TaskId
+from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Group
 from batonpass.core.state.policy import Policy
-from batonpass.core.state.soft import Positions, TaskReport
+from batonpass.core.state.soft import Positions, Soft, TaskReport
 
 NAMED_MAX: Final = 20
 """The most unknown tasks, and the most unknown changelogs, that a status names."""
@@ -49,6 +50,36 @@ def bounded(
                 final_position=_without(report.final_position, strange),
             )
     return kept, (*_named("unknown-task", unknown_tasks), *_named("unknown-field", unknown_topics))
+
+
+def too_many_unassigned(
+    group: Group, soft: Soft, member_id: MemberId, tasks: Mapping[TaskId, TaskReport], policy: Policy
+) -> tuple[set[TaskId], int, Status]:
+    """Return which of a member's reports are not kept for want of room, how much is kept, and the status of the rest.
+
+    Only reports on tasks that the member does not have are counted: one each, and one for each offset. What it says
+    that it runs comes first.
+    """
+    member = group.members[member_id]
+    weights = {
+        task_id: 1 + len(report.positions) + len(report.end_offsets) + len(report.final_position)
+        for task_id, report in tasks.items()
+        if task_id not in member.assignment and task_id not in member.revoking
+    }
+    wanted, before = sum(weights.values()), soft.members.get(member_id)
+    if wanted <= (before.unassigned if before is not None else 0):
+        return set(), wanted, ()
+    others = sum(one.unassigned for name, one in soft.members.items() if name != member_id)
+    room = left = max(0, policy.max_unassigned_reported - others)
+    ignored: set[TaskId] = set()
+    for task_id in sorted(weights, key=lambda one: (tasks[one].role != "active", one)):
+        if weights[task_id] > left:
+            ignored.add(task_id)
+        else:
+            left -= weights[task_id]
+    why = f"reports on {len(ignored)} tasks that the member does not have were ignored: all members' together may have "
+    detail = f"{why}{policy.max_unassigned_reported} entries and offsets (BATONPASS_UNASSIGNED_REPORTED_MAX)"
+    return ignored, room - left, (("too-many-reported", detail),) if ignored else ()
 
 
 def invalid_numbers(faults: Collection[tuple[str, str]]) -> Status:

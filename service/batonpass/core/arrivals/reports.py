@@ -17,7 +17,7 @@ from batonpass.core.arrivals.recovery import (
     notice_lost_join,
     without_implausible_tokens,
 )
-from batonpass.core.arrivals.report_bounds import bounded, invalid_numbers
+from batonpass.core.arrivals.report_bounds import bounded, invalid_numbers, too_many_unassigned
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import changelogs_of, end_after, is_acceptable_lag, measure_lag, measured_report
 from batonpass.core.state.errors import ProtocolError, StaleMemberEpoch, TooLarge
@@ -78,6 +78,12 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         draft.set_member_soft(member.id, heard)
         return Done()
     tasks, ignored = bounded(group, news, draft.policy)
+    if group.recovering_until_ms <= draft.now_ms:
+        known_too = tasks | {task_id: measured.report for task_id, measured in kept.items()}
+        excess, unassigned, why = too_many_unassigned(group, draft.soft, member.id, known_too, draft.policy)
+        kept = {task_id: measured for task_id, measured in kept.items() if task_id not in excess}
+        tasks = {task_id: report for task_id, report in tasks.items() if task_id not in excess}
+        heard, ignored = replace(heard, unassigned=unassigned), (*ignored, *why)
     is_news, is_estimated = _take_report(draft, item, heard, kept, tasks)
     return Taken(ignored, is_news, is_estimated)
 

@@ -191,10 +191,12 @@ class Started:
     """A coordinator has loaded the group. It judges no member for the largest session timeout (L3).
 
     ``clock_moved``: instants in the group may lie too early by the clock that counts from now on, so nothing is granted
-    for as long either.
+    for as long either. ``ran_until_ms``: until when that clock is known to have run on as it should; a lease with a
+    stored end that is no later is over. 0: not known.
     """
 
     clock_moved: bool = False
+    ran_until_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

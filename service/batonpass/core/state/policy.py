@@ -253,6 +253,7 @@ class Policy:
     max_tasks: int = 200_000
     max_tasks_per_heartbeat: int = 20_000
     max_unnamed_changelogs: int = 16
+    max_unassigned_reported: int = 200_000
     coordinator_lease_ms: int = 5_000
     gone_retention_ms: int = 2 * _DAY_MS
     check_laws: bool = True

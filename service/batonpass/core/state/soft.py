@@ -73,6 +73,7 @@ class MemberSoft:
     ``timeouts`` has the session timeouts sent in answers, each with the member epoch of its answer. The lease counts by
     the largest of them since the epoch that the member last echoed. ``full`` is true once a full report has arrived.
     ``rhythm_ms`` is the time between its heartbeats: that of the last two, or half of what it was if that is more.
+    ``unassigned`` is how much ``reports`` says of tasks that it does not have (``report_bounds``).
     """
 
     heard_ms: int
@@ -83,6 +84,7 @@ class MemberSoft:
     reports: Mapping[TaskId, MeasuredReport] = field(default_factory=dict)
     poll_broken_ms: int | None = None
     rhythm_ms: int = 0
+    unassigned: int = 0
 
     @property
     def sign_ms(self) -> int:
