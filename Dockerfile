@@ -32,6 +32,7 @@ FROM tools AS wheel
 COPY pyproject.toml README.md LICENSE ./
 COPY service service
 COPY migrations migrations
+COPY docs/runbooks docs/runbooks
 RUN tools/bin/pip wheel --no-cache-dir --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 FROM service-packages AS service-environment

@@ -42,12 +42,15 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def test_the_wheel_carries_migrations_the_mark_of_a_typed_package_and_the_licence(wheel: Path) -> None:
+def test_the_wheel_carries_migrations_runbooks_the_mark_of_a_typed_package_and_the_licence(wheel: Path) -> None:
     listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "migrations", cwd=ROOT).split()
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert listed
     assert {f"batonpass/{name}" for name in listed if (ROOT / name).is_file()} <= names
+    runbooks = {f"batonpass/runbooks/{file.name}" for file in (ROOT / "docs" / "runbooks").glob("*.md")}
+    assert runbooks
+    assert runbooks <= names
     assert {"batonpass/py.typed", f"batonpass-{__version__}.dist-info/licenses/LICENSE"} <= names
     assert [name for name in names if not name.startswith(("batonpass/", "batonpass-"))] == []
 

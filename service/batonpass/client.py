@@ -13,7 +13,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from http import HTTPStatus
@@ -449,6 +449,37 @@ def path(*names: str) -> str:
 def instant(text: str | None) -> datetime | None:
     """Return the time that an answer names (RFC 3339); None if it names none."""
     return datetime.fromisoformat(text) if text else None
+
+
+LEVELS: Final = ("trouble", "attention", "moving", "at-rest", "not-deployed")
+"""How groups are, the worst first, as the API says it."""
+
+
+def worst_first(groups: Iterable[Mapping[str, Any]], level: str = "", name: str = "") -> list[dict[str, Any]]:
+    """Return the groups of a list, the worst first: those of one level, if it is given, and whose name has ``name``."""
+    found = [dict(one) | {"health": health_of(one)} for one in groups if name in one["group"]]
+    found = [one for one in found if level in ("", one["health"]["level"])]
+    return sorted(found, key=lambda one: (LEVELS.index(one["health"]["level"]), one["group"]))
+
+
+def health_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return how a group is. A coordinator of an older version does not say it."""
+    found: Mapping[str, Any] = body.get("health") or _UNTOLD
+    return found
+
+
+_UNTOLD: Final[Mapping[str, Any]] = {
+    "level": "attention",
+    "sentence": "Its coordinator is of an older version and does not say how it is.",
+    "since": None,
+    "until": None,
+    "ends": "",
+    "evidence": "",
+    "cause": None,
+    "incident": None,
+    "remedies": [],
+    "runbook": None,
+}
 
 
 def is_uuid(text: str) -> bool:

@@ -131,7 +131,7 @@ async def test_a_group_explains_why_it_is_not_at_rest(api: Api) -> None:
     assert body["budgets"]["warmups"] == {"used": 1, "limit": 2}
     assert [one["task"] for one in body["waiting"]] == [task]
     assert body["tasks"] == {"running": 1, "warming": 1}
-    assert body["sentences"][0] == "1 task has still to move."
+    assert body["sentences"][0] == "1 task still to move, 1 warming up. All 2 tasks run."
     assert body["next_probe_at"] is not None
     assert (await api.call("GET", "/orders/explain?limit=0")).status_code == 422
 

@@ -17,7 +17,7 @@ from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.soft import MeasuredReport, MemberSoft, Soft, TaskReport
-from batonpass.explain.status import describe_group
+from batonpass.explain.health import describe
 
 RUNNING = {"role": "active", "state": "running"}
 EVERYTHING = TaskReport(
@@ -93,10 +93,10 @@ async def test_a_group_shows_where_it_stands(api: Api) -> None:
 def test_a_group_lists_so_many_moves_that_are_held_back_and_counts_them_all() -> None:
     """A large group that waits for slots is described in a body of bounded size."""
     group, policy = Group(GroupId("g")), Policy()
-    status = describe_group(group, Soft(), 0, policy)
+    status, health = describe(group, Soft(), 0, policy)
     held = [HeldBack(TaskId(f"0_{number}"), MemberId("m"), Held.WARMUP_BUDGET) for number in range(2_000)]
     held[0] = held[0]._replace(reason=Held.STALLED)
-    body = group_body(group, replace(status, held_back=tuple(held)), ())
+    body = group_body(group, replace(status, held_back=tuple(held)), health, ())
     assert [one["task"] for one in body["held_back"]] == [one.task for one in held[:1_000]]
     assert body["held_back_by_reason"] == {"warmup-budget": 1_999, "warmup-stalled": 1}
 

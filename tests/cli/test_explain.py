@@ -8,7 +8,12 @@ import pytest
 from tests.cli.canned import Canned
 from tests.cli.test_operators import MEMBERS
 
-EXPLAINED: dict[str, Any] = {"sentences": ["4 copies warm up."], "members": [], "waiting": [], "waiting_total": 0}
+EXPLAINED: dict[str, Any] = {
+    "sentences": ["It moves.", "4 copies warm up."],
+    "members": [],
+    "waiting": [],
+    "waiting_total": 0,
+}
 
 
 @pytest.mark.parametrize(
@@ -32,7 +37,7 @@ def test_members_that_went_keep_their_names(server: Canned) -> None:
     gone = "0c9d4f2e-1111-4222-8333-abcdefabcdef"
     event = {"type": "member-gone", "member": gone, "body": {"cause": "expired", "instance_id": "orders-9"}}
     budgets = {slots: {"used": 0, "limit": 2} for slots in ("warmups", "drain_warmups")}
-    explained = EXPLAINED | {"budgets": budgets, "sentences": [f"0_1 waits for the lease of {gone}."]}
+    explained = EXPLAINED | {"budgets": budgets, "sentences": ["It moves.", f"0_1 waits for the lease of {gone}."]}
     server.on("GET", "/v1/groups/orders/explain", (200, explained))
     server.on("GET", "/v1/groups/orders/members", (200, {"members": MEMBERS, "next": None}))
     server.on("GET", "/v1/groups/orders/events", (200, {"events": [event]}))

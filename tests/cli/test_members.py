@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.cli.test_operators import MEMBERS, member_example
 
-from batonpass.cli.members import COLUMNS
+from batonpass.cli.members import COLUMNS, state_of
 
 NOT_LISTED = {
     "away_until",
@@ -53,3 +53,9 @@ def test_whatever_the_api_tells_of_a_member_has_a_column_or_is_left_out_on_purpo
 
 def test_the_members_of_these_tests_have_nothing_that_the_api_does_not_tell() -> None:
     assert {name for member in MEMBERS for name in member} <= set(member_example())
+
+
+def test_a_member_is_not_said_to_be_stable_before_it_was_heard() -> None:
+    unheard = member_example() | {"last_heard_at": None}
+    assert state_of(unheard) == "not heard since the coordinator started"
+    assert state_of(unheard | {"state": "away"}) == "away"

@@ -192,20 +192,57 @@ def test_members_are_listed_and_shown(server: Canned) -> None:
     assert "has no members" in server.run("members", "empty").stdout
 
 
+TROUBLE: dict[str, Any] = {
+    "level": "trouble",
+    "what": "not-processed",
+    "sentence": "1 of 4 tasks is not processed: 1 parked after failures.",
+    "since": "2026-05-04T12:00:00.000Z",
+    "until": None,
+    "ends": "when an operator releases it",
+    "evidence": "3 of 3 members heard within 1 s",
+    "cause": {
+        "task": "0_1",
+        "member": "m1",
+        "instance_id": "pod-1",
+        "at": "2026-05-04T12:00:00.000Z",
+        "detail": "checksum mismatch",
+    },
+    "incident": {
+        "task": None,
+        "member": "m2",
+        "instance_id": "pod-2",
+        "at": "2026-05-04T12:00:00.000Z",
+        "detail": "its lease ran out; it ran 3 tasks",
+    },
+    "remedies": [{"action": "release", "member": None, "task": "0_1", "command": "batonpass release orders 0_1"}],
+    "runbook": "task-not-running",
+}
+
+
 def test_groups_are_listed_and_shown(server: Canned) -> None:
     server.on("GET", "/v1/groups", (200, {"groups": [group()], "next": None}))
     for words in (["groups"], ["groups", "list"]):
-        assert "balancing" in server.run(*words).stdout
-    assert json.loads(server.run("groups", "--json").stdout) == {"groups": [group()]}
+        assert "attention" in server.run(*words).stdout
+    worse = group(group="zz", health=TROUBLE)
+    server.on("GET", "/v1/groups", (200, {"groups": [group(), worse], "next": None}))
+    listed = json.loads(server.run("groups", "--json").stdout)["groups"]
+    assert [one["group"] for one in listed] == ["zz", "orders"]
+    assert "checksum mismatch" in server.run("groups", "list", "--level", "trouble").stdout
+    assert "orders" not in server.run("groups", "list", "--name", "z").stdout
+    assert server.run("groups", "list", "--level", "bad").exit_code == 2
     pause = {"scope": "all", "reason": "audit", "expires_at": None}
-    server.on("GET", "/v1/groups/orders", (200, group(pause=pause, storm_since="2026-05-04T12:00:00.000Z")))
+    server.on("GET", "/v1/groups/orders", (200, group(pause=pause, health=TROUBLE)))
     shown = server.run("groups", "show", "orders").stdout
     for line in (
-        "Group orders: balancing, generation 3.",
-        "2 moves to come, 1 warmups running, caught up in about 41 s.",
+        "Group orders: trouble, generation 3.",
+        "1 of 4 tasks is not processed: 1 parked after failures. Since ",
+        "Over when an operator releases it. Cause: 0_1 on pod-1 ",
+        "ago: checksum mismatch.",
+        "Last incident: pod-2 ",
+        "Rests on: 3 of 3 members heard within 1 s.",
+        "Do: batonpass release orders 0_1",
+        "Runbook: docs/runbooks/task-not-running.md",
         "Held back: 1 by warmup-budget.",
-        "Paused (all): audit.",
-        "Storm since",
         "Warning: beware",
         "max_warmup_replicas",
         "store",
@@ -216,17 +253,10 @@ def test_groups_are_listed_and_shown(server: Canned) -> None:
     assert "There are no groups" in server.run("groups").stdout
 
 
-def test_an_application_that_is_refused_or_silent_is_listed_and_shown_as_such(server: Canned) -> None:
-    since = "2026-05-04T12:00:00.000Z"
-    refused = {"why": "too large", "since": since, "last_at": since, "times": 3}
-    known = {"last_heard_at": since, "silent": True, "refused": refused}
-    server.on("GET", "/v1/groups", (200, {"groups": [group(application=known)], "next": None}))
-    assert "balancing, refused, silent" in server.run("groups").stdout
-    detail = "rebalances are refused: too large"
-    server.on("GET", "/v1/groups/orders", (200, group(application=known, detail=detail)))
-    shown = server.run("groups", "show", "orders").stdout
-    assert "Group orders: balancing (rebalances are refused: too large), generation 3." in shown
-    assert "Its application was last heard " in shown
+def test_an_application_is_shown_with_when_it_was_last_heard(server: Canned) -> None:
+    known = {"last_heard_at": "2026-05-04T12:00:00.000Z", "silent": True, "refused": None}
+    server.on("GET", "/v1/groups/orders", (200, group(application=known)))
+    assert "Its application was last heard " in server.run("groups", "show", "orders").stdout
     server.on("GET", "/v1/groups/orders", (200, group(application=known | {"last_heard_at": None})))
     assert "last heard before the coordinator started." in server.run("groups", "show", "orders").stdout
 

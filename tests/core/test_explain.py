@@ -152,7 +152,8 @@ def test_a_pause_says_until_when() -> None:
     found = of_task(scene, task)
     assert (found.held, found.waits[0].what, found.waits[0].eta_ms) == (None, WaitsFor.OPERATOR, 60_000)
     group = of_group(scene)
-    assert group.sentences[0] == "An operator holds every move for another 1 min (deploy)."
+    assert group.sentences[0] == "An operator holds every move: deploy. All 2 tasks run."
+    assert group.health.worst.until_ms == scene.now_ms + 60_000
 
 
 def test_a_lease_that_still_runs_is_waited_for() -> None:
@@ -231,7 +232,7 @@ def test_a_storm_and_lost_commits_are_said_of_the_group() -> None:
     for _ in range(6):
         scene.tick(2_000)
         scene.obey("a")
-    assert any(text.startswith("Too many members vanished at once") for text in of_group(scene).sentences)
+    assert any(text.startswith("3 members vanished at once: ") for text in of_group(scene).sentences)
     scene.do(StoreRecovered())
     found = of_group(scene)
     assert any(text.startswith("The store lost commits") for text in found.sentences)
@@ -327,9 +328,9 @@ def test_a_drain_with_nowhere_to_go_is_blocked() -> None:
 def test_groups_without_members_or_partitions_say_so() -> None:
     scene = Scene()
     scene.declare(topology(1))
-    assert of_group(scene).sentences == ("No member has joined, so no task runs.",)
+    assert of_group(scene).sentences == ("No member has joined: nobody runs its 1 task.",)
     assert guarded().group.declared
-    assert of_group(guarded()).sentences == ("Every task is where it belongs, and every copy is caught up.",)
+    assert of_group(guarded()).sentences == ("Its task runs where it belongs, and every copy is caught up.",)
 
 
 def test_a_group_whose_copies_lag_behind_names_them() -> None:
@@ -340,7 +341,7 @@ def test_a_group_whose_copies_lag_behind_names_them() -> None:
     group = of_group(scene)
     assert (group.waiting_total, [one.waits[0].what for one in group.waiting]) == (1, [WaitsFor.WARMUP])
     assert group.sentences[:2] == (
-        "Every task is where it belongs, but not every copy is caught up, or something is still due.",
+        "Copies are not caught up yet, or something is still due. All 2 tasks run.",
         "1 copy is not caught up.",
     )
 

@@ -285,7 +285,8 @@ def test_a_storm_goes_on_while_a_member_that_is_left_is_silent() -> None:
         scene.obey("m4")
     assert scene.group.storm_since_ms is not None
     said = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=9)
-    assert any("until all members are heard" in sentence for sentence in said.sentences)
+    storm = next(one for one in (said.health.worst, *said.health.others) if one.what == "storm")
+    assert (storm.until_ms, storm.until) == (None, "when all members are heard")
     scene.obey()
     scene.wait(3_000)
     assert scene.group.storm_since_ms is None

@@ -124,7 +124,8 @@ class Fleet:
         }
         moved = {"stopped_at": at(-49.5), "granted_at": at(-49.4), "fencing_token": 2}
         warm_up = {"from": "worker-3", "warm": True, "gap_ms": 38, "cause": "revoked"}
-        cold = {"from": "worker-9", "warm": False, "gap_ms": 9_000, "gap_is_lower_bound": True, "cause": "expired"}
+        unseen = {"gap_is_lower_bound": True, "gap_at_most_ms": 19_000}
+        cold = {"from": "worker-9", "warm": False, "gap_ms": 9_000, "cause": "expired"} | unseen
         events = [
             event(1, "member-joined", -600, member="worker-1", instance_id="worker-1", in_place_of=None, **joined),
             event(2, "warmup-started", -60, member="worker-1", task=dealt[2], owner="worker-3"),
@@ -178,12 +179,57 @@ class Fleet:
             "at_rest": False,
             "warmups": 2,
             "moves_pending": 3,
+            "health": self.health(),
             "application": None,
         }
 
+    def health(self) -> dict[str, Any]:
+        """Return how the group is: a task failed, and one has no owner."""
+        cause = {
+            "task": self.failed,
+            "member": "worker-3",
+            "instance_id": "worker-3",
+            "at": at(-28),
+            "detail": "disk <full>",
+        }
+        lost = {
+            "task": None,
+            "member": "worker-9",
+            "instance_id": "worker-9",
+            "at": at(-40),
+            "detail": "its lease ran out",
+        }
+        parked = {
+            "action": "release",
+            "member": None,
+            "task": self.failed,
+            "command": f"batonpass release g {self.failed}",
+        }
+        return {
+            "level": "trouble",
+            "what": "not-processed",
+            "sentence": f"2 of {len(self.tasks)} tasks are not processed: 1 failed, 1 without an owner.",
+            "since": at(-270),
+            "until": None,
+            "ends": "when it is mended",
+            "evidence": f"{len(self.members) - 1} of {len(self.members)} members heard within 1 s",
+            "heard": len(self.members) - 1,
+            "judged_from": None,
+            "tasks": self.states(),
+            "unknown": 9,
+            "cause": cause,
+            "incident": lost,
+            "remedies": [parked],
+            "runbook": "task-not-running",
+        }
+
+    def states(self) -> dict[str, int]:
+        """Return how many tasks are in each state."""
+        states = Counter({"running": len(self.tasks) - 4, "warming": 2, "failed": 1, "waiting": len(self.waiting)})
+        return {name: amount for name, amount in states.items() if amount}
+
     def explain(self) -> dict[str, Any]:
         """Return the explanation of the group."""
-        states = Counter({"running": len(self.tasks) - 4, "warming": 2, "failed": 1, "waiting": len(self.waiting)})
         silent = self.members[-1]["member_id"]
         return {
             "group": self.group,
@@ -192,8 +238,13 @@ class Fleet:
             "at_rest": False,
             "group_epoch": 3,
             "generation": 3,
-            "sentences": ["3 tasks have still to move.", "1 task is held back: no member may take it."],
-            "tasks": {name: amount for name, amount in states.items() if amount},
+            "health": self.health(),
+            "sentences": [
+                self.health()["sentence"],
+                "3 tasks still to move.",
+                "1 task is held back: no member may take it.",
+            ],
+            "tasks": self.states(),
             "moves_pending": 3,
             "application": None,
             "eta_ms": 119_000,

@@ -82,7 +82,7 @@ async def test_workers_scale_crash_and_drain_before_the_eyes_of_an_operator(up: 
     """The page is never loaded again, and the focus stays where it is."""
     async with browsing(base) as browser:
         await browser.sign_in(up.token)
-        assert "All 12 tasks run where they belong." in await browser.text()
+        assert "All 12 tasks run where they belong" in await browser.text()
         await browser.page.click(".card")
         await browser.soon("At rest", "Who has what")
         await browser.soon("Live", selector="#standing")
@@ -91,7 +91,7 @@ async def test_workers_scale_crash_and_drain_before_the_eyes_of_an_operator(up: 
         # One more worker: it warms up, then it runs, and the keyboard stays on a link all the while.
         await browser.page.focus("tr[data-key=stock_3] th a")
         with one_more(up) as worker:
-            text = await browser.soon("Moving", "warming up; the old owners go on until then", "demo-4", "Held back")
+            text = await browser.soon("Moving", "warming up. All 12 tasks run.", "demo-4", "Held back")
             assert "all warmup slots of the group are taken" in text
             assert "W" in await letters(browser, "demo-4")
             await browser.soon("At rest", "to demo-4; nobody ran it for")
@@ -101,9 +101,11 @@ async def test_workers_scale_crash_and_drain_before_the_eyes_of_an_operator(up: 
             # It is killed: its warm copies take over before its lease is over.
             worker.kill()
             text = await browser.soon("Member demo-4 has fallen silent. All 12 tasks run.")
-            assert "when it speaks again, or its lease is over" in text
+            assert "at the latest: its lease" in text
+            assert "batonpass evict demo demo-4" in text
             assert "from a warm copy; nobody ran it for" in text
-        await browser.soon("At rest", "All 12 tasks run where they belong.")
+        text = await browser.soon("At rest", "All 12 tasks run where they belong", "3 of 3 members heard within")
+        assert "demo-4" in text[text.index("Last incident") :].partition("its lease ran out")[0]
         assert "demo-4" not in await browser.text(".matrix thead")
         assert {url.split("/")[2] for url in browser.asked} == {base.split("/")[2]}
         assert not [url for url in browser.asked if up.token in url]

@@ -74,7 +74,13 @@ async def operator(canned: Canned) -> AsyncIterator[httpx.AsyncClient]:
 
 def addresses(fleet: Fleet) -> list[str]:
     """Return an address of every page."""
-    names = {"group": fleet.group, "member": fleet.members[0]["member_id"], "task": fleet.tasks[0], "number": "3"}
+    names = {
+        "group": fleet.group,
+        "member": fleet.members[0]["member_id"],
+        "task": fleet.tasks[0],
+        "number": "3",
+        "runbook": "storm",
+    }
     found = [place.format(**names, day=AUDIT["day"]) for place in PAGES if not place.endswith("/find")]
     more = ["grid?part=orders&begin=0", "plan?join=1", "timeline?span=2 h", "do/pause", "do/drain?member=worker-1"]
     return found + [f"/groups/{fleet.group}/{one}" for one in more]
@@ -190,9 +196,59 @@ async def test_the_page_of_a_group_begins_with_its_problems(operator: httpx.Asyn
     text = html.unescape(" ".join(re.sub(r"<[^>]+>", " ", (await operator.get("/groups/fleet")).text).split()))
     assert "Trouble" in text
     assert "2 of 40 tasks are not processed: 1 failed, 1 without an owner." in text
-    assert "Over when it is mended: look at the workers' logs" in text
+    assert "Over when it is mended" in text
+    assert "disk <full>" in text
+    assert "Last incident worker-9" in text
+    assert "Rests on 7 of 8 members heard within 1 s" in text
+    assert "Release orders_2 batonpass release g orders_2" in text
+    assert "Runbook: task not running" in text
     assert "orders_2 : failed worker-3: it failed there" in text
     assert "1 move : no member may take it; all drain, or there is none" in text
+
+
+async def test_the_list_of_groups_begins_with_trouble_and_can_be_filtered(
+    canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many groups there are, and whatever they are called."""
+    broken = canned.fleet.summary() | {"group": "zz-payments"}
+    calm: dict[str, Any] = {
+        "level": "at-rest",
+        "sentence": "All 40 tasks run.",
+        "cause": None,
+        "since": None,
+        "ends": "",
+        "remedies": [],
+    }
+    empty = {"level": "not-deployed", "sentence": "No member has joined: nobody runs its 40 tasks."}
+    groups = [broken | {"group": f"a{number}", "health": broken["health"] | empty} for number in range(57)]
+    groups += [broken | {"group": "b", "health": broken["health"] | calm}, broken]
+    untold = {name: value for name, value in broken.items() if name != "health"} | {"group": "older"}
+    answers = {"": ([*groups, untold], None)}
+
+    def body(parts: list[str], query: httpx.QueryParams) -> Any:
+        assert parts == ["groups"]
+        found, after = answers[query.get("after", "")]
+        return {"groups": found, "next": after}
+
+    monkeypatch.setattr(canned, "_body", body)
+    text = (await operator.get("/")).text
+    cards = re.findall(r'<a class="card level-([a-z-]+)" href="[^"]*" data-key="([^"]*)"', text)
+    assert cards == [("trouble", "zz-payments"), ("attention", "older"), ("at-rest", "b")]
+    assert "disk &lt;full&gt;" in text
+    assert "57 not deployed" in text
+    assert len(re.findall(r'<li data-key="a\d+"', text)) == 57
+    filtered = (await operator.get("/?level=at-rest")).text
+    assert re.findall(r'data-key="(zz-payments|b|older)"', filtered) == ["b"]
+    assert re.findall(r'data-key="(zz-payments|b|older)"', (await operator.get("/?name=pay")).text) == ["zz-payments"]
+    assert "No group is like that." in (await operator.get("/?name=nobody")).text
+
+
+async def test_runbooks_are_served_without_the_internet(operator: httpx.AsyncClient) -> None:
+    found = await operator.get("/runbooks/README")
+    assert 'href="/runbooks/storm"' in found.text
+    assert found.status_code == 200
+    for name in ("nothing", "..%2Fapi", "%2e%2e"):
+        assert (await operator.get(f"/runbooks/{name}")).status_code == 404
 
 
 async def test_a_day_without_audits_says_how_to_run_one(canned: Canned) -> None:

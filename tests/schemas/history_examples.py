@@ -132,14 +132,33 @@ COMMAND: dict[str, Any] = {
     "subject": {"member_id": "m1"},
 }
 
+HEALTH: dict[str, Any] = {
+    "level": "trouble",
+    "what": "not-processed",
+    "sentence": "1 of 8 tasks is not processed: 1 parked after failures.",
+    "since": AT,
+    "until": None,
+    "ends": "when an operator releases it, once it is mended",
+    "evidence": "3 of 3 members heard within 1 s",
+    "heard": 3,
+    "judged_from": None,
+    "tasks": {"running": 7, "parked": 1},
+    "unknown": 0,
+    "cause": {"task": "0_5", "member": "m1", "instance_id": "pod-1", "at": AT, "detail": "checksum mismatch"},
+    "incident": {"task": None, "member": "m9", "instance_id": None, "at": AT, "detail": "its lease ran out"},
+    "remedies": [{"action": "release", "member": None, "task": "0_5", "command": "batonpass release orders 0_5"}],
+    "runbook": "task-not-running",
+}
+
 GROUP_EXPLAINED: dict[str, Any] = {
+    "health": HEALTH,
     "group": "orders",
     "state": "balancing",
     "detail": "",
     "at_rest": False,
     "group_epoch": 12,
     "generation": 9,
-    "sentences": ["1 task has still to move."],
+    "sentences": ["1 task still to move."],
     "tasks": {"running": 7, "warming": 1},
     "moves_pending": 1,
     "eta_ms": 41_000,
@@ -196,6 +215,7 @@ SUMMARY: dict[str, Any] = {
     "at_rest": True,
     "warmups": 0,
     "moves_pending": 0,
+    "health": HEALTH,
 }
 
 AUDIT = {

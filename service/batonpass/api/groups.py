@@ -28,7 +28,8 @@ from batonpass.core.state.replies import Declared
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.whatif import balance_now, balance_then, imagine
 from batonpass.explain.advice import advice_on
-from batonpass.explain.status import describe_assignments, describe_group, snapshot_of
+from batonpass.explain.health import describe
+from batonpass.explain.status import describe_assignments, snapshot_of
 
 if TYPE_CHECKING:
     from batonpass.core.state.model import Group
@@ -183,7 +184,7 @@ async def plan_change(request: Request) -> Response:
 
 
 def _summary(group: Group, soft: Soft, now_ms: int, policy: Policy) -> dict[str, Any]:
-    return group_summary(group, describe_group(group, soft, now_ms, policy))
+    return group_summary(group, *describe(group, soft, now_ms, policy))
 
 
 async def _show(request: Request, *, status: int = 200, is_owed: bool = False) -> Response:
@@ -192,7 +193,7 @@ async def _show(request: Request, *, status: int = 200, is_owed: bool = False) -
 
     def work() -> dict[str, Any]:
         warnings = advice_on(View(group, soft, now_ms, policy))
-        return group_body(group, describe_group(group, soft, now_ms, policy), warnings)
+        return group_body(group, *describe(group, soft, now_ms, policy), warnings)
 
     headers = {"etag": etag(group.revision)}
     return await show(request, size_of(group), work, status=status, headers=headers, is_owed=is_owed)

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from batonpass.cli.client_context import ClientContext, GroupName, client_command
+from batonpass.cli.groups import headline, remedies
 from batonpass.cli.spans import ago
-from batonpass.client import name_of, path
+from batonpass.client import health_of, name_of, path
 from batonpass.core.state.durations import duration
 
 RUNS_SHOWN = 10
@@ -55,7 +56,11 @@ def named(sentence: str, names: dict[str, str]) -> str:
 
 def explain_group(context: ClientContext, body: dict[str, Any], names: dict[str, str]) -> None:
     """Print what a group waits for, and which members keep it waiting."""
-    for sentence in body["sentences"]:
+    health = health_of(body)
+    context.say(" ".join(headline(health, lambda text: named(text, names))))
+    for line in remedies(health):
+        context.say(line)
+    for sentence in body["sentences"][1:]:
         context.say(named(sentence, names))
     budgets = body["budgets"]
     taken = ", ".join(

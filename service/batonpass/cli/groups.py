@@ -5,34 +5,47 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from batonpass.cli.client_context import ClientContext, GroupName, Why, client_command, listing
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import ago
-from batonpass.client import path
-from batonpass.core.state.durations import duration
+from batonpass.client import LEVELS, health_of, path, worst_first
 
+NOT_DEPLOYED: Final = LEVELS[-1]
 app = typer.Typer(add_completion=False, help="List, show, declare and delete groups; without a subcommand, list them.")
-COLUMNS = ("group", "state", "members", "tasks", "warmups", "moves to come", "generation")
 
 
 @app.command("list")
 @client_command
-async def list_groups(context: ClientContext) -> None:
-    """List the groups, and where each stands."""
-    found = await context.client.pages("/groups", "groups")
+async def list_groups(
+    context: ClientContext,
+    level: Annotated[
+        str, typer.Option("--level", metavar="LEVEL", help=f"Only groups of this level: {', '.join(LEVELS)}.")
+    ] = "",
+    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="Only groups with this in their name.")] = "",
+) -> None:
+    """List the groups and how each is, the worst first."""
+    if level not in ("", *LEVELS):
+        raise Failure(Exit.BAD_INPUT, f"--level: {level!r} is none of {', '.join(LEVELS)}.")
+    groups = await context.client.pages("/groups", "groups")
+    found = worst_first(groups, level, name)
     if context.as_json:
         context.answer({"groups": found})
-    elif not found:
+    elif not groups:
         context.say("There are no groups. `batonpass groups declare GROUP FILE` makes one.")
     else:
-        names = ("members", "tasks", "warmups", "moves_pending", "generation")
-        rows = [[one["group"], _state(one), *(one.get(name) for name in names)] for one in found]
-        context.table(*COLUMNS, rows=rows)
+        for one in found:
+            if one["health"]["level"] != NOT_DEPLOYED or level:
+                counted = f"{one['members']} members, {one['tasks']} tasks"
+                context.say(f"{one['group']}: {one['health']['level']}, {counted}. {' '.join(headline(one['health']))}")
+        idle = [one["group"] for one in found if one["health"]["level"] == NOT_DEPLOYED]
+        if idle and not level:
+            context.say(f"Not deployed: {', '.join(idle)}.")
 
 
 listing(app, list_groups)
@@ -117,39 +130,53 @@ def read_declaration(name: str) -> dict[str, Any]:
     return body
 
 
-def _state(listed: dict[str, Any]) -> str:
-    """Return the state of a group, and whether its Kafka Streams application is refused, or was not heard lately."""
-    application = listed.get("application") or {}
-    words = ["refused"] if application.get("refused") else []
-    words += ["silent"] if application.get("silent") else []
-    return ", ".join([listed["state"], *words])
+def headline(health: Mapping[str, Any], name: Callable[[str], str] = str) -> Iterator[str]:
+    """Yield how a group is, in sentences: what is most wrong, since when, until when, and why."""
+    yield name(health["sentence"])
+    if health["since"]:
+        yield f"Since {ago(health['since'])}."
+    if health["until"]:
+        yield f"Over {ago(health['until'])} at the latest{': ' if health['ends'] else ''}{health['ends']}."
+    elif health["ends"]:
+        yield f"Over {health['ends']}."
+    if health["cause"]:
+        yield f"Cause: {origin(health['cause'], name)}."
+
+
+def origin(one: Mapping[str, Any], name: Callable[[str], str] = str) -> str:
+    """Return where something went wrong: the task, the member, when, and what was said of it."""
+    who = one["instance_id"] or (name(one["member"]) if one["member"] else "")
+    where = " on ".join(part for part in (one["task"], who) if part)
+    when = f" {ago(one['at'])}" if one["at"] else ""
+    return f"{where}{when}: {one['detail']}" if where else one["detail"]
+
+
+def remedies(health: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what helps: command lines, and the runbook; before them the last incident, and what all this rests on."""
+    if health["incident"] and health["incident"] != health["cause"]:
+        yield f"Last incident: {origin(health['incident'])}."
+    if health["evidence"]:
+        yield f"Rests on: {health['evidence']}."
+    for one in health["remedies"]:
+        yield f"Do: {one['command']}"
+    if health["runbook"]:
+        yield f"Runbook: docs/runbooks/{health['runbook']}.md"
 
 
 def standing(body: dict[str, Any]) -> list[str]:
-    """Return the state of a group, one sentence a line."""
-    detail = f" ({body['detail']})" if body.get("detail") else ""
+    """Return how a group is, one sentence a line."""
+    health = health_of(body)
     lines = [
-        f"Group {body['group']}: {body['state']}{detail}, generation {body['generation']}.",
+        f"Group {body['group']}: {health['level']}, generation {body['generation']}.",
         f"{body['members']} members, {body['tasks']} tasks.",
+        " ".join(headline(health)),
+        *remedies(health),
     ]
     application = body.get("application")
     if application:
         heard_at = application["last_heard_at"]
         lines.append(
             f"Its application was last heard {ago(heard_at) if heard_at else 'before the coordinator started'}."
-        )
-    if body["warmups"] or body["moves_pending"]:
-        soon = "" if body.get("eta_ms") is None else f", caught up in about {duration(body['eta_ms'])}"
-        lines.append(f"{body['moves_pending']} moves to come, {body['warmups']} warmups running{soon}.")
-    pause = body.get("pause")
-    if pause:
-        until = f"; it ends {ago(pause['expires_at'])}" if pause.get("expires_at") else ""
-        why = f": {pause['reason']}" if pause.get("reason") else ""
-        lines.append(f"Paused ({pause['scope']}){why}{until}.")
-    if body.get("storm_since"):
-        lines.append(
-            f"Storm since {ago(body['storm_since'])}: balance moves and cold takeovers are held until "
-            f"{body.get('storm_ends_at') or 'members return'}, if nobody else is lost; `batonpass resume` ends it."
         )
     for one in body.get("kept_out", ()):
         until = f"; it ends {ago(one['until'])}" if one["until"] else "; `batonpass undrain` ends it"

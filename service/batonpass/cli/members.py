@@ -38,7 +38,9 @@ ALIVE: Final = timedelta(seconds=10)
 
 def state_of(member: Json) -> str:
     """Return the state of a member, and what is special about it."""
-    words = [member["state"], *(word for word in ("draining", "suspected") if member[word])]
+    is_unheard = member["last_heard_at"] is None and member["state"] != "away"
+    state = "not heard since the coordinator started" if is_unheard else member["state"]
+    words = [state, *(word for word in ("draining", "suspected") if member[word])]
     words += ["kept out"] if member.get("kept_out") else []
     if member["distrusted_until"]:
         words.append("distrusted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.model import Failure, Group, KeptOut, Member, Pause, Stop, Task, Topology
 from batonpass.core.state.soft import MeasuredReport, MemberSoft
 from batonpass.explain.group import Budget, GroupExplanation, Obstacle, WaitingTask
+from batonpass.explain.health import Health, Origin
 from batonpass.explain.status import Assignments, GroupStatus
 from batonpass.explain.task import CopyStatus, TaskExplanation, Wait
 
@@ -25,7 +27,7 @@ HELD_BACK_SHOWN: Final = 1_000
 """How many moves that are held back the description of a group lists at most. All of them are counted by reason."""
 
 
-def group_summary(group: Group, status: GroupStatus) -> dict[str, Any]:
+def group_summary(group: Group, status: GroupStatus, health: Health) -> dict[str, Any]:
     """Return one entry of the list of groups."""
     return {
         "group": group.id,
@@ -38,6 +40,7 @@ def group_summary(group: Group, status: GroupStatus) -> dict[str, Any]:
         "at_rest": status.at_rest,
         "warmups": status.warmups,
         "moves_pending": status.moves_pending,
+        "health": health_body(group, health),
         "application": _application_body(status.application),
     }
 
@@ -61,9 +64,50 @@ def _application_body(application: Application | None) -> dict[str, Any] | None:
     }
 
 
-def group_body(group: Group, status: GroupStatus, warnings: tuple[str, ...]) -> dict[str, Any]:
+def health_body(group: Group, health: Health) -> dict[str, Any]:
+    """Return how a group is: what is most wrong, since when, why, until when, and what can be done."""
+    worst = health.worst
+    return {
+        "level": worst.level.value,
+        "what": worst.what,
+        "sentence": health.sentence,
+        "since": time_of(worst.since_ms),
+        "until": time_of(worst.until_ms),
+        "ends": worst.until,
+        "evidence": health.evidence,
+        "heard": health.heard,
+        "judged_from": time_of(health.judged_from_ms),
+        "tasks": {state.value: count for state, count in health.states.items()},
+        "unknown": health.unknown,
+        "cause": _origin_body(group, worst.cause),
+        "incident": _origin_body(group, health.incident),
+        "remedies": [
+            {"action": one.action, "member": one.member_id, "task": one.task, "command": shlex.join(one.words)}
+            for one in worst.remedies
+        ],
+        "runbook": worst.runbook or None,
+    }
+
+
+def _origin_body(group: Group, origin: Origin | None) -> dict[str, Any] | None:
+    """Return where something went wrong, with the instance of the member, which may have left."""
+    if origin is None:
+        return None
+    known = None
+    if origin.member_id is not None:
+        known = group.members.get(origin.member_id) or group.gone.get(origin.member_id)
+    return {
+        "task": origin.task,
+        "member": origin.member_id,
+        "instance_id": None if known is None else known.instance_id,
+        "at": time_of(origin.at_ms),
+        "detail": origin.detail,
+    }
+
+
+def group_body(group: Group, status: GroupStatus, health: Health, warnings: tuple[str, ...]) -> dict[str, Any]:
     """Return a group with where it stands and what it waits for."""
-    return group_summary(group, status) | {
+    return group_summary(group, status, health) | {
         "detail": status.detail,
         "topology": topology_body(group.topology),
         "config": asdict(group.config),
@@ -304,6 +348,7 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
         "at_rest": status.at_rest,
         "group_epoch": group.group_epoch,
         "generation": group.generation,
+        "health": health_body(group, found.health),
         "sentences": list(found.sentences),
         "tasks": {state.value: count for state, count in found.states.items()},
         "moves_pending": status.moves_pending,

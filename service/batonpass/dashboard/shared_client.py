@@ -60,14 +60,19 @@ class SharedClient:
         finally:
             self._answers.clear()
 
-    async def members(self, group: str) -> list[dict[str, Any]]:
-        """Return all members of a group, and learn their names."""
+    async def pages(self, place: str, name: str) -> list[dict[str, Any]]:
+        """Return the entries of a list that comes in pages."""
         found: list[dict[str, Any]] = []
         after: str | None = ""
         while after is not None:
-            page = await self.get(path("groups", group, "members"), limit=PAGE, after=after)
-            found += page["members"]
+            page = await self.get(place, limit=PAGE, after=after)
+            found += page[name]
             after = page["next"]
+        return found
+
+    async def members(self, group: str) -> list[dict[str, Any]]:
+        """Return all members of a group, and learn their names."""
+        found = await self.pages(path("groups", group, "members"), "members")
         for one in found:
             self.names.learn(one["member_id"], one["instance_id"])
         return found

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
-from batonpass.core.arrivals.storm import ends_ms
 from batonpass.core.handover.budget import slots_used
 from batonpass.core.handover.copies import HeldBack, TaskPlan, is_for_drain
 from batonpass.core.handover.owner import Choice, choose_active
@@ -25,7 +24,8 @@ from batonpass.core.state.leases import expires_ms, fenced_by_ms
 from batonpass.core.state.model import Group, Member, Role, Task
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import meaning_of
-from batonpass.core.state.soft import Refused, Soft
+from batonpass.core.state.soft import Soft
+from batonpass.explain.health import Health, health_of, silence_of, was_to_rebalance
 from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
 from batonpass.explain.task import SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
 
@@ -74,6 +74,7 @@ class GroupExplanation:
     """
 
     status: GroupStatus
+    health: Health
     due_ms: int | None
     triggers: tuple[str, ...]
     held_until_ms: int | None
@@ -96,15 +97,15 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
     unsettled = [plan for plan in step.task_plans if plan.task.id in group.table.index_of]
     waiting = [_waiting(view, plan.task, plan.choice, plan.held) for plan in unsettled[:limit]]
     status = status_of(view, step.held)
+    health = health_of(view, status)
     behind = [] if unsettled or status.at_rest else list(_behind(view))
     idle = idle_tasks(view)
     idling = [_waiting(view, task, choose_active(view, task)) for task in view.tasks.pick(idle)]
     warmups, drains, full = _budgets(view, unsettled)
     obstacles = tuple(_obstacles(view))
-    states = Counter(state_of(view, plan.task) for plan in unsettled)
-    states[TaskState.RUNNING] += len(group.table.ids) - len(unsettled)
     return GroupExplanation(
         status=status,
+        health=health,
         due_ms=group.placement_due_ms,
         triggers=group.triggers,
         held_until_ms=group.grants_from_ms if group.grants_from_ms > now_ms else None,
@@ -113,11 +114,17 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
         drain_warmups=drains,
         per_member_limit=group.config.max_warmups_per_member,
         full_members=full,
-        states={state: states[state] for state in TaskState if states[state]},
+        states=health.states,
         obstacles=obstacles,
         waiting=tuple(waiting or [*idling, *behind][:limit]),
         waiting_total=len(unsettled) or len(idle) + len(behind),
-        sentences=(*_sentences(view, status, warmups, obstacles), *_of_idle(idle), *_of_copies(behind)),
+        sentences=(
+            health.sentence,
+            *(one.sentence for one in health.others),
+            *_sentences(view, status, warmups, obstacles),
+            *_of_idle(idle),
+            *_of_copies(behind),
+        ),
     )
 
 
@@ -221,25 +228,12 @@ def _draining(view: View, member: Member) -> Obstacle:
 
 
 def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tuple[Obstacle, ...]) -> Iterator[str]:
-    yield _headline(view, status)
+    """Yield the details that the health of the group does not say."""
     group, now_ms = view.group, view.now_ms
     if status.application is not None:
         yield from _of_application(view, status.application)
-    if group.recovering_until_ms > now_ms:
-        left = duration(group.recovering_until_ms - now_ms)
-        yield f"The store lost commits: what members run is adopted, and nothing is granted for another {left}."
-    elif group.grants_from_ms > now_ms:
+    if group.grants_from_ms > now_ms:
         yield f"Nothing is granted for another {duration(group.grants_from_ms - now_ms)}."
-    storm_ends_ms = ends_ms(group)
-    if group.storm_since_ms is not None and storm_ends_ms is not None:
-        left_ms = storm_ends_ms - now_ms
-        when = (
-            f"for another {duration(left_ms)}, if nobody else is lost" if left_ms > 0 else "until all members are heard"
-        )
-        yield (
-            f"Too many members vanished at once, {duration(now_ms - group.storm_since_ms)} ago: balance moves and cold "
-            f"takeovers wait {when}; or until they return, or an operator resumes the group."
-        )
     for instance_id, entry in sorted(group.kept_out.items()):
         until = "until that is undone" if entry.until_ms is None else f"for another {duration(entry.until_ms - now_ms)}"
         yield f"Instance {instance_id} is kept out: none of its runs gets a task, {until}."
@@ -249,8 +243,6 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
             yield f"What has changed since ({why}) is answered at the application's next rebalance."
         else:
             yield f"The next placement is due in {duration(group.placement_due_ms - now_ms)} ({why})."
-    elif group.placement_failed:
-        yield f"Placement failed: {group.placement_failed}."
     if status.warmups:
         soon = (
             ""
@@ -262,6 +254,8 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
     for reason, count in reasons.most_common():
         yield f"{_count(count, 'task is', 'tasks are')} held back: {meaning_of(reason)}."
     for obstacle in obstacles:
+        if obstacle.what not in _OF_DETAIL:
+            continue
         left = "" if obstacle.until_ms is None else f" (until then {duration(obstacle.until_ms - now_ms)})"
         yield f"{obstacle.member_id} is {obstacle.what} with {_count(obstacle.tasks, 'task', 'tasks')}: {obstacle.detail}{left}."
     if view.soft.other_assignor:
@@ -269,7 +263,7 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
             f"{view.soft.other_assignor} decides, not this group (shadow): what is still to come here is what would be "
             "done, and nothing of it is carried out."
         )
-    elif status.next_probe_ms is not None and status.state is GroupState.BALANCING and not _is_overdue(view):
+    elif status.next_probe_ms is not None and status.state is GroupState.BALANCING and not was_to_rebalance(view):
         left = duration(status.next_probe_ms - now_ms)
         if group.config.kafka_streams:
             yield f"The application was asked to rebalance again in {left}; between two rebalances nothing moves."
@@ -286,71 +280,14 @@ def _slots(warmups: Budget) -> str:
     )
 
 
-def _headline(view: View, status: GroupStatus) -> str:
-    if status.application is not None and status.application.refused is not None:
-        return _of_refusals(view, status.application.refused)
-    match status.state:
-        case GroupState.NOT_READY:
-            return f"The group is not ready: {status.detail}."
-        case GroupState.EMPTY:
-            return "No member has joined, so no task runs."
-        case GroupState.PAUSED:
-            pause = view.group.pause
-            scope = "every move" if pause is not None and pause.scope.value == "all" else "moves for balance"
-            why = f" ({status.detail})" if status.detail else ""
-            until = ""
-            if pause is not None and pause.expires_ms is not None:
-                until = f" for another {duration(pause.expires_ms - view.now_ms)}"
-            return f"An operator holds {scope}{until}{why}."
-        case GroupState.AT_REST if status.application is not None:
-            return f"{_at_last_rebalance(view, status.application)}, every task was where it belongs, and every copy caught up."
-        case GroupState.AT_REST:
-            return "Every task is where it belongs, and every copy is caught up."
-        case _ if status.moves_pending:
-            return _count(status.moves_pending, "task has", "tasks have") + " still to move."
-        case _ if status.application is not None:
-            when = _at_last_rebalance(view, status.application)
-            return f"{when}, every task was where it belongs, but not every copy caught up, or something is still due."
-        case _:
-            return "Every task is where it belongs, but not every copy is caught up, or something is still due."
-
-
-def _at_last_rebalance(view: View, application: Application) -> str:
-    """Return when what is known of an application's tasks was so. A question that was refused says nothing of them."""
-    if application.answered_ms is None:
-        return (
-            f"At the application's last rebalance, before this coordinator started {_ago(view, view.soft.started_ms)}"
-        )
-    return f"At the application's last rebalance, {_ago(view, application.answered_ms)}"
-
-
-def _of_refusals(view: View, refused: Refused) -> str:
-    effect = "" if view.soft.other_assignor else " Nothing moves for who asks, and new instances get nothing."
-    return (
-        f"Rebalances are refused: {refused.why} ({_count(refused.times, 'refusal', 'refusals')} in "
-        f"{duration(view.now_ms - refused.since_ms)}, the last {_ago(view, refused.last_ms)}).{effect}"
-    )
+_OF_DETAIL: Final = ("unrevoked", "away")
+"""Obstacles that are no finding of the group's health."""
 
 
 def _of_application(view: View, application: Application) -> Iterator[str]:
-    """Yield that nothing was heard of an application, which may mean that it is stopped."""
-    if application.is_silent:
-        heard_ms = view.soft.started_ms if application.heard_ms is None else application.heard_ms
-        meaning = "it rests, is stopped, or does not get through"
-        if _is_overdue(view):
-            meaning = f"it was to rebalance {_ago(view, view.group.next_probe_ms or 0)}, so it is stopped, or does not get through"
-        silence = duration(view.now_ms - heard_ms)
-        yield f"Nothing has been heard of the application for {silence}: {meaning}, and its group can be deleted."
-
-
-def _is_overdue(view: View) -> bool:
-    """Say whether an application was to rebalance again and has not."""
-    is_due = view.group.next_probe_ms is not None and view.group.next_probe_ms < view.now_ms
-    return view.config.kafka_streams and is_due
-
-
-def _ago(view: View, at_ms: int) -> str:
-    return f"{duration(view.now_ms - at_ms)} ago"
+    """Yield that nothing was heard of an application that is not due, which may mean that it is stopped."""
+    if application.is_silent and not was_to_rebalance(view):
+        yield silence_of(view, application, "it rests, is stopped, or does not get through")
 
 
 def _count(number: int, singular: str, plural: str) -> str:

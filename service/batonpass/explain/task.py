@@ -353,11 +353,11 @@ def held_wait(view: View, task: Task, held: HeldBack) -> Wait:
 def _failed_there(view: View, task: Task, member: Member, detail: str) -> tuple[int, str]:
     """Return until when a task is not tried on a member, and what came of it there."""
     known = [one for one in task.failures if is_avoided(one, member, view.config, view.now_ms)]
-    said = ", ".join(dict.fromkeys(_OUTCOMES[one.outcome] for one in known))
+    said = ", ".join(dict.fromkeys(OUTCOMES[one.outcome] for one in known))
     return max(avoided_until_ms(view.config, one) for one in known), f"{detail}: {said}"
 
 
-_OUTCOMES: Final[Mapping[Outcome, str]] = {
+OUTCOMES: Final[Mapping[Outcome, str]] = {
     Outcome.FAILED: "it failed",
     Outcome.DIED: "its owner died",
     Outcome.LOST: "its state was lost",

@@ -18,7 +18,8 @@ from prometheus_client.registry import Collector
 from batonpass.core.handover.open_transactions import open_transactions
 from batonpass.core.handover.view import View
 from batonpass.core.state.model import ActiveState, Role
-from batonpass.explain.status import GroupState, describe_group
+from batonpass.explain.health import Level, describe
+from batonpass.explain.status import GroupState
 
 if TYPE_CHECKING:
     from batonpass.core.state.ids import InstanceId, TaskId
@@ -36,6 +37,7 @@ FLAPS_WITHIN_MS: Final = 900_000
 PREFIX: Final = "batonpass_group_"
 
 FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "health": ("1 for the level of the group's health.", ("group", "level")),
     "state": ("1 for the state that the group is in.", ("group", "state")),
     "generation": ("The number of the present target assignment.", ("group",)),
     "members": ("Members, by state.", ("group", "state")),
@@ -138,7 +140,9 @@ class GroupGauges(Collector):
         yield from families.values()
 
     def _show(self, group: Group, soft: Soft, now_ms: int) -> Iterator[tuple[str, tuple[str, ...], float]]:
-        status = describe_group(group, soft, now_ms, self._policy)
+        status, health = describe(group, soft, now_ms, self._policy)
+        for level in Level:
+            yield "health", (level.value,), float(level is health.level)
         for state in GroupState:
             yield "state", (state.value,), float(state is status.state)
         yield "generation", (), group.generation

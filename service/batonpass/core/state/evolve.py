@@ -332,11 +332,14 @@ def _note_death(builder: GroupBuilder, member: Member, record: r.MemberGone) -> 
         _charge_hosts(builder, builder.task(task_id), at_ms)
 
 
-def _fail(builder: GroupBuilder, task: Task, member: Member, outcome: Outcome, at: tuple[int, int]) -> None:
+def _fail(
+    builder: GroupBuilder, task: Task, member: Member, outcome: Outcome, at: tuple[int, int], *, detail: str = ""
+) -> None:
     """Note that a task did not run well on a member: when that counts from, and until when it ran at the most."""
     config, (at_ms, ran_until_ms) = builder.group.config, at
     well_ms = ran_until_ms if task.owner == member.id and ran_well(task, ran_until_ms, config) else task.well_ms
     failures = with_failure(task, member, outcome, at_ms, config, ran_until_ms=ran_until_ms)
+    failures = (*failures[:-1], failures[-1]._replace(detail=detail))
     builder.tasks[task.id] = task._replace(failures=failures, well_ms=well_ms)
 
 
@@ -740,7 +743,7 @@ def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
     lost_what_it_had = record.state is ActiveState.LOST and (task.ready_grant or task.state is ActiveState.RUNNING)
     if member is not None and (record.state is ActiveState.FAILED or lost_what_it_had):
         outcome = Outcome.LOST if lost_what_it_had else Outcome.FAILED
-        _fail(builder, task, member, outcome, (record.at_ms, record.at_ms))
+        _fail(builder, task, member, outcome, (record.at_ms, record.at_ms), detail=record.detail)
         task = builder.task(record.task)
     if record.state is ActiveState.RUNNING:
         since_ms = task.ran_since_ms if task.state is ActiveState.RUNNING else record.at_ms

@@ -151,7 +151,7 @@ class Failure(NamedTuple):
 
     A *host* is an instance id, or a member that has none. ``member_id`` is the run of it that had the task, since
     ``joined_ms``, under ``token``. ``times`` counts such tries in a row. ``ran_ms`` is for how long the task had run
-    there, at most.
+    there, at most. ``detail`` is what the member said of it.
     """
 
     member_id: MemberId
@@ -162,6 +162,7 @@ class Failure(NamedTuple):
     token: int = 0
     joined_ms: int = 0
     ran_ms: int = 0
+    detail: str = ""
 
 
 class Fault(NamedTuple):

@@ -13,6 +13,7 @@ from batonpass.dashboard.pages.members import show_member, show_members
 from batonpass.dashboard.pages.plan import show_plan
 from batonpass.dashboard.pages.tasks import show_task, show_timeline
 from batonpass.dashboard.request_context import Page
+from batonpass.dashboard.runbooks import show_runbook
 
 PAGES: Final[Mapping[str, Page]] = {
     "/": show_groups,
@@ -34,5 +35,6 @@ PAGES: Final[Mapping[str, Page]] = {
     "/groups/{group}/plan": show_plan,
     "/groups/{group}/audits": show_audits,
     "/groups/{group}/audits/{day}": show_audit,
+    "/runbooks/{runbook}": show_runbook,
 }
 """Every page by its path."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any, Final
 
 from starlette.responses import RedirectResponse, Response
 
-from batonpass.client import Refused, path
+from batonpass.client import path, worst_first
 from batonpass.dashboard.pages.group_state import GroupState, group_state
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, listing
-from batonpass.dashboard.view_models.health import group_line, health, lease_over, stuck_tasks, worst_first
-
-PAGE: Final = 200
-EXPLAINED_MAX: Final = 40
-"""How many groups that are not at rest are asked for an explanation; for the others the list says enough."""
+from batonpass.dashboard.view_models.health import LEVELS, stuck_tasks
 
 EVENTS_SHOWN: Final = 12
 WARMUPS_SHOWN: Final = 8
@@ -24,26 +21,22 @@ STUCK_SHOWN: Final = 8
 
 
 async def show_groups(context: RequestContext) -> Response:
-    """Show every group with its health."""
+    """Show every group with its health, the worst first, and those that nobody has deployed apart."""
     if context.session.bound_to:
         return RedirectResponse(context.dashboard.config.root_path + path("groups", context.session.bound_to), 303)
-    after = context.asked("after")
-    listed = await context.client.get("/groups", limit=PAGE, after=after)
-    groups = listed["groups"]
-    busy = [one["group"] for one in groups if one["state"] != "at-rest"][:EXPLAINED_MAX]
-    found = await asyncio.gather(*(_explained(context, name) for name in busy))
-    explained = dict(zip(busy, found, strict=True))
-    lines = worst_first([group_line(one, explained.get(one["group"]), context.client.names) for one in groups])
-    return context.show("groups.html", title="Groups", lines=lines, next=listed["next"], after=after)
-
-
-async def _explained(context: RequestContext, group: str) -> dict[str, Any] | None:
-    """Return the explanation of a group; None if it was deleted just now."""
-    try:
-        found: dict[str, Any] = await context.client.get(path("groups", group, "explain"), limit=1)
-    except Refused:
-        return None
-    return found
+    level, name = context.asked("level"), context.asked("name")
+    groups = await context.client.pages("/groups", "groups")
+    levels = Counter(one["health"]["level"] for one in worst_first(groups, name=name))
+    return context.show(
+        "groups.html",
+        title="Groups",
+        total=len(groups),
+        groups=worst_first(groups, level, name),
+        levels={one: levels[one] for one in LEVELS if levels[one]},
+        level=level,
+        name=name,
+        level_names=LEVELS,
+    )
 
 
 async def show_group(context: RequestContext) -> Response:
@@ -54,20 +47,15 @@ async def show_group(context: RequestContext) -> Response:
         context.client.newest_events(context.group, limit=EVENTS_SHOWN),
     )
     names = context.client.names
-    found = health(
-        explained,
-        names,
-        members=seen.group["members"],
-        tasks=seen.group["tasks"],
-        lease_over_at=lease_over(seen.members, seen.group["config"]),
-    )
     return context.show(
         "group.html",
         title=context.group,
         tab="group",
         seen=seen,
         explained=explained,
-        health=found,
+        health=explained["health"],
+        reasons=[names.within(one) for one in explained["sentences"][1:]],
+        level_names=LEVELS,
         stuck=stuck_tasks(explained, names)[:STUCK_SHOWN],
         event_lines=event_lines(events["events"], names),
         warmups=seen.warmups[:WARMUPS_SHOWN],

@@ -73,6 +73,8 @@ def member_lines(members: Sequence[Json], acceptable_lag: int, names: Names) -> 
 
 
 def _state(one: Json) -> str:
+    if one["last_heard_at"] is None and one["state"] != "away":
+        return "not heard since the coordinator started"
     if one["state"] == "unreleased":
         return "waits for tasks that others give up"
     warm = len(one["assignment"]["warmup"])

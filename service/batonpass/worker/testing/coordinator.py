@@ -26,7 +26,8 @@ from batonpass.core.state.inputs import Eviction, Input, ProbeRequest
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.replies import Declared, Done
 from batonpass.core.state.replies import Reply as CoreReply
-from batonpass.explain.status import describe_assignments, describe_group
+from batonpass.explain.health import describe
+from batonpass.explain.status import describe_assignments
 from batonpass.invariants import check_step
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_store import Alone, MemoryRecordLog
@@ -176,7 +177,7 @@ class LocalCoordinator:
         """
         found, soft = await self.coordinator.look(GroupId(group))
         now_ms, policy = self.coordinator.now_ms(), self.coordinator.policy
-        summary = group_summary(found, describe_group(found, soft, now_ms, policy))
+        summary = group_summary(found, *describe(found, soft, now_ms, policy))
         summary["topology"] = topology_body(found.topology)
         return summary | assignments_body(describe_assignments(found, soft, now_ms, policy))
 

@@ -1,0 +1,638 @@
+"""The health of a group: how it is, what is most wrong, since when, why, until when, and what can be done.
+
+Everything that shows a group takes it from here: API, commands, dashboard and metrics. It says what is known and by
+whom. Of a task whose owner is silent, or was not heard since this coordinator started, it does not say that it runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from batonpass.core.arrivals.answers import why_drain_is_blocked
+from batonpass.core.arrivals.storm import ends_ms
+from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.view import View
+from batonpass.core.state.application import Application
+from batonpass.core.state.durations import duration
+from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
+from batonpass.core.state.ids import MemberId, TaskId
+from batonpass.core.state.leases import expires_ms, heard_since_ms, is_overdue
+from batonpass.core.state.model import (
+    ActiveState,
+    Cause,
+    Drain,
+    Failure,
+    Group,
+    Member,
+    Outcome,
+    Pause,
+    PauseScope,
+    Role,
+    Task,
+)
+from batonpass.core.state.policy import Policy
+from batonpass.core.state.reasons import meaning_of
+from batonpass.core.state.soft import Refused, Soft
+from batonpass.core.state.topology import is_ready
+from batonpass.explain.status import GroupStatus, idle_tasks, status_of
+from batonpass.explain.task import OUTCOMES, TaskState, state_of
+
+
+class Level(StrEnum):
+    """How a group is, the worst first."""
+
+    TROUBLE = "trouble"
+    ATTENTION = "attention"
+    MOVING = "moving"
+    AT_REST = "at-rest"
+    NOT_DEPLOYED = "not-deployed"
+
+
+class Remedy(NamedTuple):
+    """A command that helps: its name, what it is about, and the words of its command line."""
+
+    action: str
+    words: tuple[str, ...]
+    member_id: MemberId | None = None
+    task: TaskId | None = None
+
+
+class Origin(NamedTuple):
+    """Where something went wrong: the task, the member, when, and what the member said or what came of it."""
+
+    task: TaskId | None
+    member_id: MemberId | None
+    at_ms: int | None
+    detail: str
+
+
+class Finding(NamedTuple):
+    """One thing that can be said of a group.
+
+    Attributes:
+        what: a code.
+        until_ms: when it ends by itself at the latest, by the deadline that ``until`` names.
+        until: what ends it, in words. Empty if nobody knows, or nothing has to end.
+        runbook: the name of the page in `docs/runbooks`. Empty if there is none.
+    """
+
+    level: Level
+    what: str
+    sentence: str
+    since_ms: int | None = None
+    until_ms: int | None = None
+    until: str = ""
+    cause: Origin | None = None
+    remedies: tuple[Remedy, ...] = ()
+    runbook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A group in one glance.
+
+    Attributes:
+        worst: what is most wrong; of a group that is well, that it is.
+        sentence: that, and whether work goes on.
+        others: what else can be said, the worst first.
+        states: how many tasks are in each state; those of owners that are silent are not among the running ones.
+        unknown: how many tasks ran when their owners were last heard.
+        members, heard: how many members are there, and how many of them are heard.
+        judged_from_ms: members that were not heard since this coordinator started are judged from then on. None: now.
+        evidence: what all this rests on, as a sentence.
+        incident: what last went wrong within an hour.
+    """
+
+    worst: Finding
+    sentence: str
+    others: tuple[Finding, ...]
+    states: Mapping[TaskState, int]
+    unknown: int
+    members: int
+    heard: int
+    judged_from_ms: int | None
+    evidence: str
+    incident: Origin | None
+
+    @property
+    def level(self) -> Level:
+        """How the group is."""
+        return self.worst.level
+
+
+INCIDENT_MS: Final = 3_600_000
+"""For how long the last incident is told."""
+
+REMEDIES_MAX: Final = 5
+"""The most commands that a finding names."""
+
+STILL: Final[Mapping[TaskState, str]] = {
+    TaskState.FAILED: "failed",
+    TaskState.LOST: "lost its state",
+    TaskState.PARKED: "parked after failures",
+    TaskState.WAITING: "without an owner",
+}
+"""States of a task that nobody processes or is about to process."""
+
+BETWEEN: Final[Mapping[TaskState, str]] = {
+    TaskState.RESTORING: "restoring",
+    TaskState.STARTING: "starting",
+    TaskState.HANDING_OVER: "handing over",
+}
+"""States of a task that is not processed for a short time."""
+
+_LEASED: Final = "until the lease of the last owner is over"
+
+LOSSES: Final[Mapping[Cause, str]] = {
+    Cause.EXPIRED: "its lease ran out",
+    Cause.FENCED: "it did not give up what it was told to, and was fenced",
+    Cause.EVICTED: "it was evicted",
+    Cause.GRACE_OVER: "it did not come back from its restart",
+}
+"""What made a member leave that had not said that it would."""
+
+
+def describe(group: Group, soft: Soft, now_ms: int, policy: Policy) -> tuple[GroupStatus, Health]:
+    """Return where a group stands, and how it is."""
+    view = View(group, soft, now_ms, policy)
+    status = status_of(view, plan_step(view).held)
+    return status, health_of(view, status)
+
+
+def health_of(view: View, status: GroupStatus) -> Health:
+    """Return how a group is, given where it stands."""
+    look = _Look(view, status)
+    # Between its rebalances nobody knows what an application runs.
+    between = view.config.kafka_streams
+    worst, *others = sorted(_findings(look), key=lambda one: _ORDER[one.level])
+    return Health(
+        worst=worst,
+        sentence=worst.sentence if worst.what in _SAYS_WHAT_RUNS or between else f"{worst.sentence} {look.meanwhile}",
+        others=tuple(others),
+        states={state: look.states[state] for state in TaskState if look.states[state]},
+        unknown=look.unknown,
+        members=len(view.group.members),
+        heard=len(look.heard),
+        judged_from_ms=view.soft.judge_from_ms if look.unheard and view.soft.judge_from_ms > view.now_ms else None,
+        evidence=_evidence(look),
+        incident=_incident(view),
+    )
+
+
+_SAYS_WHAT_RUNS: Final = frozenset(
+    {"not-deployed", "all-left", "members-gone", "not-ready", "not-processed", "restoring", "unheard", "at-rest"}
+)
+_ORDER: Final = {level: place for place, level in enumerate(Level)}
+
+
+class _Look:
+    """A group at one instant, sorted by who is heard and what runs."""
+
+    def __init__(self, view: View, status: GroupStatus) -> None:
+        self.view = view
+        self.group = view.group
+        self.status = status
+        self.tasks = len(self.group.table.ids)
+        here = [member for _, member in sorted(self.group.members.items()) if member.away_until_ms is None]
+        # An application is heard at its rebalances alone; nothing follows from its silence.
+        between = view.config.kafka_streams
+        self.unheard = [one for one in here if one.id not in view.soft.members and not between]
+        self.silent = [one for one in here if one.id in view.soft.members and not between and _is_silent(view, one)]
+        self.heard = [one for one in here if one.id in view.soft.members and one not in self.silent]
+        self.by_state: dict[TaskState, list[Task]] = {state: [] for state in TaskState}
+        unsettled = [task_id for task_id in self.group.unsettled if task_id in self.group.table.index_of]
+        looked_at = dict.fromkeys([*unsettled, *([] if status.at_rest else idle_tasks(view))])
+        for task in view.tasks.pick(looked_at):
+            self.by_state[state_of(view, task)].append(task)
+        self.states = Counter({state: len(tasks) for state, tasks in self.by_state.items()})
+        unsure = [
+            self.group.tasks[task_id]
+            for member in (*self.unheard, *self.silent)
+            for task_id, grant in member.assignment.items()
+            if grant.role is Role.ACTIVE
+        ]
+        self.unknown = sum(task.state is ActiveState.RUNNING and not task.parked for task in unsure)
+        self.states[TaskState.RUNNING] += self.tasks - len(looked_at)
+
+    def command(self, action: str, *, member: Member | None = None, task: TaskId | None = None) -> Remedy:
+        """Return a command that helps, on the group, a member or a task."""
+        named = [_name(member)] if member is not None else [task] if task is not None else []
+        return Remedy(
+            action,
+            ("batonpass", action, self.group.id, *named),
+            member_id=member.id if member is not None else None,
+            task=task,
+        )
+
+    @cached_property
+    def meanwhile(self) -> str:
+        """Whether work goes on, which matters most during a problem."""
+        parts = [f"{self.states[state]} {words}" for state, words in {**STILL, **BETWEEN}.items() if self.states[state]]
+        parts += [f"{self.unknown} of owners that are not heard"] if self.unknown else []
+        if not parts:
+            return f"All {count(self.tasks, 'task')} run." if self.tasks != 1 else "Its task runs."
+        rest = self.tasks - self.unknown - sum(self.states[state] for state in (*STILL, *BETWEEN))
+        return f"Of {count(self.tasks, 'task')}: {', '.join(parts)}{'; the others run' if rest > 0 else ''}."
+
+
+def _name(member: Member) -> str:
+    """Return what people call a member: its instance, if it has one."""
+    return member.instance_id or member.id
+
+
+def _is_silent(view: View, member: Member) -> bool:
+    return member.suspected or is_overdue(view.group, view.soft, view.now_ms, member)
+
+
+def _findings(look: _Look) -> Iterator[Finding]:
+    """Yield all that can be said; of one level, the most important first."""
+    group = look.group
+    if not is_ready(group.topology):
+        level = Level.ATTENTION if group.members else Level.NOT_DEPLOYED
+        yield Finding(level, "not-ready", f"The group is not ready: {look.status.detail}.")
+    if not group.members:
+        yield _without_members(look)
+        return
+    application = look.status.application
+    if application is not None and application.refused is not None:
+        since_ms, words = application.refused.since_ms, _of_refusals(look.view, application.refused)
+        yield Finding(Level.TROUBLE, "refused", words, since_ms, runbook="rebalances-refused")
+    yield from _of_tasks(look)
+    yield from _of_group(look)
+    for member in look.silent:
+        yield _silent(look, member)
+    for member in (group.members[member_id] for member_id in sorted(group.members)):
+        if member.id in look.view.distrusted:
+            yield _distrusted(look, member)
+        if member.drain is not None and not member.gets_nothing:
+            yield _draining(look, member, member.drain)
+    if group.pause is not None:
+        yield _paused(look, group.pause)
+    if application is not None and application.is_silent and was_to_rebalance(look.view):
+        due_ms = look.group.next_probe_ms or 0
+        meaning = f"it was to rebalance {_ago(look.view, due_ms)}, so it is stopped, or does not get through"
+        yield Finding(Level.ATTENTION, "silent", silence_of(look.view, application, meaning), since_ms=due_ms)
+    is_refused = application is not None and application.refused is not None
+    if look.status.moves_pending or not (look.status.at_rest or is_refused):
+        yield _moving(look)
+    elif look.status.at_rest and not look.unheard and not look.silent:
+        yield _resting(look)
+
+
+def _without_members(look: _Look) -> Finding:
+    tasks = [look.group.tasks[task_id] for task_id in look.group.table.ids]
+    last = max((gone.at_ms for gone in look.group.gone.values()), default=None)
+    nobody = f"nobody runs its {count(look.tasks, 'task')}" if look.tasks else "it has no tasks"
+    if not look.group.generation or last is None or not any(task.token for task in tasks):
+        return Finding(Level.NOT_DEPLOYED, "not-deployed", f"No member has joined: {nobody}.")
+    lately = [one for one in look.group.gone.items() if one[1].at_ms > last - look.group.config.session_timeout_ms]
+    lost = [member_id for member_id, gone in lately if gone.cause in LOSSES]
+    if not lost:
+        left = f"All members have left: {nobody}."
+        return Finding(Level.ATTENTION, "all-left", left, since_ms=last, until="when workers join")
+    return Finding(
+        Level.TROUBLE,
+        "members-gone",
+        f"All members are gone, {len(lost):,} of the last {len(lately):,} without having left: {nobody}.",
+        since_ms=last,
+        until="when workers join",
+        cause=Origin(None, min(lost), look.group.gone[min(lost)].at_ms, _gone_words(look.group, min(lost))),
+        runbook="storm",
+    )
+
+
+def _gone_words(group: Group, member_id: MemberId) -> str:
+    return LOSSES[group.gone[member_id].cause]
+
+
+def _of_tasks(look: _Look) -> Iterator[Finding]:
+    """Yield what is not processed: for good, or while it is restored."""
+    stuck_ms = look.view.now_ms - look.group.config.rebalance_timeout_ms
+    late = [task for task in look.by_state[TaskState.STARTING] if 0 < task.since_ms <= stuck_ms]
+    still = {words: look.by_state[state] for state, words in STILL.items()} | {"not started by its owner": late}
+    if look.group.placement_due_ms is not None:
+        # What never ran is about to be placed for the first time.
+        still[STILL[TaskState.WAITING]] = [task for task in look.by_state[TaskState.WAITING] if task.token]
+    still[_LEASED] = [
+        task
+        for task in look.by_state[TaskState.HANDING_OVER]
+        if any(entry.free_at_ms is not None for entry in task.unreleased)
+    ]
+    found = {words: tasks for words, tasks in still.items() if tasks}
+    if found:
+        tasks = [task for tasks in found.values() for task in tasks]
+        parts = ", ".join(f"{len(tasks)} {words}" for words, tasks in found.items())
+        until_ms, until = _end_of(look, found)
+        parked = [look.command("release", task=task.id) for task in look.by_state[TaskState.PARKED]]
+        held = look.group.storm_since_ms is not None
+        waits = STILL[TaskState.WAITING] in found
+        resume = [look.command("resume")] if held and waits else []
+        yield Finding(
+            Level.TROUBLE,
+            "not-processed",
+            _not_processed(look, len(tasks), parts),
+            since_ms=_since(tasks),
+            until_ms=until_ms,
+            until=until,
+            cause=_cause(tasks),
+            remedies=(*parked[:REMEDIES_MAX], *resume),
+            runbook="task-without-owner" if waits and len(found) == 1 else "task-not-running",
+        )
+    if look.by_state[TaskState.RESTORING]:
+        tasks = look.by_state[TaskState.RESTORING]
+        copies = [look.view.copy(task, task.owner) for task in tasks if task.owner is not None]
+        lags = [copy.lag for copy in copies if copy.lag is not None]
+        left = f", {count(sum(lags), 'record')} left" if lags else ""
+        yield Finding(
+            Level.ATTENTION,
+            "restoring",
+            _not_processed(look, len(tasks), f"{len(tasks)} restoring{left}"),
+            since_ms=_since(tasks),
+            until="when restored",
+            cause=_cause(tasks),
+            runbook="task-not-running",
+        )
+
+
+def _not_processed(look: _Look, number: int, parts: str) -> str:
+    return f"{number:,} of {count(look.tasks, 'task')} {'is' if number == 1 else 'are'} not processed: {parts}."
+
+
+def _since(tasks: Iterable[Task]) -> int | None:
+    """Return since when the first of these tasks has not been processed, as far as anybody said; None: not known."""
+    return min((ended_ms for task in tasks if (ended_ms := _ended_ms(task))), default=None)
+
+
+def _ended_ms(task: Task) -> int:
+    """Return when a task last ran: when its owner was last heard, if that did not report the end."""
+    known = None if task.stop is None else task.stop.at_ms if task.stop.heard_ms is None else task.stop.heard_ms
+    return task.since_ms if known is None else known
+
+
+def _end_of(look: _Look, found: Mapping[str, Sequence[Task]]) -> tuple[int | None, str]:
+    """Return when tasks that are not processed will be, at the latest, and by whose deadline, or what ends it."""
+    if set(found) == {STILL[TaskState.PARKED]}:
+        return None, "when an operator releases it, once it is mended"
+    if not set(found) <= {STILL[TaskState.WAITING], _LEASED}:
+        return None, "when it is mended"
+    frees = [entry.free_at_ms for tasks in found.values() for task in tasks for entry in task.unreleased]
+    known = [free_ms for free_ms in frees if free_ms is not None]
+    if known and len(known) == len(frees):
+        return max(known), "the lease of the last owner"
+    return _storm_end(look)
+
+
+def _storm_end(look: _Look) -> tuple[int | None, str]:
+    """Return when a storm is over, or what ends it; nothing if there is none."""
+    over_ms = ends_ms(look.group)
+    if over_ms is None:
+        return None, ""
+    if over_ms <= look.view.now_ms:
+        return None, "when all members are heard"
+    return over_ms, "the storm, if nobody else is lost"
+
+
+def _cause(tasks: Sequence[Task]) -> Origin | None:
+    """Return why the first of these tasks is not processed: what its member said, or what came of it."""
+    failed = [(failure, task) for task in tasks for failure in task.failures]
+    if failed:
+        failure, task = max(failed, key=lambda one: (bool(one[0].detail), one[0].at_ms))
+        return _failed(task.id, failure)
+    waits = next((task for task in tasks if task.owner is None and task.waiting_reason), None)
+    if waits is not None:
+        return Origin(waits.id, None, None, meaning_of(waits.waiting_reason))
+    stopped = next(((task, task.stop) for task in tasks if task.stop is not None), None)
+    if stopped is None:
+        return None
+    task, stop = stopped
+    words = LOSSES[Cause(stop.cause)] if stop.cause in LOSSES else stop.cause
+    return Origin(task.id, stop.member_id, stop.at_ms, words)
+
+
+def _failed(task_id: TaskId, failure: Failure) -> Origin:
+    return Origin(task_id, failure.member_id, failure.at_ms, failure.detail or OUTCOMES[failure.outcome])
+
+
+def _of_group(look: _Look) -> Iterator[Finding]:
+    """Yield what concerns the whole group."""
+    group, now_ms = look.group, look.view.now_ms
+    if group.storm_since_ms is not None:
+        storm_over_ms, storm_until = _storm_end(look)
+        yield Finding(
+            Level.TROUBLE,
+            "storm",
+            f"{count(len(group.losses), 'member')} vanished at once: moves for balance and cold takeovers wait.",
+            since_ms=group.storm_since_ms,
+            until_ms=storm_over_ms,
+            until=storm_until,
+            remedies=(look.command("resume"),),
+            runbook="storm",
+        )
+    if look.unheard:
+        here = len(look.unheard) + len(look.silent) + len(look.heard)
+        yield Finding(
+            Level.ATTENTION,
+            "unheard",
+            f"{here - len(look.unheard):,} of {count(here, 'member')} heard since the coordinator started: "
+            f"nobody can say whether {count(look.unknown, 'task')} run{'s' if look.unknown == 1 else ''}.",
+            since_ms=look.view.soft.started_ms or None,
+            until_ms=max(expires_ms(group, look.view.soft, now_ms, member) for member in look.unheard),
+            until="the leases of those that were not heard",
+            runbook="heartbeat-late",
+        )
+    if group.recovering_until_ms > now_ms:
+        yield Finding(
+            Level.ATTENTION,
+            "commits-lost",
+            "The store lost commits: what members run is adopted, and nothing is granted.",
+            until_ms=group.recovering_until_ms,
+            until="a session timeout",
+            runbook="commits-lost",
+        )
+    if group.placement_failed:
+        yield Finding(
+            Level.ATTENTION,
+            "placement-failed",
+            f"Placement failed: {group.placement_failed}.",
+            until_ms=group.next_probe_ms,
+            until="the next probe, or a change of members or settings",
+            runbook="placement-failed",
+        )
+
+
+def _silent(look: _Look, member: Member) -> Finding:
+    return Finding(
+        Level.ATTENTION,
+        "silent",
+        f"Member {_name(member)} has fallen silent.",
+        since_ms=heard_since_ms(look.view.soft, member),
+        until_ms=expires_ms(look.group, look.view.soft, look.view.now_ms, member),
+        until="its lease",
+        remedies=(look.command("evict", member=member),),
+        runbook="heartbeat-late",
+    )
+
+
+def _distrusted(look: _Look, member: Member) -> Finding:
+    known = look.group.hosts[host_of(member)]
+    return Finding(
+        Level.ATTENTION,
+        "distrusted",
+        f"Member {_name(member)} is given nothing new: {faults_in_words(known)}.",
+        since_ms=known.distrusted_ms,
+        until_ms=distrusted_until_ms(look.group.config, known),
+        until="a time that doubles when it happens again",
+        remedies=(look.command("trust", member=member),),
+        runbook="member-distrusted",
+    )
+
+
+def _draining(look: _Look, member: Member, drain: Drain) -> Finding:
+    name = _name(member)
+    left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
+    left += sum(revocation.active for revocation in member.revoking.values())
+    blocked = why_drain_is_blocked(look.group, member)
+    if not left:
+        level = Level.AT_REST if look.status.at_rest else Level.MOVING
+        words = f"Member {name} has handed everything over and can be stopped."
+        return Finding(
+            level, "drained", words, since_ms=drain.since_ms, remedies=(look.command("undrain", member=member),)
+        )
+    deadline = "the drain's deadline" if drain.deadline_ms is not None else "the drain's own time limit"
+    return Finding(
+        Level.ATTENTION if blocked else Level.MOVING,
+        "drain-blocked" if blocked else "draining",
+        f"Member {name} cannot hand over {count(left, 'task')}: {meaning_of(blocked)}."
+        if blocked
+        else f"Member {name} drains: {count(left, 'task')} left to hand over.",
+        since_ms=drain.since_ms,
+        until_ms=drain.deadline_ms or drain.gives_up_ms,
+        until=deadline,
+        remedies=(look.command("undrain", member=member),),
+        runbook="handover-stuck" if blocked else "",
+    )
+
+
+def _paused(look: _Look, pause: Pause) -> Finding:
+    what = "every move" if pause.scope is PauseScope.ALL else "moves for balance"
+    why = f": {pause.reason}" if pause.reason else ""
+    return Finding(
+        Level.ATTENTION,
+        "paused",
+        f"An operator holds {what}{why}.",
+        since_ms=pause.since_ms,
+        until_ms=pause.expires_ms,
+        until="the end that the pause was given" if pause.expires_ms is not None else "when an operator resumes it",
+        remedies=(look.command("resume"),),
+        runbook="paused-too-long",
+    )
+
+
+def _moving(look: _Look) -> Finding:
+    status, moves = look.status, look.status.moves_pending
+    parts = [f"{count(moves, 'task')} still to move"] if moves else []
+    parts += [f"{look.states[TaskState.WARMING]} warming up"] if look.states[TaskState.WARMING] else []
+    parts += [f"{look.states[state]} {words}" for state, words in BETWEEN.items() if look.states[state]]
+    if not parts and status.application is not None:
+        when = _at_last_rebalance(look.view, status.application)
+        parts = [f"{when}, every task was where it belongs, but not every copy caught up, or something is still due"]
+    elif not parts:
+        parts = ["Copies are not caught up yet, or something is still due"]
+    now_ms = look.view.now_ms
+    eta_ms = None if status.eta_ms is None else now_ms + status.eta_ms
+    until = (
+        "as fast as copies catch up now"
+        if eta_ms is not None
+        else "not known yet: no rate has been seen"
+        if status.warmups
+        else ""
+    )
+    return Finding(Level.MOVING, "moving", f"{', '.join(parts)}.", until_ms=eta_ms, until=until)
+
+
+def _resting(look: _Look) -> Finding:
+    application = look.status.application
+    if application is not None:
+        words = (
+            f"{_at_last_rebalance(look.view, application)}, every task was where it belongs, and every copy caught up."
+        )
+        return Finding(Level.AT_REST, "at-rest", words)
+    words = f"All {count(look.tasks, 'task')} run where they belong"
+    words = words if look.tasks != 1 else "Its task runs where it belongs"
+    return Finding(Level.AT_REST, "at-rest", f"{words}, and every copy is caught up.")
+
+
+def _at_last_rebalance(view: View, application: Application) -> str:
+    """Return when what is known of an application's tasks was so. A question that was refused says nothing of them."""
+    if application.answered_ms is None:
+        return (
+            f"At the application's last rebalance, before this coordinator started {_ago(view, view.soft.started_ms)}"
+        )
+    return f"At the application's last rebalance, {_ago(view, application.answered_ms)}"
+
+
+def _of_refusals(view: View, refused: Refused) -> str:
+    effect = "" if view.soft.other_assignor else " Nothing moves for who asks, and new instances get nothing."
+    return (
+        f"Rebalances are refused: {refused.why} ({count(refused.times, 'refusal')} in "
+        f"{duration(view.now_ms - refused.since_ms)}, the last {_ago(view, refused.last_ms)}).{effect}"
+    )
+
+
+def silence_of(view: View, application: Application, meaning: str) -> str:
+    """Return for how long nothing was heard of an application, and what that means."""
+    heard_ms = view.soft.started_ms if application.heard_ms is None else application.heard_ms
+    silence = duration(view.now_ms - heard_ms)
+    return f"Nothing has been heard of the application for {silence}: {meaning}, and its group can be deleted."
+
+
+def was_to_rebalance(view: View) -> bool:
+    """Say whether an application was to rebalance again and has not."""
+    is_due = view.group.next_probe_ms is not None and view.group.next_probe_ms < view.now_ms
+    return view.config.kafka_streams and is_due
+
+
+def _ago(view: View, at_ms: int) -> str:
+    """Return how long ago an instant was."""
+    return f"{duration(view.now_ms - at_ms)} ago"
+
+
+def _evidence(look: _Look) -> str:
+    if look.view.config.kafka_streams:
+        return "what the application told at its last rebalance"
+    here = len(look.unheard) + len(look.silent) + len(look.heard)
+    words = f"{len(look.heard):,} of {count(here, 'member')} heard"
+    if look.unheard:
+        left_ms = look.view.soft.judge_from_ms - look.view.now_ms
+        when = f"judged in {duration(left_ms)}" if left_ms > 0 else "judged by their leases"
+        return f"{words} since the restart; {when}"
+    oldest_ms = min((heard_since_ms(look.view.soft, one) for one in look.heard), default=None)
+    return words if oldest_ms is None else f"{words} within {duration(max(look.view.now_ms - oldest_ms, 0))}"
+
+
+def _incident(view: View) -> Origin | None:
+    """Return what last went wrong within an hour: a member that was lost, or a task that failed."""
+    oldest_ms = view.now_ms - INCIDENT_MS
+    died: Counter[MemberId] = Counter()
+    found: list[Origin] = []
+    for task in view.tasks.pick(view.group.table.ids):
+        for failure in task.failures:
+            if failure.outcome is Outcome.DIED:
+                died[failure.member_id] += 1
+            elif failure.at_ms > oldest_ms and failure.outcome is not Outcome.SILENT:
+                found.append(_failed(task.id, failure))
+    for member_id, gone in view.group.gone.items():
+        if gone.at_ms > oldest_ms and gone.cause in LOSSES and gone.cause is not Cause.EVICTED:
+            ran = f"; it ran {count(died[member_id], 'task')}" if died[member_id] else ""
+            found.append(Origin(None, member_id, gone.at_ms, _gone_words(view.group, member_id) + ran))
+    return max(found, key=lambda one: (one.at_ms or 0, one.task or "", one.member_id or ""), default=None)
+
+
+def count(number: int, one: str) -> str:
+    """Return a number of things: `1 task`, `12 tasks`."""
+    return f"{number:,} {one}{'' if number == 1 else 's'}"

@@ -1,0 +1,387 @@
+"""How a group is, in the situations in which people look: what is wrong, since when, why, until when, what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.core.scene import Scene, copy, failed, restoring, running, topology
+from tests.core.scenes import TASK, guarded, pair
+
+from batonpass.core.state.ids import InstanceId, MemberId
+from batonpass.core.state.inputs import DrainRequest, Eviction, Leave, PauseRequest, PollBroken, Started, StoreRecovered
+from batonpass.core.state.model import OnLeaseLost, PauseScope, Subtopology, Topology
+from batonpass.core.state.reasons import Held, meaning_of
+from batonpass.core.state.soft import Soft
+from batonpass.explain.health import Health, Level, describe
+from batonpass.explain.task import TaskState
+
+A, B = MemberId("a"), MemberId("b")
+
+
+def health(scene: Scene) -> Health:
+    """Return how the group is now."""
+    return describe(scene.group, scene.soft, scene.now_ms, scene.policy)[1]
+
+
+def said(scene: Scene) -> tuple[Level, str, str]:
+    """Return level, code and sentence."""
+    found = health(scene)
+    return found.level, found.worst.what, found.sentence
+
+
+def commands(scene: Scene) -> list[str]:
+    """Return the command lines that help."""
+    return [" ".join(one.words) for one in health(scene).worst.remedies]
+
+
+def restarted(scene: Scene) -> None:
+    """Let another coordinator take the group up, which has heard nobody."""
+    scene.soft = Soft()
+    scene.now_ms += 5_000
+    scene.do(Started())
+
+
+def dying(scene: Scene, *names: str) -> None:
+    """Let members be silent until their leases are over, while the others go on."""
+    for _ in range(scene.group.config.session_timeout_ms // 1_000 + 5):
+        scene.tick(1_000)
+        for name in sorted(set(scene.group.members) - set(names)):
+            scene.obey(name)
+
+
+def test_a_group_that_nobody_has_joined_is_not_deployed() -> None:
+    scene = Scene()
+    scene.declare(topology(2))
+    assert said(scene) == (Level.NOT_DEPLOYED, "not-deployed", "No member has joined: nobody runs its 2 tasks.")
+    assert health(scene).evidence == "0 of 0 members heard"
+    scene = Scene()
+    scene.declare(Topology(1, (Subtopology("0", source_topics=("orders",)),)))
+    assert said(scene)[:2] == (Level.NOT_DEPLOYED, "not-ready")
+    assert [one.sentence for one in health(scene).others] == ["No member has joined: it has no tasks."]
+
+
+def test_a_group_that_waits_for_its_topics_asks_for_attention_once_it_has_members() -> None:
+    scene = Scene()
+    scene.declare(Topology(1, (Subtopology("0", source_topics=("orders",)),)))
+    scene.join("a")
+    assert said(scene)[:2] == (Level.ATTENTION, "not-ready")
+
+
+def test_a_group_at_rest_says_what_that_rests_on() -> None:
+    scene = guarded(2)
+    scene.now_ms += 1_000
+    words = "All 2 tasks run where they belong, and every copy is caught up."
+    assert said(scene) == (Level.AT_REST, "at-rest", words)
+    assert health(scene).evidence == "2 of 2 members heard within 1 s"
+    assert (health(scene).incident, health(scene).worst.runbook, commands(scene)) == (None, "", [])
+
+
+def test_a_group_that_is_joined_for_the_first_time_is_no_trouble() -> None:
+    """Nothing has run yet, and the first placement is awaited."""
+    scene = Scene()
+    scene.declare(topology(2), initial_rebalance_delay_ms=3_000)
+    scene.join("a")
+    assert health(scene).level is Level.MOVING
+    scene.wait(3_000)
+    assert said(scene) == (
+        Level.MOVING,
+        "moving",
+        "2 starting. Of 2 tasks: 2 starting.",
+    )
+
+
+def test_a_move_says_what_is_still_to_move_and_until_when() -> None:
+    scene = pair(2)
+    scene.tick(1_000)
+    scene.obey("a")
+    (task,) = scene.member("b").assignment
+    scene.beat("b", {task: copy("warmup", 9_000)})
+    assert said(scene) == (Level.MOVING, "moving", "1 task still to move, 1 warming up. All 2 tasks run.")
+    assert health(scene).worst.until == "not known yet: no rate has been seen"
+    scene.tick(1_000)
+    scene.obey("a")
+    scene.beat("b", {task: copy("warmup", 8_000)})
+    assert health(scene).worst.until == "as fast as copies catch up now"
+    assert health(scene).worst.until_ms == scene.now_ms + 8_000 * 1_000 // 1_000 - 100
+
+
+def test_a_member_that_was_killed_is_silent_until_its_lease_is_over_and_then_the_last_incident() -> None:
+    scene = guarded(2)
+    killed = scene.task(TASK).owner
+    assert killed is not None
+    other = "b" if killed == A else "a"
+    heard_ms = scene.now_ms
+    while health(scene).worst.what != "silent":
+        scene.tick(1_000)
+        scene.obey(other)
+    words = f"Member {killed} has fallen silent. Of 2 tasks: 1 of owners that are not heard; the others run."
+    assert said(scene) == (Level.ATTENTION, "silent", words)
+    worst = health(scene).worst
+    assert (worst.since_ms, worst.until_ms) == (heard_ms, heard_ms + scene.group.config.session_timeout_ms)
+    assert (worst.until, worst.runbook, commands(scene)) == (
+        "its lease",
+        "heartbeat-late",
+        [f"batonpass evict g {killed}"],
+    )
+    assert (health(scene).heard, health(scene).members, health(scene).unknown) == (1, 2, 1)
+    dying(scene, killed)
+    incident = health(scene).incident
+    assert incident is not None
+    assert (incident.member_id, incident.detail) == (killed, "its lease ran out; it ran 1 task")
+    scene.now_ms += 3_600_001
+    assert health(scene).incident is None
+
+
+def test_the_loss_of_all_members_is_trouble_since_the_last_was_lost() -> None:
+    scene = guarded(2)
+    dying(scene, "a", "b")
+    assert not scene.group.members
+    words = "All members are gone, 2 of the last 2 without having left: nobody runs its 2 tasks."
+    assert said(scene) == (Level.TROUBLE, "members-gone", words)
+    worst = health(scene).worst
+    assert worst.since_ms == max(gone.at_ms for gone in scene.group.gone.values())
+    assert worst.cause is not None
+    assert (worst.cause.detail, worst.runbook) == ("its lease ran out", "storm")
+
+
+def test_a_group_that_was_scaled_to_nothing_only_asks_for_attention() -> None:
+    scene = guarded()
+    for name in "ab":
+        scene.do(Leave(MemberId(name)))
+    assert said(scene) == (Level.ATTENTION, "all-left", "All members have left: nobody runs its 1 task.")
+
+
+def test_nothing_is_said_to_run_that_was_not_heard_since_the_restart() -> None:
+    scene = guarded(2)
+    restarted(scene)
+    found = health(scene)
+    words = "0 of 2 members heard since the coordinator started: nobody can say whether 2 tasks run."
+    assert said(scene) == (Level.ATTENTION, "unheard", words)
+    assert not any("run where" in one.sentence or "All" in one.sentence for one in found.others)
+    assert (found.heard, found.unknown, found.worst.since_ms) == (0, 2, scene.soft.started_ms)
+    assert found.judged_from_ms == scene.soft.judge_from_ms
+    assert found.evidence.startswith("0 of 2 members heard since the restart; judged in ")
+    assert found.worst.until_ms is not None
+    scene.beat("a")
+    assert health(scene).evidence.startswith("1 of 2 members heard since the restart")
+    assert said(scene)[2] == "1 of 2 members heard since the coordinator started: nobody can say whether 1 task runs."
+    scene.now_ms = scene.soft.judge_from_ms
+    scene.beat("a")
+    assert health(scene).evidence == "1 of 2 members heard since the restart; judged by their leases"
+    assert health(scene).judged_from_ms is None
+
+
+def test_a_parked_task_is_trouble_with_what_its_worker_said_and_the_command_that_releases_it() -> None:
+    scene = Scene()
+    scene.declare(topology(2), poison_members=2)
+    for name in "abc":
+        scene.join(name)
+        scene.settle()
+    for _ in range(10):
+        task = scene.task(TASK)
+        if task.parked:
+            break
+        if task.owner is not None:
+            scene.beat(task.owner, {TASK: failed("checksum mismatch")})
+        scene.tick(1_000)
+        for name in "abc":
+            grants = {str(one): grant for one, grant in scene.member(name).assignment.items()}
+            held = {one: running() if grant.token else copy(grant.role) for one, grant in grants.items()}
+            # Whoever is to run it fails again.
+            scene.beat(name, {one: report for one, report in held.items() if one != TASK or not grants[one].token})
+    assert scene.task(TASK).parked
+    assert said(scene) == (Level.TROUBLE, "not-processed", "1 of 2 tasks is not processed: 1 parked after failures.")
+    worst = health(scene).worst
+    assert worst.cause is not None
+    assert (worst.cause.task, worst.cause.detail) == (TASK, "checksum mismatch")
+    assert worst.since_ms is not None
+    assert worst.since_ms < scene.now_ms
+    assert (worst.until, worst.runbook) == ("when an operator releases it, once it is mended", "task-not-running")
+    assert commands(scene) == [f"batonpass release g {TASK}"]
+    assert health(scene).states[TaskState.PARKED] == 1
+
+
+def test_a_failed_task_is_trouble_since_it_last_ran() -> None:
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("a")
+    scene.settle()
+    failed_ms = scene.now_ms
+    scene.beat("a", {TASK: failed("disk full")})
+    scene.tick(9_000)
+    scene.beat("a", {TASK: failed("disk full")})
+    worst = health(scene).worst
+    assert (worst.what, worst.since_ms, worst.until) == ("not-processed", failed_ms, "when it is mended")
+    assert worst.cause is not None
+    assert (worst.cause.member_id, worst.cause.detail) == (A, "disk full")
+    scene.beat("a", {TASK: running()})
+    assert health(scene).level is Level.AT_REST
+    incident = health(scene).incident
+    assert incident is not None
+    assert (incident.task, incident.at_ms, incident.detail) == (TASK, failed_ms, "disk full")
+    scene.now_ms += 3_600_001
+    assert health(scene).incident is None
+
+
+def test_a_task_that_its_owner_does_not_start_is_trouble_after_a_while() -> None:
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("a")
+    for _ in range(scene.group.config.rebalance_timeout_ms // 5_000 + 1):
+        scene.tick(5_000)
+        scene.beat("a", {})
+    assert said(scene)[::2] == (
+        Level.TROUBLE,
+        "1 of 1 task is not processed: 1 not started by its owner.",
+    )
+    assert health(scene).worst.cause is None
+
+
+def test_a_task_without_an_owner_is_free_when_the_lease_of_its_last_owner_is_over() -> None:
+    scene = pair(1)
+    scene.tick(1_000)
+    owner = scene.task(TASK).owner
+    assert owner is not None
+    scene.do(Eviction(owner))
+    scene.wait(100)
+    worst = health(scene).worst
+    assert (worst.level, worst.until) == (Level.TROUBLE, "the lease of the last owner")
+    assert health(scene).incident is None, "an operator did that"
+
+
+def test_a_restore_says_how_much_is_left() -> None:
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("a")
+    scene.beat("a", {TASK: restoring(90_000)})
+    words = "1 of 1 task is not processed: 1 restoring, 90,000 records left."
+    assert said(scene) == (Level.ATTENTION, "restoring", words)
+    scene.beat("a", {TASK: restoring(None)})
+    assert health(scene).sentence.startswith("1 of 1 task is not processed: 1 restoring")
+
+
+def test_a_storm_names_the_command_that_ends_it() -> None:
+    scene = Scene()
+    scene.declare(topology(4), session_timeout_ms=10_000)
+    for name in "abcd":
+        scene.join(name)
+    scene.settle()
+    dying(scene, "b", "c", "d")
+    assert scene.group.storm_since_ms is not None
+    found = health(scene)
+    every = {one.what: one for one in (found.worst, *found.others)}
+    assert found.level is Level.TROUBLE
+    assert {"not-processed", "storm"} <= set(every)
+    assert every["storm"].since_ms == scene.group.storm_since_ms
+    assert commands(scene) == ["batonpass resume g"]
+    assert found.worst.until == "the storm, if nobody else is lost"
+    scene.do(StoreRecovered())
+    assert "commits-lost" in {one.what for one in health(scene).others}
+
+
+def test_a_drain_says_what_is_left_until_when_and_that_the_member_can_be_stopped() -> None:
+    scene = guarded(4)
+    scene.do(DrainRequest(A, deadline_ms=60_000))
+    drained_ms = scene.now_ms
+    words = "Member a drains: 2 tasks left to hand over. Of 4 tasks: 2 handing over; the others run."
+    assert said(scene) == (Level.MOVING, "draining", words)
+    worst = health(scene).worst
+    assert (worst.since_ms, worst.until_ms, worst.until) == (drained_ms, drained_ms + 60_000, "the drain's deadline")
+    assert commands(scene) == ["batonpass undrain g a"]
+    scene.settle()
+    found = [one.sentence for one in (health(scene).worst, *health(scene).others)]
+    assert "Member a has handed everything over and can be stopped." in found
+
+
+def test_a_drain_with_nowhere_to_go_asks_for_attention() -> None:
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("a", instance_id=InstanceId("pod-a"))
+    scene.settle()
+    scene.do(DrainRequest(A))
+    scene.tick()
+    level, what, sentence = said(scene)
+    assert (level, what) == (Level.ATTENTION, "drain-blocked")
+    assert sentence.startswith("Member pod-a cannot hand over 1 task: ")
+    assert commands(scene) == ["batonpass undrain g pod-a"]
+    assert health(scene).worst.until == "the drain's own time limit"
+
+
+def test_a_pause_says_why_and_until_when() -> None:
+    scene = guarded()
+    scene.do(PauseRequest(PauseScope.BALANCE))
+    assert said(scene) == (Level.ATTENTION, "paused", "An operator holds moves for balance. Its task runs.")
+    assert (health(scene).worst.until, commands(scene)) == ("when an operator resumes it", ["batonpass resume g"])
+    scene.do(PauseRequest(PauseScope.ALL, "deploy", scene.now_ms + 60_000))
+    assert health(scene).sentence == "An operator holds every move: deploy. Its task runs."
+    assert health(scene).worst.until_ms == scene.now_ms + 60_000
+
+
+def test_a_suspected_member_is_silent_and_what_was_taken_over_runs() -> None:
+    scene = Scene()
+    scene.declare(topology(1), acceptable_recovery_lag=100, num_standby_replicas=1)
+    for name in "ab":
+        scene.join(name, on_lease_lost=OnLeaseLost.CONTINUE)
+        scene.settle()
+    owner = scene.task(TASK).owner
+    assert owner is not None
+    scene.do(PollBroken(owner))
+    scene.wait(2_500)
+    scene.obey("b" if owner == A else "a")
+    assert scene.member(owner).suspected
+    assert scene.task(TASK).owner != owner
+    assert said(scene)[2] == f"Member {owner} has fallen silent. Its task runs."
+
+
+def test_what_is_not_processed_comes_before_a_pause() -> None:
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("a")
+    scene.settle()
+    scene.do(PauseRequest(PauseScope.ALL))
+    scene.beat("a", {TASK: failed()})
+    found = health(scene)
+    assert [found.worst.what, *(one.what for one in found.others)] == ["not-processed", "paused", "moving"]
+
+
+def test_a_task_that_no_member_may_take_says_why() -> None:
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("a", max_tasks=1)
+    scene.settle()
+    worst = health(scene).worst
+    assert (worst.sentence, worst.runbook) == (
+        "1 of 2 tasks is not processed: 1 without an owner.",
+        "task-without-owner",
+    )
+    assert worst.cause is not None
+    assert worst.cause.detail == meaning_of(Held.NO_CAPACITY)
+
+
+def test_a_member_that_is_given_nothing_new_is_named_with_the_command_that_trusts_it() -> None:
+    scene = guarded(4, distrust_after=1)
+    owner = scene.task(TASK).owner
+    assert owner is not None
+    held = scene.member(owner).assignment
+    scene.beat(
+        owner, {one: failed() if one == TASK else running() if held[one].token else copy("standby") for one in held}
+    )
+    scene.settle()
+    found = {one.what: one for one in (health(scene).worst, *health(scene).others)}["distrusted"]
+    assert found.sentence.startswith(f"Member {owner} is given nothing new: ")
+    assert [" ".join(one.words) for one in found.remedies] == [f"batonpass trust g {owner}"]
+
+
+def test_a_placement_that_failed_asks_for_attention() -> None:
+    scene = guarded()
+    scene.group = replace(scene.group, placement_failed="no answer in 60 s")
+    assert said(scene) == (Level.ATTENTION, "placement-failed", "Placement failed: no answer in 60 s. Its task runs.")
+
+
+def test_an_application_that_is_heard_at_its_rebalances_alone_is_not_said_to_be_silent() -> None:
+    scene = guarded(2)
+    scene.group = replace(scene.group, config=replace(scene.group.config, kafka_streams=True))
+    restarted_soft = Soft()
+    found = describe(scene.group, restarted_soft, scene.now_ms, scene.policy)[1]
+    assert found.evidence == "what the application told at its last rebalance"
+    assert found.worst.what not in ("unheard", "silent")
