@@ -68,6 +68,10 @@ class Unreachable(ApiError):
     """No coordinator answers, or it broke off, or what answers is not a coordinator."""
 
 
+class _NoField(Unreachable, LookupError):
+    """An answer lacks a field; a template may ask whether it is there."""
+
+
 class Refused(ApiError):
     """The coordinator answered with a problem (RFC 9457), which ``kind`` names."""
 
@@ -306,13 +310,13 @@ class CoordinatorClient:
                 return None
             if not isinstance(body, dict):
                 raise self._foreign(answer)
-            return _Body(body, self._foreign(answer))
+            return _Body(body, self._foreign(answer, _NoField))
         if not isinstance(body, dict) or "detail" not in body:
             raise self._foreign(answer)
         raise Refused(answer.status_code, body)
 
-    def _foreign(self, answer: httpx.Response) -> Unreachable:
-        return Unreachable(
+    def _foreign(self, answer: httpx.Response, kind: type[Unreachable] = Unreachable) -> Unreachable:
+        return kind(
             f"{self.url} answered {answer.status_code} in words that are not a coordinator's.",
             is_passing=answer.status_code in NOT_NOW,
         )
