@@ -222,6 +222,9 @@ def test_an_application_that_is_refused_or_silent_is_listed_and_shown_as_such(se
     known = {"last_heard_at": since, "silent": True, "refused": refused}
     server.on("GET", "/v1/groups", (200, {"groups": [group(application=known)], "next": None}))
     assert "balancing, refused, silent" in server.run("groups").stdout
+    another = known | {"refused": refused | {"is_another": True}}
+    server.on("GET", "/v1/groups", (200, {"groups": [group(application=another)], "next": None}))
+    assert "balancing, another application is refused, silent" in server.run("groups").stdout
     detail = "rebalances are refused: too large"
     server.on("GET", "/v1/groups/orders", (200, group(application=known, detail=detail)))
     shown = server.run("groups", "show", "orders").stdout

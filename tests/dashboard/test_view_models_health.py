@@ -69,6 +69,14 @@ def test_an_application_is_said_to_have_rested_when_it_was_last_heard() -> None:
     assert health_of_line(unheard).headline.endswith(" Its application was not heard lately.")
 
 
+def test_another_application_that_is_refused_is_no_trouble_of_the_first_one() -> None:
+    known = application(REFUSED | {"is_another": True})
+    sentences = ["At the application's last rebalance, 5 min ago, all was well.", "Another application asks."]
+    assert look(application=known, sentences=sentences) == (Level.REST, sentences[0], "")
+    listed = Fleet.of(4, 12).summary() | {"state": "at-rest", "application": known}
+    assert health_of_line(listed).level is Level.REST
+
+
 def test_an_application_that_is_refused_is_trouble() -> None:
     sentence = "Rebalances are refused: too large (3 refusals in 1 min, the last 5 s ago)."
     found = look(state="balancing", at_rest=False, application=application(REFUSED), sentences=[sentence])

@@ -120,7 +120,8 @@ def read_declaration(name: str) -> dict[str, Any]:
 def _state(listed: dict[str, Any]) -> str:
     """Return the state of a group, and whether its Kafka Streams application is refused, or was not heard lately."""
     application = listed.get("application") or {}
-    words = ["refused"] if application.get("refused") else []
+    refused = application.get("refused")
+    words = [] if not refused else ["another application is refused" if refused.get("is_another") else "refused"]
     words += ["silent"] if application.get("silent") else []
     return ", ".join([listed["state"], *words])
 

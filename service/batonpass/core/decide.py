@@ -187,7 +187,7 @@ def _command(draft: DecisionDraft, item: _Command) -> Reply:
         case i.TrustRequest():
             return commands.trust(draft, item)
         case i.RefusedRebalance():
-            return streams.refuse(draft, item.why)
+            return streams.refuse(draft, item)
         case i.ProbeRequest():
             if not draft.group.declared:
                 return UnknownGroup(f"no group {draft.group.id!r} is declared")

@@ -298,8 +298,8 @@ def _slots(warmups: Budget) -> str:
 
 
 def _headline(view: View, status: GroupStatus) -> str:
-    if status.application is not None and status.application.refused is not None:
-        return _of_refusals(view, status.application.refused)
+    if status.application is not None and status.application.refused is not None and status.application.is_refused:
+        return f"Rebalances are refused: {_refusals(view, status.application.refused)}"
     match status.state:
         case GroupState.NOT_READY:
             return f"The group is not ready: {status.detail}."
@@ -335,16 +335,16 @@ def _at_last_rebalance(view: View, application: Application) -> str:
     return f"At the application's last rebalance, {_ago(view, application.answered_ms)}"
 
 
-def _of_refusals(view: View, refused: Refused) -> str:
+def _refusals(view: View, refused: Refused) -> str:
     effect = "" if view.soft.other_assignor else " Nothing moves for who asks, and new instances get nothing."
     return (
-        f"Rebalances are refused: {refused.why} ({_count(refused.times, 'refusal', 'refusals')} in "
+        f"{refused.why} ({_count(refused.times, 'refusal', 'refusals')} in "
         f"{duration(view.now_ms - refused.since_ms)}, the last {_ago(view, refused.last_ms)}).{effect}"
     )
 
 
 def _of_application(view: View, application: Application) -> Iterator[str]:
-    """Yield that nothing was heard of an application, which may mean that it is stopped."""
+    """Yield that nothing was heard of an application, which may mean that it is stopped, and that another one asks."""
     if application.is_silent:
         heard_ms = view.soft.started_ms if application.heard_ms is None else application.heard_ms
         meaning = "it rests, is stopped, or does not get through"
@@ -352,6 +352,8 @@ def _of_application(view: View, application: Application) -> Iterator[str]:
             meaning = f"it was to rebalance {_ago(view, view.group.next_probe_ms or 0)}, so it is stopped, or does not get through"
         silence = duration(view.now_ms - heard_ms)
         yield f"Nothing has been heard of the application for {silence}: {meaning}, and its group can be deleted."
+    if application.refused is not None and not application.is_refused:
+        yield f"Another application asks under this name, and is refused: {_refusals(view, application.refused)}"
 
 
 def _is_overdue(view: View) -> bool:

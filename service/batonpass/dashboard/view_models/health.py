@@ -94,7 +94,7 @@ def health(explained: Json, names: Names, *, members: int, tasks: int, lease_ove
         over = f"when they come back, on Resume, or by itself {soon(explained.get('storm_ends_at'))} if nobody else is lost"
         return Health(Level.TROUBLE, "Storm", headline, reasons, over)
     application = explained.get("application")
-    if application and application["refused"]:
+    if application and application["refused"] and not application["refused"].get("is_another"):
         return Health(Level.TROUBLE, "Refused", explained["sentences"][0], reasons[1:])
     if still:
         return Health(Level.TROUBLE, "Trouble", _not_running(still, tasks), reasons, _mended(counts) or over)
@@ -170,7 +170,7 @@ def health_of_line(group: Json) -> Health:
     if not group["members"]:
         return Health(Level.ATTENTION if group["tasks"] else Level.REST, "Empty", "It has no members.")
     application = group.get("application")
-    if application and application["refused"]:
+    if application and application["refused"] and not application["refused"].get("is_another"):
         return Health(Level.TROUBLE, "Refused", f"Rebalances are refused: {application['refused']['why']}.")
     match group["state"]:
         case "not-ready":
