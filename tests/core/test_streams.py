@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from tests.core.scene import Scene, topology
 
-from batonpass.core.state.application import Application
+from batonpass.core.state import application as known
 from batonpass.core.state.errors import GroupNotEmpty, InvalidConfig, InvalidRequest, TooLarge
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
@@ -852,7 +852,7 @@ def test_another_application_is_said_to_be_refused_while_it_asks_and_takes_nothi
     assert "Another application asks under this name, and is refused: group 'g' is that of another application" in said
     assert "(3 refusals in 2 min, the last 0 ms ago)" in said
 
-    def application() -> Application:
+    def application() -> known.Application:
         status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
         assert (status.at_rest, status.state) == (True, GroupState.AT_REST)
         assert status.application is not None
