@@ -45,7 +45,6 @@ LANES = {
     "spark": (
         "tests/audit/test_audit.py",
         "tests/audit/test_audit_command.py",
-        "tests/audit/test_in_spark_sql.py",
         "tests/audit/test_parquet.py",
         "tests/audit/test_plants.py",
         "tests/audit/test_session.py",

@@ -11,8 +11,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 # The core, and the packages beside it that are as pure.
-OWN = ("batonpass.core.", "batonpass.dry_run.", "batonpass.explain.", "batonpass.invariants.")
-PURE = tuple(ROOT / "service" / "batonpass" / name for name in ("core", "dry_run", "explain", "invariants"))
+OWN = ("batonpass.core.", "batonpass.dry_run.", "batonpass.explain.", "batonpass.invariants.", "batonpass.placement.")
+PURE = tuple(
+    ROOT / "service" / "batonpass" / name for name in ("core", "dry_run", "explain", "invariants", "placement")
+)
 TOP_LEVEL = {
     "CHANGELOG.md",
     "CODE_OF_CONDUCT.md",
@@ -38,6 +40,7 @@ CORE_MAY_IMPORT = {
     "abc",
     "bisect",
     "collections",
+    "copy",
     "dataclasses",
     "enum",
     "fractions",

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 from tests.audit.planted import MIDNIGHT_MS
 
+from batonpass.audit.entries import read_entries
 from batonpass.audit.group_replay import GroupReplay
 from batonpass.audit.plan import GroupPlan
-from batonpass.audit.replay import GENERATION, HISTORY, RECORD, TRACE
+from batonpass.audit.reading import GENERATION, HISTORY, RECORD, TRACE
 from batonpass.codec.code import code_version
 from batonpass.codec.records import StoredRecord
 from batonpass.days.rows import COLUMNS, EPOCH, GroupRows
@@ -55,7 +56,8 @@ def replayed(rows: GroupRows) -> GroupReplay:
     for version, rank, one in sorted(_beside(rows), key=lambda row: row[:2]):
         if rank == RECORD:
             stored = StoredRecord(one["kind"], one["version"], one["payload"].encode())
-            again.record(version, stored, _ms(one["at"]))
+            _, record = read_entries(version, _ms(one["at"]), one["coordinator_epoch"], stored)
+            again.record(version, record, _ms(one["at"]))
         elif rank == TRACE:
             again.trace(version, one["format"], one["payload"].encode(), _ms(one["at"]))
         elif rank == HISTORY:

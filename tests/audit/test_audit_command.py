@@ -75,7 +75,7 @@ def test_a_database_that_is_not_there_is_said_without_its_password(monkeypatch: 
     ("error", "sentence"),
     [
         (
-            RuntimeError("An exception was thrown\n  File x, line 1\nduckdb.OutOfMemoryException: it is full\n\nhint"),
+            RuntimeError("An exception was thrown\n  File x, line 1\nbuiltins.MemoryError: it is full\n\nhint"),
             "it is full",
         ),
         (ConnectionRefusedError(111, "Connection refused"), "Spark ended"),

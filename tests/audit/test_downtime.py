@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from tests.audit.by_hand import Row, folded
 from tests.audit.planted import DAY, HOUR_MS, MIDNIGHT_MS, MINUTE_MS, STEPS, scenario
 
-from batonpass.audit import checks, downtime, measures, timeline
-from batonpass.audit.flatten import BOUNDS, CHANGES, RECORD_COLUMNS, flatten_records
-from batonpass.audit.part import Part
+from batonpass.audit import downtime
+from batonpass.audit.entries import Entry, read_entries
+from batonpass.audit.fold import GroupFold
+from batonpass.audit.plan import GroupPlan
+from batonpass.codec.records import StoredRecord
 from batonpass.core.state.policy import GroupConfig
 from batonpass.days.generate import rows_of
 from batonpass.days.rows import EPOCH
@@ -24,20 +26,20 @@ HEARTBEAT_MS = 3_000
 DAY_MS = 24 * HOUR_MS
 SESSION_S, SUSPECT_S = 45, 6
 
-Row = dict[str, Any]
-Steps = Sequence[Callable[[Part], None]]
+BOUNDS = "bounds"
+"""The ``what`` of a row that says with which record the day of a group begins."""
 
 
 def row(seq: int, second: float, what: str, *, place: int = 0, **columns: Any) -> Row:
-    """Return a row of CHANGES of group g, that became so at a second of the day."""
+    """Return an entry of group g, that became so at a second of the day."""
     at_ms = MIDNIGHT_MS + round(second * 1_000)
     known = {"group_id": "g", "seq": seq, "place": place, "at_ms": at_ms, "coordinator_epoch": 1}
-    return {**known, "what": what, "ms": at_ms, **columns}
+    return {**dict.fromkeys(Entry._fields), **known, "what": what, "ms": at_ms, **columns}
 
 
 def day_of(first: int, group: str = "g") -> Row:
-    """Return the row of CHANGES that says with which record the day of a group begins."""
-    return row(first, 0, BOUNDS, group_id=group, number=0, token=1_000, until_ms=0, ready=True)
+    """Return the row that says with which record the day of a group begins."""
+    return row(first, 0, BOUNDS, group_id=group)
 
 
 def settings(suspect_s: int | None = SUSPECT_S, *, seq: int = 1) -> list[Row]:
@@ -50,28 +52,19 @@ def settings(suspect_s: int | None = SUSPECT_S, *, seq: int = 1) -> list[Row]:
     return [row(seq, 0, "config", word=json.dumps(words)), row(seq, 0, "topology", place=1, word=topology)]
 
 
-def batch_of(rows: Iterable[Row]) -> pa.RecordBatch:
-    """Return rows of CHANGES as they come to a part."""
-    return pa.RecordBatch.from_pylist([{name: one.get(name) for name in CHANGES.names} for one in rows], CHANGES)
-
-
-@contextmanager
-def measured(
-    rows: Sequence[Row], end_ms: int = MIDNIGHT_MS + DAY_MS, steps: Steps = downtime.STEPS + measures.STEPS
-) -> Iterator[Part]:
-    """Lend a part with the tables of ``downtime`` and ``measures``; a day that nobody bounds begins with record 1."""
-    bounded = any(one["what"] == BOUNDS for one in rows)
-    before = (*timeline.STEPS, checks.stateless)
-    with Part([batch_of([*rows, *([] if bounded else [day_of(1)])])], MIDNIGHT_MS, end_ms) as part:
-        for step in (*before, *steps):
-            step(part)
-        yield part
+def measured(rows: Sequence[Row], end_ms: int = MIDNIGHT_MS + DAY_MS) -> dict[str, GroupFold]:
+    """Return the day of each group; one that nobody bounds begins with record 1."""
+    bounds = [one for one in rows if one["what"] == BOUNDS] or [day_of(1)]
+    entries = [one for one in rows if one["what"] != BOUNDS]
+    plans = [GroupPlan(one["group_id"], 0, known=True, first=one["seq"], last=1_000, missing=0) for one in bounds]
+    return {one.group: folded(entries, one, MIDNIGHT_MS, end_ms) for one in plans}
 
 
 def gaps_of(rows: Sequence[Row], end_ms: int = MIDNIGHT_MS + DAY_MS) -> list[Row]:
     """Return the gaps of some rows, in order, with times as seconds of the day."""
-    with measured(rows, end_ms, downtime.STEPS) as part:
-        found = part.rows("select * from gaps order by task, from_ms")
+    days = measured(rows, end_ms)
+    gaps = [{"group_id": group, **one._asdict()} for group, fold in days.items() for one in fold.gaps]
+    found = sorted(gaps, key=itemgetter("task", "from_ms"))
     return [
         {**one, "from": (one["from_ms"] - MIDNIGHT_MS) / 1_000, "to": (one["to_ms"] - MIDNIGHT_MS) / 1_000}
         for one in found
@@ -275,29 +268,25 @@ def test_groups_in_one_part_do_not_mix() -> None:
 )
 def test_percentiles_are_gaps_that_there_were(gaps: int, p50: int, p99: int) -> None:
     """The least of which half, or 99 of a hundred, are no longer."""
-    with Part([batch_of([day_of(1)])], MIDNIGHT_MS, MIDNIGHT_MS + DAY_MS) as part:
-        others = ", ".join(f"null as {name}" for name in downtime.GAPS if name not in {"group_id", "cause", "gap_ms"})
-        named = "'g' as group_id, 'failover' as cause, 1000 * s as gap_ms"
-        failovers = f"select {named}, {others} from range({gaps}, 0, -1) t(s)"  # noqa: S608 - our own words
-        part.make("gaps", downtime.GAPS, f"{failovers} union all select 'g', 'stuck', 7, {others}")
-        downtime.causes(part)
-        found = part.rows("select * from causes order by cause")
+    found = downtime.distributions({"failover": [1_000 * one for one in range(gaps, 0, -1)], "stuck": [7]})
     total_s = gaps * (gaps + 1) // 2
-    assert [tuple(one.values()) for one in found] == [
-        ("g", "failover", gaps, 1_000 * p50, 1_000 * p99, 1_000 * gaps, 1_000 * total_s),
-        ("g", "stuck", 1, 7, 7, 7, 7),
-    ]
+    assert {cause: tuple(one.values()) for cause, one in found.items()} == {
+        "failover": (gaps, 1_000 * p50, 1_000 * p99, 1_000 * gaps, 1_000 * total_s),
+        "stuck": (1, 7, 7, 7, 7),
+    }
+
+
+def lifetimes_of(rows: Sequence[Row]) -> tuple[int, int]:
+    """Return how many tasks were seen, and for how long they should have run."""
+    tasks = measured(rows)["g"].ledger.tasks.values()
+    return sum(one.seen for one in tasks), downtime.lifetime_ms(tasks, MIDNIGHT_MS, MIDNIGHT_MS + DAY_MS)
 
 
 def test_a_task_counts_from_its_first_grant_on() -> None:
     granted = [row(6, 43_200, "active", task="0_1", member="b.1", token=1, ready=True)]
-    with measured([*settings(), *a_runs(), *granted]) as part:
-        assert part.rows("select * from lifetimes") == [
-            {"group_id": "g", "tasks_seen": 2, "task_ms": DAY_MS + DAY_MS // 2}
-        ]
-    with measured([*settings(), *a_runs(up_s=-60), row(7, 50, "target", task="0_1", member="b.1")]) as part:
-        (found,) = part.rows("select * from lifetimes")
-    assert (found["tasks_seen"], found["task_ms"]) == (2, DAY_MS)
+    assert lifetimes_of([*settings(), *a_runs(), *granted]) == (2, DAY_MS + DAY_MS // 2)
+    targeted = [row(7, 50, "target", task="0_1", member="b.1")]
+    assert lifetimes_of([*settings(), *a_runs(up_s=-60), *targeted]) == (2, DAY_MS)
 
 
 @pytest.mark.timeout(300)
@@ -310,10 +299,11 @@ def test_a_killed_member_is_a_failover_and_down_since_it_fell_silent(*, fenced: 
         (group, seq, round((at - EPOCH).total_seconds() * 1_000), epoch, kind, version, payload)
         for group, seq, epoch, at, kind, version, payload in rows_of(day, DAY, sample_every=0).tables["record_log"]
     ]
-    batch = pa.RecordBatch.from_arrays(
-        [pa.array(column) for column in zip(*records, strict=True)], list(RECORD_COLUMNS)
-    )
-    rows = [one for some in flatten_records([batch]) for one in some.to_pylist()]
+    rows = [
+        {"group_id": group, **one._asdict()}
+        for group, seq, at_ms, epoch, kind, version, payload in records
+        for one in read_entries(seq, at_ms, epoch, StoredRecord(kind, version, payload.encode()))[0]
+    ]
     found = gaps_of([*rows, day_of(1, "killed")])
     after = [one for one in found if one["from_ms"] >= MIDNIGHT_MS and one["task"].startswith("0_")]
     suspended = [one for one in after if one["why"] in {"suspected", "expired"}]

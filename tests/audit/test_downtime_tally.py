@@ -1,18 +1,16 @@
-"""The audit's windows and a what-if count the downtime of the same records alike, to the millisecond."""
+"""The audit's ledger and a what-if count the downtime of the same records alike, to the millisecond."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pyarrow as pa
 import pytest
-from tests.audit.by_hand import Row
 from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, SCENARIO, Noted
 
-from batonpass.audit import checks, downtime, timeline
-from batonpass.audit.flatten import RECORD_COLUMNS, bounds_rows, flatten_records
-from batonpass.audit.part import Part
+from batonpass.audit.downtime import Gap
+from batonpass.audit.entries import read_entries
+from batonpass.audit.fold import GroupFold
 from batonpass.audit.plan import GroupPlan
 from batonpass.codec.records import encode_record
 from batonpass.core.state.ids import GroupId
@@ -38,21 +36,15 @@ DAYS: dict[str, Scenario] = {
 }
 
 
-def gaps(noted: Noted, begin_ms: int, end_ms: int) -> Sequence[Row]:
-    """Return the gaps that the windows find in a day."""
-    rows = []
+def gaps(noted: Noted, begin_ms: int, end_ms: int) -> Sequence[Gap]:
+    """Return the gaps that the audit finds in a day."""
+    group = GroupPlan(group="small", base=0, known=True, first=1, last=len(noted.records), missing=0)
+    fold = GroupFold(group, begin_ms, end_ms)
     for seq, (epoch, at_ms, record) in enumerate(noted.records, start=1):
-        stored = encode_record(record)
-        rows.append(("small", seq, at_ms, epoch, stored.kind, stored.version, stored.payload.decode()))
-    columns = [pa.array(column) for column in zip(*rows, strict=True)]
-    batch = pa.RecordBatch.from_arrays(columns, list(RECORD_COLUMNS))
-    group = GroupPlan(group="small", base=0, known=True, first=1, last=len(rows), missing=0)
-    with Part([*flatten_records([batch]), *bounds_rows([group])], begin_ms, end_ms) as part:
-        for step in (*timeline.STEPS, *checks.STEPS):
-            step(part)
-        for step in downtime.STEPS:
-            step(part)
-        return part.rows("select * from gaps")
+        for entry in read_entries(seq, at_ms, epoch, encode_record(record))[0]:
+            fold.take(entry)
+    fold.end()
+    return fold.gaps
 
 
 @pytest.mark.parametrize("day", DAYS)
@@ -66,6 +58,6 @@ def test_the_audit_and_a_what_if_count_the_same_downtime(day: str) -> None:
         for _, at_ms, record in noted.records:
             tally.take((record,), at_ms)
         sums[name] = tally.counted().downtime_ms
-        assert sums[name] == sum(one["gap_ms"] for one in gaps(noted, begin_ms, end_ms))
+        assert sums[name] == sum(one.gap_ms for one in gaps(noted, begin_ms, end_ms))
     assert min(sums.values()) > 0
     assert sums["from its declaration, with first starts"] >= sums["a group that was there before"]

@@ -19,10 +19,8 @@ from batonpass.audit.findings import (
     Severity,
     WarmupPoint,
     cut,
-    finding_of,
     readable,
 )
-from batonpass.audit.part import Part
 from batonpass.cli.audit import app
 from batonpass.laws import NOTICES
 
@@ -30,12 +28,6 @@ from batonpass.laws import NOTICES
 def finding(group: str, law: str, at_ms: int, *, severity: Severity = Severity.FATAL) -> Finding:
     """Return a finding that was proven at an instant."""
     return Finding(group, law, severity, None, None, f"at {at_ms}", (at_ms,), (at_ms,))
-
-
-def test_a_row_becomes_a_finding() -> None:
-    row = {"group_id": "g", "law": "L1", "severity": "notice", "task": "0_0", "member": None, "detail": "d"}
-    found = finding_of(row | {"sequences": [1, 2], "at": []})
-    assert found == Finding("g", "L1", Severity.NOTICE, "0_0", None, "d", (1, 2), ())
 
 
 def test_findings_of_all_sources_are_in_the_order_of_the_log() -> None:
@@ -106,7 +98,5 @@ def test_every_notice_is_in_the_table_of_the_document() -> None:
 
 
 def test_a_finding_without_a_meaning_cannot_be_made() -> None:
-    with Part([], 0, 1) as part, pytest.raises(ValueError, match=r"batonpass/laws\.py"):
-        part.find("new-notice", Severity.NOTICE, "select 1 where false")
     with pytest.raises(ValueError, match=r"batonpass/laws\.py"):
         Finding("g", "new-notice", Severity.NOTICE, None, None, "d")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.audit.by_hand import GENERATION, Row
 from tests.audit.planted import HOUR_MS, MIDNIGHT_MS, MINUTE_MS
-from tests.audit.test_downtime import DAY_MS, Row, a_runs, batch_of, day_of, given, measured, row, settings, taken
+from tests.audit.test_downtime import BOUNDS, DAY_MS, a_runs, day_of, given, measured, row, settings, taken
 
-from batonpass.audit import downtime, measures, report
+from batonpass.audit import measures, report
+from batonpass.audit.entries import LAG, Entry
+from batonpass.audit.facts import Probe
 from batonpass.audit.findings import Finding, GroupDay, Severity
-from batonpass.audit.flatten import GENERATION, LAG
-from batonpass.audit.part import Part
+from batonpass.audit.ledger import Ledger
+from batonpass.audit.plan import GroupPlan
 from batonpass.cli import audits as cli
 from batonpass.dashboard.view_models import audits as dashboard
 
@@ -25,14 +27,22 @@ HOUR_S = 3_600
 
 def found_in(rows: Sequence[Row], law: str, end_ms: int = MIDNIGHT_MS + DAY_MS) -> list[Row]:
     """Return the findings of a law."""
-    with measured(rows, end_ms) as part:
-        return part.rows(f"select * from found where law = '{law}' order by sequences")  # noqa: S608 - our own words
+    return [
+        {
+            **{name: getattr(one, name) for name in ("task", "member", "detail")},
+            "severity": one.severity.value,
+            "sequences": list(one.sequences),
+            "at": list(one.at),
+        }
+        for fold in measured(rows, end_ms).values()
+        for one, _ in fold.found()
+        if one.law == law
+    ]
 
 
 def days_of(rows: Sequence[Row]) -> dict[str, GroupDay]:
-    """Return the measures of each group, as the driver has them."""
-    with measured(rows) as part:
-        return measures.group_days(part.rows("select * from days"), part.rows("select * from causes"))
+    """Return the measures of each group that lived."""
+    return {group: fold.day for group, fold in measured(rows).items() if fold.day is not None}
 
 
 def probe(seq: int, second: float, due_s: float | None, **columns: Any) -> Row:
@@ -42,8 +52,15 @@ def probe(seq: int, second: float, due_s: float | None, **columns: Any) -> Row:
 
 def looks_of(rows: Sequence[Row]) -> list[tuple[int, bool]]:
     """Return each look of the timer by its record, and whether it was futile."""
-    with measured(rows) as part:
-        return [(one["seq"], one["futile"]) for one in part.rows("select * from probes order by seq")]
+    bounds = next((one for one in rows if one["what"] == BOUNDS), day_of(1))
+    ledger = Ledger(GroupPlan("g", 0, known=True, first=bounds["seq"], last=1_000, missing=0))
+    entries = [
+        Entry(*(one[name] for name in Entry._fields))
+        for one in rows
+        if one["what"] != BOUNDS and one["group_id"] == "g"
+    ]
+    facts = [fact for one in sorted(entries) for fact in ledger.take(one)] + ledger.end()
+    return [(fact.entry.seq, fact.futile) for fact in facts if isinstance(fact, Probe)]
 
 
 def test_a_look_of_the_timer_is_futile_where_it_wrote_nothing_but_the_next_one() -> None:
@@ -64,7 +81,6 @@ def test_a_look_of_the_timer_that_wrote_something_else_or_ended_the_looking_is_n
 def test_looks_of_yesterday_are_not_counted() -> None:
     """What was set yesterday may be due today."""
     rows = [probe(1, -20, -10), probe(2, -10, 5), probe(3, 5, 15), day_of(3)]
-    assert looks_of(rows) == [(3, True)]
     assert days_of(rows)["g"].measures["probes"] == 1
 
 
@@ -108,9 +124,7 @@ def test_three_times_or_four_times_in_more_than_an_hour_are_not_flapping() -> No
 def test_who_leaves_or_is_sent_away_does_not_flap(what: str, word: str | None, count: int) -> None:
     """What counts is to go without a word, and to restart."""
     rows = [*joins(1), *(goes(10 + n, n, "a.1", word, what) for n in range(4))]
-    with measured(rows) as part:
-        assert len(part.rows("select * from departures")) == count
-        assert [one["times"] for one in part.rows("select * from flapping")] == ([4] if count else [])
+    assert [one["sequences"] for one in found_in(rows, "flapping-member")] == ([[10, 11, 12, 13]] if count else [])
 
 
 def test_members_whose_joining_is_not_in_the_log_are_not_taken_for_one() -> None:
@@ -177,9 +191,8 @@ def test_the_size_of_a_warmup_is_taken_from_its_grant_else_from_its_first_sample
         *(row(0, 960, LAG, task="0_1", member="b.1"), row(0, 970, LAG, task="0_1", member="b.1", number=40)),
         row(72, 995, "warmup", task="0_2", member="b.1"),
     ]
-    with measured(rows) as part:
-        found = part.rows("select task, lag, outcome from warmups order by task")
-    assert [tuple(one.values()) for one in found] == [
+    found = sorted(measured(rows)["g"].warmups)
+    assert [(one.task, one.lag, one.outcome) for one in found] == [
         ("0_0", 8_000, "standby"),
         ("0_1", 40, "dropped"),
         ("0_2", None, "open"),
@@ -237,23 +250,23 @@ def test_a_task_without_an_owner_for_long_is_a_notice_with_its_last_owner() -> N
 
 def generation(number: int, second: float, score: float | None, members: int = 3, tasks: int = 6) -> Row:
     """Return the row of a generation, as the audit reads it."""
-    word = json.dumps({"members": members, "tasks": tasks, "score": score})
-    return row(number, second, GENERATION, number=number, token=0, until_ms=0, word=word)
+    return row(number, second, GENERATION, number=number, score=score, members=members, tasks=tasks)
 
 
 def test_balance_is_weighted_by_how_long_each_target_stood() -> None:
     generations = [generation(2, 6 * HOUR_S, 1.0, tasks=4), generation(1, 0, 4.0, members=5)]
-    with measured(generations) as part:
-        (found,) = part.rows("select * from balance")
+    day = days_of([*a_runs(), *generations])["g"].measures
     mean = (4.0 * 6 + 1.0 * 18) / 24
-    assert list(found.values()) == ["g", pytest.approx(mean), 4.0, 5, 6]
+    assert [day[name] for name in BALANCE] == [pytest.approx(mean), 4.0, 5, 6]
+
+
+BALANCE = ("balance_mean", "balance_worst", "members_max", "tasks_max")
 
 
 def test_balance_is_unknown_where_no_target_stood() -> None:
     """A target of the day's last instant has no time to be weighed by."""
-    with measured([generation(1, 24 * HOUR_S, 4.0)]) as part:
-        (found,) = part.rows("select balance_mean, balance_worst from balance")
-    assert found == {"balance_mean": None, "balance_worst": 4.0}
+    day = days_of([*a_runs(), generation(1, 24 * HOUR_S, 4.0)])["g"].measures
+    assert [day[name] for name in BALANCE[:2]] == [None, 4.0]
 
 
 def test_a_day_counts_records_generations_and_moves_of_the_day_alone() -> None:
@@ -328,26 +341,25 @@ def test_each_measure_is_shown_where_measures_are_or_is_named_as_left_out() -> N
     assert not set().union(*shown.values()) - made
 
 
-def test_every_group_has_a_row_and_only_those_that_lived_have_a_day() -> None:
+def test_only_groups_that_lived_have_a_day() -> None:
     others = [one | {"group_id": "quiet"} for one in [*settings(), *a_runs(up_s=-60)]]
-    rows = [*settings(seq=5), day_of(5), day_of(1, "deleted"), *others, day_of(100, "quiet")]
-    with measured(rows) as part:
-        day_rows = part.rows("select * from days order by group_id")
-        names = [list(measures.DAY), list(day_rows[0])]
-    assert names[0] == names[1]
-    assert [(one["group_id"], one["records"], one["tasks_seen"]) for one in day_rows] == [
-        *(("deleted", None, None), ("g", 1, None), ("quiet", None, 1))
-    ]
-    days = measures.group_days(day_rows, [])
+    days = days_of([*settings(seq=5), day_of(5), day_of(1, "deleted"), *others, day_of(100, "quiet")])
     assert set(days) == {"g", "quiet"}
-    assert days["quiet"].measures["availability"] == 1
-    assert (days["g"].measures["availability"], days["g"].measures["tasks_max"]) == (None, None)
-    assert {days["g"].measures[name] for name in measures.ZERO_WHERE_UNSEEN} == {0, 1}
+    assert [days[name].measures["records"] for name in ("g", "quiet")] == [1, 0]
+    assert [days["quiet"].measures[name] for name in ("availability", "tasks_max")] == [1, 1]
+    assert [days["g"].measures[name] for name in ("availability", "tasks_max")] == [None, None]
+    assert {days["g"].measures[name] for name in ZERO_WHERE_UNSEEN} == {0, 1}
+
+
+ZERO_WHERE_UNSEEN = (
+    *measures.COUNTED,
+    *("flapping_members", "downtime_ms", "handovers", "failovers", "cold_starts", "longest_unowned_ms"),
+)
 
 
 def a_day(**values: Any) -> GroupDay:
     """Return a day with nothing out of the ordinary but what is said."""
-    names = (*measures.ZERO_WHERE_UNSEEN, "balance_mean", "balance_worst", "availability")
+    names = (*ZERO_WHERE_UNSEEN, "balance_mean", "balance_worst", "availability")
     return GroupDay("g", {**dict.fromkeys(names, 0), "availability": 1.0, **values})
 
 
@@ -378,7 +390,7 @@ def test_measures_at_their_limits_are_no_notices(values: dict[str, float | None]
     assert measures.notices({"g": a_day(**values)}, 0.9) == []
 
 
-def test_steps_of_groups_in_one_part_do_not_mix() -> None:
+def test_groups_do_not_mix() -> None:
     rows = [*settings(), *joins(4), *(goes(10 + n, n, f"a.{n + 1}") for n in range(4)), *warmed(600, 8_000)]
     alone = days_of(rows)["g"].measures
     others = [one | {"group_id": "h"} for one in rows]
@@ -386,8 +398,5 @@ def test_steps_of_groups_in_one_part_do_not_mix() -> None:
     assert both["g"].measures == both["h"].measures == alone
 
 
-def test_a_part_without_anything_comes_to_nothing() -> None:
-    with Part([batch_of([])], MIDNIGHT_MS, MIDNIGHT_MS + DAY_MS) as part:
-        assert part.rows("select * from bounds") == []
+def test_a_group_without_anything_comes_to_nothing() -> None:
     assert days_of([day_of(1)]) == {}
-    assert downtime.STEPS[0] is downtime.identities

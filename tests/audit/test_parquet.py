@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.audit.sample import DAY, clean_result, sample_result
+from tests.waiting import wait_until
 
 from batonpass.audit import parquet
 from batonpass.audit.parquet import write_day, write_result
@@ -103,6 +107,27 @@ def test_a_write_that_fails_leaves_the_day_as_it_was(
         write_day(frame, str(tmp_path), "runs", DAY)
     assert rows_of(spark, tmp_path / "runs") == [("orders", "0_1", 1)]
     assert [name for name in folders(tmp_path / "runs") if not name.endswith(".crc")] == [f"day={DAY}"]
+
+
+def test_rows_that_no_file_has_replace_no_day(spark: Any, tmp_path: Path) -> None:
+    """An executor that shares no folder with the driver leaves none of its files there; this one removes another's."""
+    frame = spark.createDataFrame([("orders", "0_1", 1)], SCHEMA)
+    write_day(frame, str(tmp_path), "runs", DAY)
+
+    def losing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if "lost" not in batch.column("task").to_pylist():
+                wait_until(lambda: any(tmp_path.glob("runs/.day=*/_temporary/*/task_*/**/*.parquet")), within_s=60)
+                for one in tmp_path.glob("runs/.day=*/_temporary/*/task_*"):
+                    shutil.rmtree(one)
+            yield batch
+
+    rows = spark.createDataFrame([("orders", "0_2", 2), ("clicks", "lost", 3)], SCHEMA)
+    apart = rows.repartitionByRange(2, "task").mapInArrow(losing, SCHEMA)
+    with pytest.raises(OSError, match=r"1 of 2 rows are in .*share"):
+        parquet._write(apart.selectExpr("*", "group_id as group"), str(tmp_path), "runs", DAY)
+    assert rows_of(spark, tmp_path / "runs") == [("orders", "0_1", 1)]
+    assert folders(tmp_path / "runs") == [f"day={DAY}"]
 
 
 def test_what_an_audit_came_to_can_be_read_as_tables(spark: Any, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from batonpass.audit.findings import FINDINGS_PER_LAW
 from batonpass.audit.group_replay import GroupReplay
 from batonpass.audit.plan import GroupPlan
 from batonpass.codec.generations import PROBE
-from batonpass.codec.records import encode_record
 from batonpass.codec.traces import TRACE_VERSION, encode_trace
 from batonpass.core.state.inputs import Input
 from batonpass.core.state.records import ProbeScheduled, RebalanceScheduled
@@ -46,7 +45,7 @@ def made_again(group: str, written: Sequence[Written], *, traced: bool, code: st
             again.generation(version, msgspec.json.encode(history.generation), at_ms)
         for record in one.records:
             version += 1
-            again.record(version, encode_record(record), at_ms)
+            again.record(version, record, at_ms)
     again.end()
     return again
 

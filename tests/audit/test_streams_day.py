@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from tests.audit.replayed import replayed, rows_of_table
 from tests.audit.streams_day import BEGIN_MS, MINUTE_MS, REBALANCES, TASKS, lived_by_streams
 
 from batonpass.audit.day_scenario import Sampled
-from batonpass.audit.findings import Finding, finding_of
-from batonpass.audit.flatten import (
-    GENERATION_COLUMNS,
-    RECORD_COLUMNS,
-    bounds_rows,
-    flatten_generations,
-    flatten_records,
-)
+from batonpass.audit.entries import read_entries
+from batonpass.audit.fold import GroupFold
+from batonpass.audit.measures import Generation
 from batonpass.audit.plan import GroupPlan
-from batonpass.audit.spread import KINDS, part_results
 from batonpass.audit.whatif import INCOMPLETE, Facts, day_batch, recommendations, trial_batches
 from batonpass.codec.records import StoredRecord
 from batonpass.days.rows import EPOCH, GroupRows
@@ -40,27 +30,20 @@ def _ms(at: datetime) -> int:
     return round((at - EPOCH).total_seconds() * 1_000)
 
 
-def _batch(rows: GroupRows, table: str, columns: Sequence[str]) -> pa.RecordBatch:
-    """Return the rows of a table as a query of the audit brings them."""
-    found = [one | {"at_ms": _ms(one["at"])} for one in rows_of_table(rows, table)]
-    return pa.RecordBatch.from_pylist([{name: one[name] for name in columns} for one in found])
-
-
-def _results(rows: GroupRows) -> list[dict[str, Any]]:
-    """Return what comes of looking at the day, as of a part of one group."""
-    plan = GroupPlan("g", base=0, known=True, first=1, last=rows.version, missing=0, ends=True)
-    part = [
-        *bounds_rows([plan]),
-        *flatten_records([_batch(rows, "record_log", RECORD_COLUMNS)]),
-        *flatten_generations([_batch(rows, "generations", GENERATION_COLUMNS)]),
+def _folded(rows: GroupRows) -> GroupFold:
+    """Return what comes of looking at the day."""
+    shown = [
+        Generation(one["number"], _ms(one["at"]), one["members"], one["tasks"], one["score"])
+        for one in rows_of_table(rows, "generations")
     ]
-    return [one for batch in part_results(part, BEGIN_MS, END_MS, frames=True) for one in batch.to_pylist()]
-
-
-def _findings(rows: GroupRows) -> list[tuple[Finding, int]]:
-    """Return what the laws find in the records of the day, as `superseded` takes it."""
-    found = [{"group_id": "g", **one["finding"]} for one in _results(rows) if one["finding"] is not None]
-    return [(finding_of(one), one["of_law"]) for one in found]
+    plan = GroupPlan("g", base=0, known=True, first=1, last=rows.version, missing=0, ends=True)
+    fold = GroupFold(plan, BEGIN_MS, END_MS, generations=shown)
+    for one in rows_of_table(rows, "record_log"):
+        stored = StoredRecord(one["kind"], one["version"], one["payload"].encode())
+        for entry in read_entries(one["seq"], _ms(one["at"]), one["coordinator_epoch"], stored)[0]:
+            fold.take(entry)
+    fold.end()
+    return fold
 
 
 def test_every_decision_is_made_again_to_the_same(rows: GroupRows) -> None:
@@ -74,25 +57,25 @@ def test_every_decision_is_made_again_to_the_same(rows: GroupRows) -> None:
 
 def test_every_law_holds_by_the_records_alone(rows: GroupRows) -> None:
     """The day has Kafka's own assignments, processes that crash, and moves in two rebalances."""
-    assert _findings(rows) == []
+    assert list(_folded(rows).found()) == []
 
 
 def test_a_copy_that_fell_behind_between_two_rebalances_is_for_the_replay_to_judge() -> None:
     """Nothing follows the next owner's copy meanwhile; by the traces it was caught up when it was chosen."""
     rows = lived_by_streams("g", 100, resizes=False)
-    assert _findings(rows) == []
+    assert list(_folded(rows).found()) == []
     assert replayed(rows).findings == []
 
 
 def test_the_day_is_measured(rows: GroupRows) -> None:
-    found = _results(rows)
-    (day,) = [one["day"] for one in found if one["day"] is not None]
+    fold = _folded(rows)
+    assert fold.day is not None
+    day = fold.day.measures
     assert day["records"] == rows.version
     assert day["generations"] == len(rows.tables["generations"])
-    assert day["moves"] >= day["lower_bound"] > 0
-    assert day["tasks_seen"] == TASKS
-    counts = Counter(kind for one in found for kind in KINDS if one[kind] is not None)
-    assert min(counts["gap"], counts["warmup"], counts["interval"]) > TASKS
+    assert (day["moves"] or 0) >= (day["lower_bound"] or 0) > 0
+    assert sum(one.seen for one in fold.ledger.tasks.values()) == TASKS
+    assert min(len(fold.gaps), len(fold.warmups), len(fold.intervals)) > TASKS
 
 
 def test_the_what_if_says_that_it_does_not_simulate_it(rows: GroupRows) -> None:

@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from batonpass.core.placement import place
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.placement_types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, TaskTable
+from batonpass.core.state.task_table import TaskTable
+from batonpass.placement.place import place
+from batonpass.placement.types import UNASSIGNED, Placed, PlacementMember, PlacementRequest
 
 RUNS = 5
 ZONES = 3

@@ -5,14 +5,15 @@ Every task and open member make one variable that is 0 or 1. The laws are rows; 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import combinations, product
 from math import ceil, floor, inf
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_matrix
-from tests.core.placing import Group
+from tests.core.placing import Group, is_balanced
 
-from batonpass.core.state.placement_types import Placed, Ready
+from batonpass.placement.types import Placed, Ready
 
 TINY = 1e-9
 Row = tuple[Mapping[int, float], float, float]
@@ -43,17 +44,13 @@ class Exact:
         for task in range(len(self.ranks)):
             self.row(((self.at(task, member), 1.0) for member in range(len(self.members))), count, count)
 
-    def near_quota(self, *, whole: bool) -> None:
-        """Keep every member at floor or ceiling of its quota, or within the heaviest task of it."""
-        weight = [self.group.table.weight[task_index] for task_index in self.ranks]
+    def near_quota(self) -> None:
+        """Keep every member at floor or ceiling of its quota."""
         capacity = sum(one.capacity for one in self.members)
         for member, one in enumerate(self.members):
-            quota = sum(weight) * one.capacity / capacity
-            low, high = (
-                (floor(quota + TINY), ceil(quota - TINY)) if whole else (quota - max(weight), quota + max(weight))
-            )
-            parts = ((self.at(task, member), weight[task]) for task in range(len(self.ranks)))
-            self.row(parts, low - TINY, high + TINY)
+            quota = len(self.ranks) * one.capacity / capacity
+            parts = ((self.at(task, member), 1.0) for task in range(len(self.ranks)))
+            self.row(parts, floor(quota + TINY) - TINY, ceil(quota - TINY) + TINY)
 
     def is_move(self, task: int, member: int) -> bool:
         """Tell whether the task would not be at home there."""
@@ -83,18 +80,36 @@ class Exact:
 
 
 def fewest_moves(group: Group) -> int:
-    """Return the fewest moves of any placement with every member as near to its quota as weights ask for."""
+    """Return the fewest moves of any placement of equal weights with every member at its quota."""
     exact = Exact(group)
     exact.copies(1)
-    exact.near_quota(whole=group.table.uniform)
+    exact.near_quota()
     return round(exact.minimum(exact.moves()))
+
+
+def fewest_balanced_moves(group: Group) -> int:
+    """Return the fewest moves of any balanced placement, by trying them all, with few moves first."""
+    number = group.number()
+    members = [number[one.id] for one in group.seats if one.may_be_target]
+    home = [number.get(name, -1) if name else -1 for name in group.home]
+    homeless = [task_index for task_index, member in enumerate(home) if member not in members]
+    rest = [task_index for task_index in range(len(home)) if task_index not in homeless]
+    for count in range(len(rest) + 1):
+        for moving in combinations(rest, count):
+            for targets in product(members, repeat=len(homeless) + count):
+                owner = list(home)
+                for task_index, member in zip((*homeless, *moving), targets, strict=True):
+                    owner[task_index] = member
+                if is_balanced(group, owner):
+                    return len(homeless) + count
+    raise AssertionError("no placement is balanced")
 
 
 def most_warm_moves(group: Group, placed: Placed) -> int:
     """Return how many of the moves, which are as few as those made, could go to caught-up copies at most."""
     exact = Exact(group)
     exact.copies(1)
-    exact.near_quota(whole=group.table.uniform)
+    exact.near_quota()
     exact.row(exact.moves().items(), placed.moves, placed.moves)
     warm = {
         exact.at(task, member): -1.0
@@ -111,7 +126,7 @@ def least_skew(group: Group, placed: Placed) -> float:
     """Return the least subtopology skew per capacity of any placement with no more moves than those made."""
     exact = Exact(group)
     exact.copies(1)
-    exact.near_quota(whole=group.table.uniform)
+    exact.near_quota()
     exact.row(exact.moves().items(), 0, placed.moves)
     widest = len(exact.upper) - 1
     for subtopology in set(group.table.subtopology):
@@ -138,12 +153,12 @@ def _standbys(group: Group, placed: Placed) -> Exact:
 
 
 def lowest_peak(group: Group, placed: Placed) -> float:
-    """Return the least that the highest standby load per capacity can be, without tags, beside these actives."""
-    exact = _standbys(group, placed)
+    """Return the least that the most copies per capacity can be, without tags, with these actives."""
+    exact, actives = _standbys(group, placed), Counter(group.name(owner) for owner in placed.owner)
     peak = len(exact.upper) - 1
     for member, one in enumerate(exact.members):
         parts = {exact.at(task, member): 1 / one.capacity for task in range(len(exact.ranks))} | {peak: -1.0}
-        exact.row(parts.items(), -inf, 0)
+        exact.row(parts.items(), -inf, -actives[one.id] / one.capacity)
     return exact.minimum({peak: 1.0})
 
 

@@ -3,22 +3,15 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, permutations, product
 from math import ceil, floor
 
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
-from batonpass.core.placement import place
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.placement_types import (
-    UNASSIGNED,
-    Copies,
-    Placed,
-    PlacementMember,
-    PlacementRequest,
-    TaskTable,
-    Warmth,
-)
+from batonpass.core.state.task_table import TaskTable
+from batonpass.placement.place import place
+from batonpass.placement.types import UNASSIGNED, Copies, Placed, PlacementMember, PlacementRequest, Warmth
 
 Warm = Mapping[int, Mapping[str, Warmth]]
 TINY = 1e-6
@@ -184,6 +177,28 @@ def standby_counts(group: Group, placed: Placed) -> dict[str, int]:
     """Return how many standbys each eligible member is to have."""
     found = Counter(one for held in placed.standbys for one in held)
     return {one.id: found[group.number()[one.id]] for one in group.seats if one.may_be_target}
+
+
+def copy_counts(group: Group, placed: Placed) -> dict[str, int]:
+    """Return how many copies each eligible member is to have: actives and standbys."""
+    have, held = Counter(placed.owner), standby_counts(group, placed)
+    return {name: have[group.number()[name]] + count for name, count in held.items()}
+
+
+def is_balanced(group: Group, owner: Sequence[int]) -> bool:
+    """Say whether no move of a stateful task, and no exchange of two, lowers the higher of two loads per capacity."""
+    ordered = sorted(group.seats, key=lambda one: one.id)
+    weights: dict[int, list[float]] = {index: [] for index, one in enumerate(ordered) if one.may_be_target}
+    for task_index in group.table.stateful_indexes:
+        if owner[task_index] in weights:
+            weights[owner[task_index]].append(group.table.weight[task_index])
+    for one, other in permutations(weights, 2):
+        height = sum(weights[one]) / ordered[one].capacity - TINY
+        for given, taken in product(set(weights[one]), {0.0, *weights[other]}):
+            there = (sum(weights[other]) + given - taken) / ordered[other].capacity
+            if given > taken and there < height:
+                return False
+    return True
 
 
 def loads(group: Group, placed: Placed, *, stateful_only: bool = False) -> dict[str, float]:

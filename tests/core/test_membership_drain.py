@@ -6,7 +6,6 @@ from tests.core.scene import Scene, copy, running, topology
 from tests.core.scenes import settled
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
-from batonpass.core.placement import flow
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, DrainReversal, Leave, PinRequest, ProbeRequest
 from batonpass.core.state.model import Drain, Role
@@ -15,6 +14,7 @@ from batonpass.core.state.records import AssignmentChanged, DrainStarted
 from batonpass.core.state.replies import Answer, Done, DrainProgress
 from batonpass.explain.group import explain_group
 from batonpass.explain.task import explain_task
+from batonpass.placement import flow
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 

@@ -10,7 +10,6 @@ from tests.core.scene import Scene, copy, running, topology
 from batonpass.core.arrivals.recovery import PLAUSIBLE_LEAP_MAX
 from batonpass.core.handover.lag import measure_lag
 from batonpass.core.handover.state_size import state_sizes
-from batonpass.core.placement.quotas import SHARES_MAX, whole_shares
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import EndOffsets, Eviction, Heartbeat, Join, PauseRequest, ProbeRequest
 from batonpass.core.state.model import Role, Subtopology, Topology
@@ -21,6 +20,7 @@ from batonpass.core.state.replies import Answer, Done
 from batonpass.core.state.soft import EndOffset, TaskReport
 from batonpass.dry_run.plan import plan
 from batonpass.explain.status import snapshot_of
+from batonpass.placement.quotas import SHARES_MAX, whole_shares
 
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
 HUGE = (("", WHOLE_MAX),)

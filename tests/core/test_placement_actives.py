@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, counts, faults, moved, seat, seats, skew, tasks, unbalanced
 
-from batonpass.core.state.placement_types import Ready, Warmth
-from batonpass.core.state.reasons import Held, Why
+from batonpass.placement.types import Moves, Ready, Waits, Warmth
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 
@@ -22,7 +21,7 @@ def test_a_first_placement_is_even_in_all_and_per_subtopology() -> None:
     assert sorted(counts(group, placed).values()) == [5, 5, 6]
     assert skew(group, placed) <= 1
     assert placed.moves == placed.lower_bound == 16
-    assert set(placed.why.values()) == {Why.NO_OWNER}
+    assert set(placed.why.values()) == {Moves.NO_OWNER}
 
 
 def test_what_is_placed_stays() -> None:
@@ -36,7 +35,7 @@ def test_a_join_moves_what_it_must_and_only_to_the_joiner(members: int, size: in
     placed = group.place()
     assert placed.moves == placed.lower_bound == needed
     assert {target for _, target in moved(group, placed).values()} == {"zz"}
-    assert set(placed.why.values()) == {Why.BALANCE}
+    assert set(placed.why.values()) == {Moves.BALANCE}
     assert unbalanced(group, placed) == []
 
 
@@ -76,7 +75,7 @@ def test_a_drain_moves_only_the_drained_members_tasks_and_back() -> None:
     group = before.drain("m01")
     placed = group.place()
     assert set(moved(group, placed)) == {task_index for task_index, name in enumerate(before.home) if name == "m01"}
-    assert set(placed.why.values()) == {Why.DRAIN}
+    assert set(placed.why.values()) == {Moves.DRAIN}
     assert faults(group, placed) == []
     assert group.drain("m01", closed=False).place().moves == 0
 
@@ -86,7 +85,7 @@ def test_when_everybody_drains_nothing_moves() -> None:
     without_owner = replace(before, home=(None, *before.home[1:]))
     group = without_owner.drain("m00", "m01")
     placed = group.place()
-    assert placed.waiting == {0: Held.NO_ELIGIBLE_MEMBER}
+    assert placed.waiting == {0: Waits.NO_ELIGIBLE_MEMBER}
     assert set(moved(group, placed)) == set()
     assert placed.moves == 0
     assert [len(held) for held in placed.standbys] == [1, 1, 1, 1, 0, 0]
@@ -94,7 +93,7 @@ def test_when_everybody_drains_nothing_moves() -> None:
 
 def test_without_members_everything_waits() -> None:
     placed = Group(tasks(2), ()).place()
-    assert placed.waiting == dict.fromkeys(range(2), Held.NO_ELIGIBLE_MEMBER)
+    assert placed.waiting == dict.fromkeys(range(2), Waits.NO_ELIGIBLE_MEMBER)
 
 
 def test_capacities_divide_the_tasks() -> None:
@@ -291,7 +290,7 @@ def test_a_bound_task_is_where_it_is_bound() -> None:
     group = replace(before, bound=bound)
     placed = group.place()
     assert counts(group, placed) == {"m00": 5, "m01": 2, "m02": 2}
-    assert {placed.why[task_index] for task_index in range(5) if task_index in placed.why} == {Why.PINNED}
+    assert {placed.why[task_index] for task_index in range(5) if task_index in placed.why} == {Moves.PINNED}
     assert placed.moves == placed.lower_bound == 4
 
 

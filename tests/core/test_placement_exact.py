@@ -5,10 +5,18 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
-from tests.core.placement_exact import fewest_moves, fewest_new_copies, least_skew, lowest_peak, most_warm_moves
-from tests.core.placing import Group, loads, moved, seat, skew, standby_counts, tasks
+from tests.core.placement_exact import (
+    fewest_balanced_moves,
+    fewest_moves,
+    fewest_new_copies,
+    least_skew,
+    lowest_peak,
+    most_warm_moves,
+)
+from tests.core.placing import Group, copy_counts, is_balanced, moved, seat, skew, tasks
 
-from batonpass.core.state.placement_types import Ready, TaskTable, Warmth
+from batonpass.core.state.task_table import TaskTable
+from batonpass.placement.types import Ready, Warmth
 
 GROUPS = 120
 
@@ -65,10 +73,10 @@ def histories(
 def weights(seed: int) -> TaskTable:
     """Return a small topology whose tasks weigh differently, by subtopology or each for itself."""
     random = Random(seed)
-    sizes = [random.randint(2, 7) for _ in range(random.randint(1, 4))]
+    sizes = [random.randint(1, 3) for _ in range(random.randint(2, 3))]
     per = [random.choice((1.0, 2.0, 3.0, 5.0, 8.0)) for _ in sizes]
     single = {
-        (one, partition): round(random.uniform(0.5, 4.0), 2)
+        (one, partition): round(random.uniform(0.5, 4.0), 1)
         for one, size in enumerate(sizes)
         for partition in range(size)
     }
@@ -78,29 +86,24 @@ def weights(seed: int) -> TaskTable:
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("capacities", [(1.0,), (1.0, 2.0, 3.0)], ids=["equal members", "mixed members"])
-def test_moves_of_unequal_weights_are_within_a_twentieth_of_the_fewest(
+def test_moves_of_unequal_weights_are_nearly_always_the_fewest_of_a_balanced_placement(
     capacities: tuple[float, ...], record_property: Callable[[str, object], None]
 ) -> None:
+    """The fewest are a packing problem: in 1 of 40 groups one move more is made, seldom two."""
     ledger = Ledger()
     for seed in range(GROUPS):
+        random = Random(seed)
+        members = tuple(seat(f"m{index}", random.choice(capacities)) for index in range(random.randint(2, 3)))
         table = weights(seed)
-        for group in histories(seed, table, capacities=capacities):
-            if table.uniform:
-                continue
-            placed = group.place()
-            best = fewest_moves(group)
-            assert placed.lower_bound <= best <= placed.moves
-            ledger.enter(placed.moves, best)
-            load = loads(group, placed)
-            whole = sum(one.capacity for one in group.seats if one.may_be_target)
-            for one in group.seats:
-                if one.may_be_target:
-                    quota = sum(table.weight) * one.capacity / whole
-                    assert abs(load[one.id] - quota) <= max(table.weight) + 1e-6
+        home = tuple(random.choice([None, *(one.id for one in members)]) for _ in table.ids)
+        group = Group(table, members, home if seed % 2 else (members[0].id,) * len(table.ids))
+        placed, best = group.place(), fewest_balanced_moves(group)
+        assert table.uniform or is_balanced(group, placed.owner)
+        assert placed.lower_bound <= best <= placed.moves
+        ledger.enter(placed.moves, best)
     record_property("moves", f"{ledger}")
-    assert ledger.groups > 2 * GROUPS
-    assert ledger.ours <= 1.05 * ledger.best
-    assert ledger.worst <= 1.5
+    assert ledger.ours <= 1.02 * ledger.best
+    assert ledger.groups - ledger.equal <= 3 * GROUPS // 100
 
 
 @pytest.mark.no_cover
@@ -149,14 +152,14 @@ def test_subtopologies_are_as_even_as_the_fewest_moves_allow() -> None:
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("capacities", [(1.0,), (1.0, 2.0, 3.0)], ids=["equal members", "mixed members"])
-def test_the_highest_load_of_standbys_is_as_low_as_it_can_be(capacities: tuple[float, ...]) -> None:
+def test_the_most_copies_of_a_member_are_as_few_as_they_can_be(capacities: tuple[float, ...]) -> None:
     for seed in range(GROUPS // 2):
         random = Random(seed)
         for group in histories(
             seed, tasks(random.randint(2, 12)), capacities=capacities, replicas=random.randint(1, 2)
         ):
             placed = group.place()
-            held = standby_counts(group, placed)
+            held = copy_counts(group, placed)
             peak = max(held[one.id] / one.capacity for one in group.seats if one.may_be_target)
             assert peak <= lowest_peak(group, placed) + 1e-6
 

@@ -12,16 +12,18 @@ from tests.core.placing import Group, Unsolvable, moved, seat, seats, tasks
 from tests.core.scene import Scene, restoring, topology
 
 from batonpass.core.handover.view import View
-from batonpass.core.placement import PlacementError, flow, place
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import ProbeRequest
 from batonpass.core.state.model import ActiveState, Role
-from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Ready, Warmth
 from batonpass.core.state.reasons import Held, NoChange
 from batonpass.core.state.records import TargetPlaced
 from batonpass.core.target.targets import build_request
 from batonpass.explain.group import explain_group
 from batonpass.explain.status import describe_group
+from batonpass.placement import flow
+from batonpass.placement.flow import PlacementError
+from batonpass.placement.place import place
+from batonpass.placement.types import NO_STATE, UNASSIGNED, Ready, Warmth
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 WORLDS = 150

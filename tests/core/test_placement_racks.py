@@ -3,7 +3,7 @@
 import pytest
 from tests.core.placing import Group, faults, seat, standby_counts, tasks
 
-from batonpass.core.state.placement_types import PlacementMember
+from batonpass.placement.types import PlacementMember
 
 
 def racked(racks: int, each: int, zones: int) -> tuple[PlacementMember, ...]:

@@ -14,7 +14,7 @@ def fingerprint() -> str:
     """Return a digest of placements of all kinds: weights, tags, limits, topologies, drains, warm copies."""
     from tests.core.placing import Group, seat, tasks  # noqa: PLC0415 - only the child process needs it
 
-    from batonpass.core.state.placement_types import Ready, Warmth  # noqa: PLC0415
+    from batonpass.placement.types import Ready, Warmth  # noqa: PLC0415
 
     digest = hashlib.sha256()
     zones = [{"zone": zone, "cluster": cluster} for zone in "abc" for cluster in "xy"]

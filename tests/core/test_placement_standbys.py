@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 from tests.core.placing import (
     Group,
+    copy_counts,
     counts,
     faults,
     moved,
@@ -19,8 +20,8 @@ from tests.core.placing import (
     together,
 )
 
-from batonpass.core.placement import standbys
-from batonpass.core.state.placement_types import PlacementMember, Ready, Warmth
+from batonpass.placement import standbys
+from batonpass.placement.types import PlacementMember, Ready, Warmth
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 
@@ -45,6 +46,18 @@ def test_every_task_gets_its_copies_and_seats_hold_as_many_as_each_other() -> No
     placed = group.place()
     assert faults(group, placed) == []
     assert set(standby_counts(group, placed).values()) == {12}
+
+
+@pytest.mark.parametrize("tags", [(), ("zone",)], ids=["no tags", "zones"])
+@pytest.mark.parametrize(("size", "zones", "copies"), [(2, "abc", [1, 1, 2]), (10, "abab", [5, 5, 5, 5])])
+def test_standbys_level_what_the_actives_leave(size: int, zones: str, copies: list[int], tags: tuple[str, ...]) -> None:
+    members = zoned(*zones)
+    home = tuple(members[index % 2 if size == 2 else index % 4].id for index in range(size))
+    held = tuple(frozenset({members[index % 2 ^ 1].id}) for index in range(size))
+    group = Group(tasks(size), members, home=home, standbys=held, replicas=1, tags=tags)
+    placed = group.place()
+    assert sorted(copy_counts(group, placed).values()) == copies
+    assert group.settle(placed).place().standbys == placed.standbys
 
 
 def test_one_owners_standbys_are_spread_over_many_members() -> None:

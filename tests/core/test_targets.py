@@ -8,7 +8,6 @@ from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, restoring, topology
 
 from batonpass.core.handover.view import View
-from batonpass.core.placement import place
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
@@ -21,11 +20,12 @@ from batonpass.core.state.inputs import (
     Started,
 )
 from batonpass.core.state.model import PauseScope, Role, Stall, Subtopology, Topology
-from batonpass.core.state.placement_types import UNASSIGNED, Placed, PlacementRequest, Ready
 from batonpass.core.state.reasons import NoChange
 from batonpass.core.state.records import TargetPlaced
 from batonpass.core.state.soft import Soft
 from batonpass.core.target.targets import build_request, target_changes
+from batonpass.placement.place import place
+from batonpass.placement.types import UNASSIGNED, Placed, PlacementRequest, Ready
 
 TASK = TaskId("0_0")
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")

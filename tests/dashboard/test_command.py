@@ -95,5 +95,5 @@ def test_what_an_audit_lacks_is_named_with_the_line_that_installs_it(monkeypatch
     assert audit_lacks() is None
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     assert str(audit_lacks()).startswith("Java 17: openjdk-17-jre-headless")
-    monkeypatch.setattr(up, "AUDIT_NEEDS", ("duckdb", "no_such_package"))
+    monkeypatch.setattr(up, "AUDIT_NEEDS", ("pyarrow", "no_such_package"))
     assert audit_lacks() == "no_such_package: `make audit` in a clone, or pip install 'batonpass[audit]'"

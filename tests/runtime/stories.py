@@ -8,7 +8,6 @@ from unittest.mock import patch
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
-from batonpass.core.placement import flow
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
     DrainRequest,
@@ -29,6 +28,7 @@ from batonpass.core.state.inputs import (
 )
 from batonpass.core.state.model import OnLeaseLost, Role
 from batonpass.core.state.replies import Reply
+from batonpass.placement import flow
 from batonpass.runtime.event_derivation import events_of
 from batonpass.runtime.events import Event, EventType
 

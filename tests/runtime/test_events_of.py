@@ -29,10 +29,10 @@ from tests.runtime.stories import (
 )
 
 from batonpass.core.decide import decide
-from batonpass.core.placement import flow
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.inputs import DrainRequest, Heartbeat, Leave
 from batonpass.core.state.model import Role
+from batonpass.placement import flow
 from batonpass.runtime.event_derivation import MANY, events_of, merged
 from batonpass.runtime.events import MEANINGS, Event, EventType
 

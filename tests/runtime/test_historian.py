@@ -21,7 +21,6 @@ from batonpass.codec.traces import (
     soft_delta,
 )
 from batonpass.core.decide import decide
-from batonpass.core.placement import PlacementError
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import (
@@ -46,6 +45,7 @@ from batonpass.core.state.replies import Done, Reply
 from batonpass.core.state.soft import EndOffset, MemberSoft, Soft
 from batonpass.core.target import retarget
 from batonpass.invariants import check_repeated
+from batonpass.placement.flow import PlacementError
 from batonpass.runtime.events import EventType
 from batonpass.runtime.history import NOBODY_ASKED, Historian, History
 

@@ -20,12 +20,12 @@ from tests.e2e.running import is_alive
 from tests.waiting import wait_until
 
 from batonpass.core.decide import decide
-from batonpass.core.placement import PlacementError, minimum_flow, place
-from batonpass.core.placement.flow import Ints
 from batonpass.core.state.inputs import ProbeRequest
-from batonpass.core.state.placement_types import Ready, Warmth
 from batonpass.core.state.reasons import NoChange
 from batonpass.core.state.records import TargetPlaced
+from batonpass.placement.flow import Ints, PlacementError, minimum_flow
+from batonpass.placement.place import place
+from batonpass.placement.types import Ready, Warmth
 from batonpass.runtime.solver_process import SolverProcess
 
 LIMIT_S = 5

@@ -31,10 +31,10 @@ from batonpass.explain.advice import advice_on
 from batonpass.explain.status import describe_assignments, describe_group, snapshot_of
 
 if TYPE_CHECKING:
-    from batonpass.core.placement.flow import Ints
     from batonpass.core.state.model import Group
     from batonpass.core.state.policy import Policy
     from batonpass.core.state.soft import Soft
+    from batonpass.placement.flow import Ints
 
 router = APIRouter(prefix="/v1", tags=["groups"])
 GROUP = "/groups/{group}"

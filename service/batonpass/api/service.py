@@ -16,7 +16,6 @@ from batonpass.codec.answers import to_json
 from batonpass.codec.bodies import ReasonBody, ReasonQuery
 from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape
-from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.state.errors import ProtocolError, UnknownGroup
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import Input
@@ -24,6 +23,7 @@ from batonpass.core.state.model import Group
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.replies import Answer, Declared, Done, DrainProgress, StreamsAdvice
 from batonpass.core.state.soft import Soft
+from batonpass.placement.flow import Solver, minimum_flow
 from batonpass.runtime.access import Tokens
 from batonpass.runtime.audits import Audits
 from batonpass.runtime.coordinator import Coordinator

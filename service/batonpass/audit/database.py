@@ -6,7 +6,8 @@ it is used without its DB-API, which imports pandas: a third of a second in each
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import adbc_driver_postgresql as postgres
@@ -28,28 +29,34 @@ def libpq_url(url: str) -> str:
     return str(DatabaseUrl.read(url))
 
 
-def fetch(url: str, queries: Iterable[str]) -> Iterator[pa.RecordBatchReader]:
-    """Yield the result of each query, one after another in one read-only transaction."""
+Row = tuple[Any, ...]
+Read = Callable[[str], Iterator[Row]]
+"""Carries out a query, and yields its rows as they arrive."""
+
+
+@contextmanager
+def reading(url: str) -> Iterator[Read]:
+    """Lend a connection to read by: all its queries are in one read-only transaction."""
     with postgres.connect(libpq_url(url)) as database, AdbcConnection(database) as connection:
         connection.set_autocommit(False)
         with AdbcStatement(connection) as statement:
             statement.set_sql_query("set transaction read only")
             statement.execute_update()
-        for sql in queries:
+
+        def read(sql: str) -> Iterator[Row]:
             with AdbcStatement(connection) as statement:
                 statement.set_sql_query(sql)
                 stream, _ = statement.execute_query()
-                yield pa.RecordBatchReader.from_stream(stream)
+                for batch in pa.RecordBatchReader.from_stream(stream):
+                    yield from zip(*(one.to_pylist() for one in batch.columns), strict=True)
+
+        yield read
 
 
-def rows(url: str, sql: str) -> list[tuple[Any, ...]]:
+def rows(url: str, sql: str) -> list[Row]:
     """Return the rows of a query whose answer is small."""
-    return [
-        row
-        for batches in fetch(url, (sql,))
-        for batch in batches
-        for row in zip(*(one.to_pylist() for one in batch.columns), strict=True)
-    ]
+    with reading(url) as read:
+        return list(read(sql))
 
 
 def connected(url: str) -> adbc.Connection:

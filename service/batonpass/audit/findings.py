@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from batonpass.laws import LAWS, require_known
 
@@ -203,20 +203,6 @@ class AuditResult:
         return len(self.findings) - self.fatal
 
 
-def finding_of(row: Mapping[str, Any]) -> Finding:
-    """Return a finding from its columns (``part.FOUND``)."""
-    return Finding(
-        group=row["group_id"],
-        law=row["law"],
-        severity=Severity(row["severity"]),
-        task=row["task"],
-        member=row["member"],
-        detail=row["detail"],
-        sequences=tuple(row["sequences"]),
-        at=tuple(row["at"]),
-    )
-
-
 END_MISSING: Final = "the end of the log is missing: "
 """How each finding begins that reports this."""
 
@@ -273,13 +259,13 @@ def cut(
     for one in others:
         of_law[one.group, one.law].append(one)
         counts[one.group, one.law] += 1
-    whole = {key: sorted(found, key=_place)[:limit] for key, found in sorted(of_law.items())}
+    whole = {key: sorted(found, key=place_of)[:limit] for key, found in sorted(of_law.items())}
     return tuple(one for found in whole.values() for one in found), sum(
         counts[key] - len(found) for key, found in whole.items()
     )
 
 
-def _place(one: Finding) -> tuple[object, ...]:
+def place_of(one: Finding) -> tuple[object, ...]:
     return (one.severity.value, one.at[-1] if one.at else -1, one.task or "", one.member or "", one.detail)
 
 

@@ -35,12 +35,11 @@ from batonpass.audit.comparison import (
     wrong_generation,
     wrong_history,
 )
+from batonpass.audit.entries import DAMAGE, read_group
 from batonpass.audit.findings import END_MISSING, FINDINGS_PER_LAW, Finding, Severity
-from batonpass.audit.flatten import DAMAGE, check_numbers, read_group, read_record
 from batonpass.audit.plan import GroupPlan
 from batonpass.codec.changes import Change, changes_of
 from batonpass.codec.generations import PROBE, Generation, generation_of, why_of
-from batonpass.codec.records import StoredRecord
 from batonpass.codec.traces import Trace, UnreadableTrace, decode_trace, replay, soft_after
 from batonpass.core.decide import Decision
 from batonpass.core.state.evolve import evolve
@@ -191,20 +190,14 @@ class GroupReplay:
             generation = generation._replace(triggers=generation.triggers or (PROBE,))
             self._shown[generation.number] = GenerationRow(version, generation)
 
-    def record(self, seq: int, stored: StoredRecord, at_ms: int) -> None:
-        """Take the next record."""
+    def record(self, seq: int, record: Record | None, at_ms: int) -> None:
+        """Take the next record; None: it cannot be read."""
         self._at_ms = at_ms
         version = self._version
         if version is None or seq <= version:
             return
-        if seq != version + 1:
-            self._lose_records(seq - 1, at_ms)
-            return
-        try:
-            record = read_record(stored)
-            check_numbers(record, at_ms)
-        except DAMAGE:
-            self._lose_records(seq, at_ms)
+        if seq != version + 1 or record is None:
+            self._lose_records(seq if seq == version + 1 else seq - 1, at_ms)
             return
         if seq == self._plan.first:
             self._decision_at(seq - 1, at_ms)
@@ -226,6 +219,11 @@ class GroupReplay:
                     detail = f"when the day ended: {one.detail}"
                     self._find(one.law, fatal, detail, last, self._at_ms, subject=(one.task, one.member))
         self._compare_generations()
+
+    @property
+    def is_lawful(self) -> bool:
+        """Whether every decision of the day was made again, and nothing was found."""
+        return bool(self.replayed) and not self.untraced and not self.findings
 
     @property
     def _version(self) -> int | None:

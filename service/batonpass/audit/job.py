@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 
 from batonpass.audit import parquet, report, runs, spread, whatif
-from batonpass.audit.checks import beyond_heads, log_ends, superseded
+from batonpass.audit.checks import beyond_heads, log_ends
 from batonpass.audit.database import rows
 from batonpass.audit.export import NotOver, export_day
 from batonpass.audit.findings import (
@@ -31,16 +31,15 @@ from batonpass.audit.findings import (
     Recommendation,
     amount,
     cut,
-    finding_of,
     named,
     summary,
     without_consequences,
 )
-from batonpass.audit.measures import group_days, notices
+from batonpass.audit.measures import notices
 from batonpass.audit.pictures import Frames, pictures
 from batonpass.audit.plan import MissingDay, partitions_for, plan_day
-from batonpass.audit.replay import replay_day
 from batonpass.audit.session import followed, opened
+from batonpass.audit.spread import GroupResult
 from batonpass.audit.tables import DayTables
 from batonpass.codec.code import code_version
 from batonpass.database_url import DatabaseUrl
@@ -54,21 +53,6 @@ __all__ = ["Audit", "MissingDay", "run"]
 
 Tell = Callable[[str], None]
 """Called with what the audit does next."""
-
-Row = dict[str, Any]
-
-
-class Replayed(NamedTuple):
-    """Results of the replay: how many decisions were made again, how many came out differently, and findings."""
-
-    decisions: int = 0
-    differing: int = 0
-    findings: tuple[Finding, ...] = ()
-    left_out: int = 0
-    untraced: int = 0
-    """How many records have no trace."""
-    lawful: frozenset[str] = frozenset()
-    """The groups of which every decision was made again, without a finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +171,12 @@ class _Auditor:
 
     def result(self, log_lines: list[str]) -> AuditResult:
         """Return everything that is found."""
-        results, seen = self._results_of_parts()
-        self._note("measuring")
-        days = group_days(seen["day"], seen["cause"])
-        replayed = self._replay()
-        findings, left_out = self._findings(seen, days, replayed)
+        frames, groups = self._results_of_groups()
+        days = {one.day.group: one.day for one in groups if one.day is not None}
+        findings, left_out = self._findings(groups, days)
         recommendations, not_tried = self._recommend(tuple(days.values()))
         out = self._audit.place
-        drawn = self._drawn(results, findings, out) if out is not None else Pictures()
+        drawn = self._drawn(frames, findings, out) if out is not None else Pictures()
         return AuditResult(
             day=self._plan.day,
             started_at_ms=self._started_ms,
@@ -204,61 +186,37 @@ class _Auditor:
             findings=(*findings, *not_tried),
             findings_left_out=left_out,
             records=sum(int(day.measures["records"] or 0) for day in days.values()),
-            decisions_replayed=replayed.decisions,
-            decisions_differing=replayed.differing,
-            records_untraced=replayed.untraced,
+            decisions_replayed=sum(one.replayed for one in groups),
+            decisions_differing=sum(one.differing for one in groups),
+            records_untraced=sum(one.untraced for one in groups),
             recommendations=recommendations,
             pictures=drawn,
             log_lines=tuple(log_lines),
             so_far_ms=self._plan.so_far_ms,
         )
 
-    def _results_of_parts(self) -> tuple[DataFrame, dict[str, list[Row]]]:
-        """Return the results of the day's parts: all as a frame, and as rows those that do not grow with the day."""
-        self._note("following every task, holding the day to the laws")
+    def _results_of_groups(self) -> tuple[DataFrame, list[GroupResult]]:
+        """Return the results of the day: all as a frame, and what each group came to."""
+        again = ", deciding it again" if self._audit.replay else ""
+        self._note(f"following every task, holding the day to the laws{again}")
         has_frames = self._audit.place is not None
-        results = spread.day_results(self._tables, spread.slots_of(self._session), frames=has_frames)
-        small = [name for name, kind in spread.KINDS.items() if not kind.is_frame]
+        results = spread.day_results(self._tables, frames=has_frames, replay=self._audit.replay)
         with followed(self._session, self._note):
             if has_frames:
                 # Results are computed once and kept, in memory or on the executors' disks, without their lineage. If
                 # an executor is lost, so is its part: the audit then fails and is run again. PySpark's plain
                 # MEMORY_AND_DISK serializes every row, twice the work of keeping it.
                 results = results.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
-            found = spread.of_kinds(results, small).toArrow().to_pylist()
-        seen: dict[str, list[Row]] = {name: [] for name in small}
-        for row in found:
-            for name in small:
-                if row[name] is not None:
-                    seen[name].append({"group_id": row["group_id"], **row[name]})
-        return results, seen
+            return results, spread.group_results(results)
 
-    def _findings(
-        self, seen: Mapping[str, list[Row]], days: Mapping[str, GroupDay], replayed: Replayed
-    ) -> tuple[tuple[Finding, ...], int]:
+    def _findings(self, groups: Sequence[GroupResult], days: Mapping[str, GroupDay]) -> tuple[tuple[Finding, ...], int]:
         """Return the findings that are kept, and how many were left out."""
         ends = [*log_ends(self._plan), *beyond_heads(self._tables.rows, self._plan)]
-        kept = [(finding_of(row), row["of_law"]) for row in seen["finding"]]
-        others = (*ends, *replayed.findings, *notices(days, self._audit.objective))
-        findings, left_out = cut(*without_consequences(superseded(kept, replayed.lawful), others))
-        return findings, left_out + replayed.left_out
-
-    def _replay(self) -> Replayed:
-        if not self._audit.replay:
-            return Replayed()
-        self._note("deciding the day again")
-        with followed(self._session, self._note):
-            found = replay_day(self._tables, self._session.sparkContext.defaultParallelism).toArrow().to_pylist()
-        findings = tuple(finding_of(row) for row in found if row["law"] is not None)
-        return Replayed(
-            sum(row["replayed"] or 0 for row in found),
-            sum(row["differing"] or 0 for row in found),
-            findings,
-            sum(row["left_out"] or 0 for row in found),
-            sum(row["untraced"] or 0 for row in found),
-            frozenset(row["group_id"] for row in found if row["replayed"] and not row["untraced"])
-            - {one.group for one in findings},
-        )
+        kept = [one for group in groups for one in group.found]
+        replay = [one for group in groups for one in group.replay]
+        others = (*ends, *replay, *notices(days, self._audit.objective))
+        findings, left_out = cut(*without_consequences(kept, others))
+        return findings, left_out + sum(one.left_out for one in groups)
 
     def _recommend(self, groups: tuple[GroupDay, ...]) -> tuple[tuple[Recommendation, ...], tuple[Finding, ...]]:
         if not self._audit.what_if:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from array import array
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from batonpass.audit.downtime import STUCK_MS
-from batonpass.audit.findings import Finding, GroupDay, Severity
-from batonpass.audit.part import Part, columns
+from batonpass.audit.checks import time_of
+from batonpass.audit.downtime import STUCK_MS, Gap, distributions, lifetime_ms
+from batonpass.audit.entries import NUMBER_MOST, Entry
+from batonpass.audit.facts import Lag, Probe, Warmup
+from batonpass.audit.findings import DowntimeCause, Finding, GroupDay, Severity
+from batonpass.audit.ledger import Ledger
 
 NOTICE = Severity.NOTICE
 
@@ -19,6 +25,7 @@ Batonpass itself gives up a warmup that reads nothing for ``warmup_stall_timeout
 FLAPS: Final = 4
 """A member that disappears without a leave, or restarts, so often within an hour is flapping."""
 FLAPPING_WITHIN_MS: Final = 3_600_000
+FLAPS_SHOWN: Final = 20
 WASTED_SHARE: Final = 0.5
 WASTED_LEAST: Final = 8
 FUTILE_SHARE: Final = 0.9
@@ -27,295 +34,222 @@ FUTILE_LEAST: Final = 120
 UNBALANCED_SCORE: Final = 2.0
 """A mean difference of load (weight per capacity, most to least) above this is worth a look."""
 
-PROBES: Final = columns("group_id varchar, seq bigint, at_ms bigint, futile boolean")
-"""One row for each probe of that day; ``futile``: it changed nothing."""
-
-DEPARTURES: Final = columns("group_id varchar, member varchar, seq bigint, at_ms bigint, identity varchar")
-"""One row for each time that a member went by itself: expired, fenced, restarted, or suspected and back."""
-
-FLAPPING: Final = columns(
-    "group_id varchar, member varchar, times bigint, until_ms bigint, sequences bigint[], moments bigint[]"
-)
-"""The worst hour of each member that came and went again and again; ``member`` is its identity. The lists have the
-first twenty departures."""
-
-BALANCE: Final = columns("group_id varchar, balance_mean double, balance_worst double, members_max int, tasks_max int")
-"""How uneven the load of each group was."""
-
-DAY: Final = columns(
-    "group_id varchar, records bigint, generations bigint, moves bigint, lower_bound bigint, warmups bigint,"
-    " wasted_warmups bigint, probes bigint, futile_probes bigint, flapping_members bigint, downtime_ms bigint,"
-    " longest_unowned_ms bigint, handovers bigint, failovers bigint, cold_starts bigint, tasks_seen bigint,"
-    " task_ms bigint, balance_mean double, balance_worst double, members_max int, tasks_max int"
-)
-"""One row for each group, with null where nothing was seen."""
+MINUTE_MS: Final = 60_000
 
 
-def probes(part: Part) -> None:
-    """Make ``probes``.
+class Generation(NamedTuple):
+    """A generation as readers are shown it; ``score`` is how uneven its target was."""
 
-    A probe took place if it was set for an instant and was set anew, or given up, at that instant or later. It was
-    futile if its decision wrote nothing else.
-    """
-    part.make(
-        "probes",
-        PROBES,
-        """
-        with
-        looked as (
-            select group_id, seq, at_ms, until_ms
-              from (select group_id, seq, at_ms, until_ms, lag(until_ms) over of_group as due_ms
-                      from changes where what = 'probe'
-                    window of_group as (partition by group_id order by seq, place)), day
-             where due_ms <= at_ms and at_ms >= begin_ms
-        ),
-        beside as (
-            select distinct group_id, at_ms, true as changed
-              from changes semi join looked using (group_id, at_ms)
-             where place = 0 and what <> 'probe'
-        )
-        select group_id, seq, at_ms, changed is null and until_ms is not null as futile
-          from looked left join beside using (group_id, at_ms)
-        """,
-    )
+    number: int
+    at_ms: int
+    members: int
+    tasks: int
+    score: float | None
 
 
-def departures(part: Part) -> None:
-    """Make ``departures`` from ``identities``."""
-    part.make(
-        "departures",
-        DEPARTURES,
-        """
-        with
-        of_day as (
-            select group_id, member, seq, at_ms, what
-              from changes join bounds using (group_id)
-             where seq >= first
-               and (what in ('away', 'suspected')
-                    or (what = 'gone' and word in ('expired', 'fenced', 'replaced', 'taken-over')))
-        ),
-        suspected as (select group_id, member, seq, at_ms from of_day where what = 'suspected'),
-        went as (
-            -- Who expires after a suspicion has gone once, not twice.
-            select group_id, member, seq, at_ms
-              from of_day anti join suspected using (group_id, member)
-             where what <> 'suspected'
-             union all
-            select group_id, member, seq, at_ms from suspected
-        )
-        -- Where the record of its joining is missing, a member is known by its id alone.
-        select group_id, member, seq, at_ms, coalesce(identity, member) as identity
-          from went left join identities using (group_id, member)
-        """,
-    )
+class Departure(NamedTuple):
+    """A member that went by itself: expired, fenced, restarted, or suspected and back."""
+
+    at_ms: int
+    seq: int
 
 
-def flapping(part: Part) -> None:
-    """Make ``flapping`` from ``departures``: of hours that are equally bad the last one."""
-    part.make(
-        "flapping",
-        FLAPPING,
-        """
-        with
-        hours as (
-            select group_id, identity, at_ms, count(*) over (
-                       partition by group_id, identity order by at_ms
-                       range between {within} preceding and current row) as times
-              from departures
-        ),
-        worst as (
-            select group_id, identity, arg_max({'times': times, 'until_ms': at_ms}, (times, at_ms)) as hour
-              from hours where times >= {flaps}
-             group by group_id, identity
-        ),
-        -- Only of the worst hour it is asked what it was made of.
-        made_of as (
-            select w.group_id, w.identity, list(seq order by d.at_ms, seq) as sequences,
-                   list(d.at_ms order by d.at_ms, seq) as moments
-              from worst w join departures d
-                on d.group_id = w.group_id and d.identity = w.identity
-               and d.at_ms between hour.until_ms - {within} and hour.until_ms
-             group by w.group_id, w.identity
-        )
-        select group_id, identity as member, hour.times as times, hour.until_ms as until_ms,
-               sequences[:20] as sequences, moments[:20] as moments
-          from worst join made_of using (group_id, identity)
-        """.replace("{within}", str(FLAPPING_WITHIN_MS)).replace("{flaps}", str(FLAPS)),
-    )
+class Flapping(NamedTuple):
+    """The worst hour of a member that came and went again and again, with its first departures."""
+
+    identity: str
+    times: int
+    until_ms: int
+    departures: Sequence[Departure]
 
 
-def flapping_members(part: Part) -> None:
-    """Find members that came and went again and again (flapping-member)."""
-    part.find(
-        "flapping-member",
-        NOTICE,
-        """
-        select group_id, null as task, member,
-               concat('went and came back ', told(times), ' times within an hour, until ', time_of(until_ms))
-                   as detail,
-               sequences, moments as at
-          from flapping
-        """,
-    )
+WENT: Final = frozenset({"expired", "fenced", "replaced", "taken-over"})
+"""The causes of members that went without a word."""
 
 
-def stuck_warmups(part: Part) -> None:
-    """Find warmups that took very long without coming closer (stuck-warmup)."""
-    part.find(
-        "stuck-warmup",
-        NOTICE,
-        """
-        with
-        long as (
-            select group_id, task, member, from_seq, from_at_ms, from_ms, coalesce(to_ms, end_ms) as until_ms
-              from warmups, day
-             where coalesce(to_ms, end_ms) - from_ms >= {stuck} and coalesce(to_ms, end_ms) >= begin_ms
-        ),
-        sampled as (
-            select w.group_id, w.task, w.member, from_seq, from_at_ms, from_ms, until_ms,
-                   arg_min({'lag': lag}, l.at_ms).lag as lag_first, arg_max(lag, (l.at_ms, lag)) as lag_last
-              from long w
-              left join lags l on l.group_id = w.group_id and l.task = w.task and l.member = w.member
-                              and l.at_ms between w.from_ms and w.until_ms
-             group by w.group_id, w.task, w.member, from_seq, from_at_ms, from_ms, until_ms
-        )
-        select group_id, task, member,
-               concat('a warmup that began at ', time_of(from_ms), ' made no progress in ',
-                      told(round((until_ms - from_ms) / 60000)::bigint), ' minutes') as detail,
-               [from_seq] as sequences, [from_at_ms] as at
-          from sampled
-         where not coalesce(lag_last < lag_first, false)
-        """.replace("{stuck}", str(STUCK_WARMUP_MS)),
-    )
+class Measures:
+    """Adds up the day of one group out of the facts of its ledger."""
+
+    def __init__(self, ledger: Ledger, begin_ms: int, end_ms: int) -> None:
+        """Begin with nothing."""
+        self._ledger, self._begin_ms, self._end_ms = ledger, begin_ms, end_ms
+        self._counts: defaultdict[str, int] = defaultdict(int)
+        self._gaps: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
+        self._longest_unowned_ms = 0
+        self._departures: list[Entry] = []
+
+    def record(self, entry: Entry) -> None:
+        """Count a record of the day."""
+        if entry.seq >= self._ledger.plan.first:
+            self._counts["records"] += 1
+
+    def told(self, entry: Entry) -> None:
+        """Count what is placed, and note who goes."""
+        if entry.seq < self._ledger.plan.first:
+            return
+        what = entry.what
+        if what == "placed":
+            self._counts["generations"] += (entry.token or 0) > 0
+            self._counts["moves"] += entry.until_ms or 0
+            self._counts["lower_bound"] += _lower_bound(entry.word)
+        elif what in ("away", "suspected") or (what == "gone" and entry.word in WENT):
+            self._departures.append(entry)
+
+    def gap(self, gap: Gap) -> None:
+        """Count a gap."""
+        self._gaps[gap.cause].append(gap.gap_ms)
+        self._longest_unowned_ms = max(self._longest_unowned_ms, gap.unowned_ms)
+
+    def warmup(self, warmup: Warmup) -> None:
+        """Count a warmup that existed during some part of the day."""
+        if warmup.ended is None or warmup.ended.ms >= self._begin_ms:
+            self._counts["warmups"] += 1
+            self._counts["wasted_warmups"] += warmup.outcome == "dropped"
+
+    def probe(self, probe: Probe) -> None:
+        """Count a probe of the day."""
+        if probe.entry.at_ms >= self._begin_ms:
+            self._counts["probes"] += 1
+            self._counts["futile_probes"] += probe.futile
+
+    def flapping(self) -> list[Flapping]:
+        """Return who came and went again and again, each with its worst hour: of equally bad ones the last."""
+        suspected = {one.member for one in self._departures if one.what == "suspected"}
+        of_identity: defaultdict[str, list[Departure]] = defaultdict(list)
+        for one in self._departures:
+            # Who expires after a suspicion has gone once, not twice.
+            if one.what == "suspected" or one.member not in suspected:
+                # Where the record of its joining is missing, a member is known by its id alone.
+                identity = self._ledger.identity_of(one.member) or one.member or ""
+                of_identity[identity].append(Departure(one.at_ms, one.seq))
+        return [found for name, went in of_identity.items() if (found := _worst_hour(name, sorted(went))) is not None]
+
+    def day(self, flapping: int, generations: Sequence[Generation]) -> GroupDay | None:
+        """Return the results; None for the remains of a deleted group, which has no tasks and no day."""
+        ledger, counts = self._ledger, self._counts
+        tasks_seen = sum(task.seen for task in ledger.tasks.values())
+        if not counts["records"] and not tasks_seen:
+            return None
+        downtime_ms = sum(map(sum, self._gaps.values()))
+        task_ms = lifetime_ms(ledger.tasks.values(), self._begin_ms, self._end_ms)
+        measures: dict[str, float | int | None] = {name: counts[name] for name in COUNTED}
+        measures["flapping_members"] = flapping
+        measures["downtime_ms"] = downtime_ms
+        for name, cause in OF_CAUSES.items():
+            measures[name] = len(self._gaps[cause]) if cause in self._gaps else 0
+        measures["longest_unowned_ms"] = self._longest_unowned_ms
+        measures["excess_moves"] = counts["moves"] - counts["lower_bound"]
+        measures["availability"] = None if not task_ms else max(0.0, 1 - downtime_ms / task_ms)
+        measures |= balance(generations, self._end_ms)
+        measures["tasks_max"] = measures["tasks_max"] or tasks_seen or None
+        return GroupDay(ledger.plan.group, measures, distributions(self._gaps))
 
 
-def stalled_warmups(part: Part) -> None:
-    """Find warmups that Batonpass gave up on (stuck-warmup)."""
-    part.find(
-        "stuck-warmup",
-        NOTICE,
-        """
-        select group_id, task, member,
-               concat('its warmup made no progress and was given up at ', time_of(at_ms)) as detail,
-               [seq] as sequences, [at_ms] as at
-          from changes join bounds using (group_id)
-         where seq >= first and what = 'stalled'
-        """,
-    )
+def _lower_bound(word: str | None) -> int:
+    """Return the lower bound that a placement names; what is no possible number counts as none."""
+    try:
+        bound = int(word or 0)
+    except ValueError:
+        return 0
+    return bound if abs(bound) < NUMBER_MOST else 0
 
 
-def stuck_tasks(part: Part) -> None:
-    """Find tasks that no member was granted for long (stuck-task)."""
-    part.find(
-        "stuck-task",
-        NOTICE,
-        """
-        select group_id, task, runner as member,
-               concat('granted to nobody for ', told(round(unowned_ms / 60000)::bigint), ' minutes from ',
-                      time_of(from_ms), ' (', told(why), ')') as detail,
-               [down_seq] as sequences, [from_ms] as at
-          from gaps
-         where unowned_ms > {stuck} and runner is not null
-        """.replace("{stuck}", str(STUCK_MS)),
-    )
-
-
-def balance(part: Part) -> None:
-    """Make ``balance`` from ``generations``: by the target of each, for as long as it was in force."""
-    part.make(
-        "balance",
-        BALANCE,
-        """
-        select group_id, sum(score * stood_ms) / nullif(sum(stood_ms), 0) as balance_mean,
-               max(score) as balance_worst, max(members) as members_max, max(tasks) as tasks_max
-          from (select group_id, score, members, tasks,
-                       coalesce(lead(at_ms) over (partition by group_id order by number), end_ms) - at_ms as stood_ms
-                  from generations, day)
-         group by group_id
-        """,
-    )
-
-
-def days(part: Part) -> None:
-    """Make ``days``: the results of the day of each group of ``bounds``."""
-    part.make("days", DAY, _DAYS)
-
-
-_DAYS: Final = """
-    with
-    counts as (
-        select group_id, count(*) filter (place = 0) as records,
-               count(*) filter (what = 'placed' and token > 0) as generations,
-               sum(if(what = 'placed', until_ms, null)) as moves,
-               sum(case when what = 'placed' then try_cast(word as bigint) end) as lower_bound
-          from changes join bounds using (group_id)
-         where seq >= first
-         group by group_id
-    ),
-    warm as (
-        select group_id, count(*) as warmups, count(*) filter (outcome = 'dropped') as wasted_warmups
-          from warmups, day
-         where coalesce(to_ms, end_ms) >= begin_ms
-         group by group_id
-    ),
-    looks as (
-        select group_id, count(*) as probes, count(*) filter (futile) as futile_probes from probes group by group_id
-    ),
-    flaps as (select group_id, count(*) as flapping_members from flapping group by group_id),
-    down as (
-        select group_id, sum(gap_ms) as downtime_ms, max(unowned_ms) as longest_unowned_ms,
-               count(*) filter (cause = 'warm-handover') as handovers,
-               count(*) filter (cause = 'failover') as failovers,
-               count(*) filter (cause = 'cold-start') as cold_starts
-          from gaps
-         group by group_id
-    )
-    select group_id, records, generations, moves, lower_bound, warmups, wasted_warmups, probes, futile_probes,
-           flapping_members, downtime_ms, longest_unowned_ms, handovers, failovers, cold_starts, tasks_seen, task_ms,
-           balance_mean, balance_worst, members_max, tasks_max
-      from bounds
-      left join counts using (group_id)
-      left join warm using (group_id)
-      left join looks using (group_id)
-      left join flaps using (group_id)
-      left join down using (group_id)
-      left join lifetimes using (group_id)
-      left join balance using (group_id)
-"""
-
-STEPS: Final[tuple[Callable[[Part], None], ...]] = (
-    *(probes, departures, flapping, balance, days),
-    *(flapping_members, stuck_warmups, stalled_warmups, stuck_tasks),
-)
-"""In the order in which they read each other's tables. Before them come ``downtime.STEPS``."""
-
-
-def group_days(days: Iterable[Mapping[str, Any]], causes: Iterable[Mapping[str, Any]]) -> dict[str, GroupDay]:
-    """Return the measures of each group, from rows of ``DAY`` and of ``downtime.CAUSES``."""
-    of_group: dict[str, dict[str, dict[str, float]]] = {}
-    for row in causes:
-        values = {name: float(row[name]) for name in ("count", "p50_ms", "p99_ms", "max_ms", "total_ms")}
-        of_group.setdefault(row["group_id"], {})[row["cause"]] = values
-    # The remains of a deleted group have no tasks and no day.
-    lived = [row for row in days if row["records"] or row["tasks_seen"]]
-    return {row["group_id"]: _group_day(row, of_group.get(row["group_id"], {})) for row in lived}
-
-
-ZERO_WHERE_UNSEEN: Final = (
+COUNTED: Final = (
     *("records", "generations", "moves", "lower_bound", "warmups", "wasted_warmups", "probes", "futile_probes"),
-    *("flapping_members", "downtime_ms", "handovers", "failovers", "cold_starts", "longest_unowned_ms"),
 )
+OF_CAUSES: Final = {
+    "handovers": DowntimeCause.WARM_HANDOVER,
+    "failovers": DowntimeCause.FAILOVER,
+    "cold_starts": DowntimeCause.COLD_START,
+}
+"""The measures that are numbers of gaps."""
 
 
-def _group_day(row: Mapping[str, Any], causes: Mapping[str, Mapping[str, float]]) -> GroupDay:
-    measures: dict[str, float | int | None] = {name: row[name] or 0 for name in ZERO_WHERE_UNSEEN}
-    measures["excess_moves"] = (row["moves"] or 0) - (row["lower_bound"] or 0)
-    task_ms = row["task_ms"] or 0
-    measures["availability"] = None if not task_ms else max(0.0, 1 - (row["downtime_ms"] or 0) / task_ms)
-    for name in ("balance_mean", "balance_worst", "members_max", "tasks_max"):
-        measures[name] = row[name]
-    measures["tasks_max"] = row["tasks_max"] or row["tasks_seen"]
-    return GroupDay(str(row["group_id"]), measures, causes)
+def _worst_hour(identity: str, went: Sequence[Departure]) -> Flapping | None:
+    """Return the worst hour of a member, if it went often enough in it; ``went`` is in order."""
+    worst: tuple[int, int] = (0, 0)
+    for number, one in enumerate(went):
+        if number + 1 < len(went) and went[number + 1].at_ms == one.at_ms:
+            continue
+        times = number + 1 - bisect_left(went, (one.at_ms - FLAPPING_WITHIN_MS, -1))
+        worst = max(worst, (times, one.at_ms))
+    times, until_ms = worst
+    if times < FLAPS:
+        return None
+    first = bisect_left(went, (until_ms - FLAPPING_WITHIN_MS, -1))
+    return Flapping(identity, times, until_ms, went[first : first + times][:FLAPS_SHOWN])
+
+
+def balance(generations: Sequence[Generation], end_ms: int) -> dict[str, float | int | None]:
+    """Return how uneven the load was: by the target of each generation, for as long as it was in force."""
+    in_order = sorted(generations, key=lambda one: one.number)
+    ends = [one.at_ms for one in in_order[1:]] + [end_ms]
+    stood = [end - one.at_ms for one, end in zip(in_order, ends, strict=True)] if in_order else []
+    scored = [(one.score, ms) for one, ms in zip(in_order, stood, strict=True) if one.score is not None]
+    whole = sum(stood)
+    return {
+        "balance_mean": sum(score * ms for score, ms in scored) / whole if scored and whole else None,
+        "balance_worst": max((score for score, _ in scored), default=None),
+        "members_max": max((one.members for one in in_order), default=None),
+        "tasks_max": max((one.tasks for one in in_order), default=None),
+    }
+
+
+def flapping_member(one: Flapping, group: str) -> Finding:
+    """Return the notice of a member that came and went again and again (flapping-member)."""
+    detail = f"went and came back {one.times} times within an hour, until {time_of(one.until_ms)}"
+    sequences, moments = tuple(went.seq for went in one.departures), tuple(went.at_ms for went in one.departures)
+    return Finding(group, "flapping-member", NOTICE, None, one.identity, detail, sequences, moments)
+
+
+def stuck_warmup(warmup: Warmup, lags: Sequence[Lag], group: str, begin_ms: int, end_ms: int) -> Iterator[Finding]:
+    """Yield the notice of a warmup that took very long without coming closer (stuck-warmup).
+
+    ``lags`` are what is known of its copy at any time.
+    """
+    began = warmup.began
+    until_ms = warmup.ended.ms if warmup.ended is not None else end_ms
+    took_ms = until_ms - began.ms
+    if took_ms < STUCK_WARMUP_MS or until_ms < begin_ms:
+        return
+    sampled = sorted((one for one in lags if began.ms <= one.at_ms <= until_ms), key=lambda one: one.at_ms)
+    first = sampled[0].lag if sampled else None
+    last = max(((one.at_ms, one.lag) for one in sampled if one.lag is not None), default=(0, None))[1]
+    if first is None or last is None or last >= first:
+        detail = f"a warmup that began at {time_of(began.ms)} made no progress in {_minutes(took_ms)} minutes"
+        proof = (began.seq,), (began.at_ms,)
+        yield Finding(group, "stuck-warmup", NOTICE, began.task, began.member, detail, *proof)
+
+
+def stalled_warmup(one: Entry, ledger: Ledger) -> Iterator[Finding]:
+    """Yield the notice of a warmup that Batonpass gave up on (stuck-warmup)."""
+    if one.what == "stalled" and one.seq >= ledger.plan.first:
+        detail = f"its warmup made no progress and was given up at {time_of(one.at_ms)}"
+        yield Finding(ledger.plan.group, "stuck-warmup", NOTICE, one.task, one.member, detail, (one.seq,), (one.at_ms,))
+
+
+def stuck_task(gap: Gap, group: str) -> Iterator[Finding]:
+    """Yield the notice of a task that no member was granted for long (stuck-task)."""
+    if gap.unowned_ms > STUCK_MS and gap.runner is not None:
+        minutes, why = _minutes(gap.unowned_ms), "?" if gap.why is None else gap.why
+        detail = f"granted to nobody for {minutes} minutes from {time_of(gap.from_ms)} ({why})"
+        sequences = () if gap.down_seq is None else (gap.down_seq,)
+        yield Finding(group, "stuck-task", NOTICE, gap.task, gap.runner, detail, sequences, (gap.from_ms,))
+
+
+def _minutes(ms: int) -> int:
+    return (ms + MINUTE_MS // 2) // MINUTE_MS
+
+
+def lag_of(warmup: Warmup, lags: Iterable[Lag]) -> int | None:
+    """Return what a warmup had to restore: by the record of its grant, else by the first sample of it."""
+    until_ms = warmup.ended.ms if warmup.ended is not None else None
+    known = [
+        (one.at_ms, one.lag)
+        for one in lags
+        if one.lag is not None and one.at_ms >= warmup.began.ms and (until_ms is None or one.at_ms <= until_ms)
+    ]
+    return min(known)[1] if known else None
 
 
 def notices(days: Mapping[str, GroupDay], objective: float | None) -> list[Finding]:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+import pyarrow.parquet as pq
+
 from batonpass.audit.findings import GROUP, ordered
 from batonpass.codec.answers import rfc3339
 
@@ -46,7 +48,8 @@ def write_day(frame: DataFrame, out: str, name: str, day: date) -> str:
     ``frame`` has a column ``group_id``. A group's folder has its name; for a long name, its beginning and a digest.
 
     Raises:
-        OSError: when the day could not be put into its place; the old one is there again.
+        OSError: when rows are missing from what was written, or the day could not be put into its place; the old one
+            is there again.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415 - importing this module must not need Spark
 
@@ -57,16 +60,38 @@ def write_day(frame: DataFrame, out: str, name: str, day: date) -> str:
 
 
 def _write(parts: DataFrame, out: str, name: str, day: date) -> str:
+    from pyspark.sql import Observation  # noqa: PLC0415 - importing this module must not need Spark
+    from pyspark.sql import functions as f  # noqa: PLC0415 - the same
+
     table = f"{located(out)}/{name}"
     unfinished = f"{table}/.day={day}.{uuid4().hex}"
     files = Files(parts.sparkSession)
     try:
-        parts.write.partitionBy("group").parquet(unfinished)
+        handed = Observation()
+        parts.observe(handed, f.count(f.lit(1)).alias("rows")).write.partitionBy("group").parquet(unfinished)
+        _require_rows(unfinished, handed.get["rows"])
         files.replace(unfinished, f"{table}/day={day}")
     finally:
         files.remove(unfinished)
     files.sweep(table)
     return f"{table}/day={day}"
+
+
+def _require_rows(unfinished: str, handed: int) -> None:
+    """Check that all rows that were handed to the writers are in a folder of this machine.
+
+    Raises:
+        OSError: when some are not: executors wrote them to folders of their own.
+    """
+    scheme, _, path = unfinished.partition("://")
+    if scheme != "file":
+        return
+    there = sum(pq.read_metadata(one).num_rows for one in Path(path).rglob("*.parquet"))
+    if there != handed:
+        raise OSError(
+            f"{there:,} of {handed:,} rows are in {path}: executors write to a folder of that name on their own machines;"
+            " name a folder that all machines share, or a URI of a store (s3a://…), and run it again"
+        )
 
 
 def write_result(spark: SparkSession, result: AuditResult, out: str) -> None:

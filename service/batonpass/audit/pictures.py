@@ -21,7 +21,6 @@ from batonpass.audit.findings import (
     Severity,
     WarmupPoint,
 )
-from batonpass.audit.part import Part, columns
 from batonpass.audit.plan import HOUR_MS, DayPlan
 from batonpass.audit.tables import small
 
@@ -35,26 +34,6 @@ GROUPS_SHOWN: Final = 20
 
 The report draws fewer (``report.GROUPS_PICTURED``).
 """
-
-
-NAMES: Final = columns("group_id varchar, member varchar, name varchar, run bigint")
-"""What people call a member: the instance id, and which of its runs this is."""
-
-
-def names(part: Part) -> None:
-    """Make ``names`` for the members that have an instance id; the others have only their member id."""
-    part.make(
-        "names",
-        NAMES,
-        """
-        select group_id, member, max(word) as name, max(run) as run
-          from (select group_id, member, word,
-                       count(*) over (partition by group_id, word order by seq, place
-                                      rows between unbounded preceding and current row) as run
-                  from changes where what = 'joined' and word is not null)
-         group by group_id, member
-        """,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,6 @@ Ask = Callable[[str], Sequence[tuple[Any, ...]]]
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 
-CHUNK: Final = 500_000
-"""About how many records one partition reads."""
-
 PIECE: Final = 250_000
 """About how many records are exchanged in one piece."""
 

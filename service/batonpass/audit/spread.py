@@ -1,179 +1,183 @@
-"""Spreads a day over Spark's executors in parts of whole groups, and returns their results.
+"""Spreads a day over Spark's executors: a part is a group, read, folded and decided again where it is read.
 
-A part is read, made flat and audited in one step, so that nothing of it is exchanged. All results have the same
-columns: each row is of one kind, and the columns of the other kinds are null.
+Nothing is exchanged. All results have the same columns: each row is of one kind, and the columns of the other kinds are
+null.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from batonpass.audit import checks, downtime, measures, pictures, timeline
-from batonpass.audit.findings import GROUP
-from batonpass.audit.flatten import bounds_rows
-from batonpass.audit.part import DEFAULT_LIMITS, KEPT, Columns, Limits, Part, kept
-from batonpass.audit.tables import GROUPS_PER_PART, Query, read_flat
+from batonpass.audit.database import Read, reading
+from batonpass.audit.downtime import Gap
+from batonpass.audit.entries import read_entries, read_standing
+from batonpass.audit.findings import GROUP, Finding, GroupDay
+from batonpass.audit.fold import GroupFold, IntervalRow, NameRow, WarmupRow
+from batonpass.audit.group_replay import GroupReplay
+from batonpass.audit.reading import (
+    GENERATION,
+    HISTORY,
+    RECORD,
+    SNAPSHOT,
+    generations,
+    has_histories,
+    log_rows,
+    warmup_lags,
+)
+from batonpass.codec.code import code_version
+from batonpass.codec.records import StoredRecord
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-    from batonpass.audit.plan import GroupPlan
+    from batonpass.audit.plan import DayPlan, GroupPlan
     from batonpass.audit.tables import DayTables
 
-MEMORY: Final = "spark.batonpass.partMemory"
-"""Spark's setting of how much memory one part may take ("2GB"); beyond that it uses the disk."""
-MEMORY_SHARE: Final = 60
-"""If that is not set: the percentage of a machine's memory that its parts have together."""
 
+class GroupResult(msgspec.Struct, frozen=True):
+    """What one group's day came to.
 
-class Slots(NamedTuple):
-    """Where parts run: on how many cores in all, on how many of one executor, with how much memory for each part."""
-
-    cores: int
-    of_executor: int
-    memory: str
-
-
-def slots_of(session: SparkSession) -> Slots:
-    """Return where the parts of a session run."""
-    context = session.sparkContext
-    cores = context.defaultParallelism
-    settings = context.getConf()
-    is_local = str(context.master).startswith("local")
-    of_executor = cores if is_local else int(settings.get("spark.executor.cores", "1") or "1")
-    memory = settings.get(MEMORY, None) or f"{max(1, MEMORY_SHARE // of_executor)}%"
-    return Slots(cores, of_executor, memory)
-
-
-TYPES: Final[Mapping[str, pa.DataType]] = {
-    "varchar": pa.string(),
-    "bigint": pa.int64(),
-    "int": pa.int32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "bigint[]": pa.list_(pa.int64()),
-}
-
-
-class Kind(NamedTuple):
-    """The columns of one kind of results, and what yields its rows; ``is_frame``: they grow with the day."""
-
-    columns: Columns
-    rows: Callable[[Part], Iterator[pa.RecordBatch]]
-    is_frame: bool
-
-
-def _table(name: str, columns: Columns, *, is_frame: bool) -> Kind:
-    return Kind(columns, lambda part: part.arrow(columns, f"select * from {name}"), is_frame)  # noqa: S608 - our own words
-
-
-KINDS: Final[Mapping[str, Kind]] = {
-    "finding": Kind(KEPT, kept, is_frame=False),
-    "day": _table("days", measures.DAY, is_frame=False),
-    "cause": _table("causes", downtime.CAUSES, is_frame=False),
-    "gap": _table("gaps", downtime.GAPS, is_frame=True),
-    "warmup": _table("warmups", timeline.WARMUPS, is_frame=True),
-    "interval": _table("intervals", timeline.INTERVALS, is_frame=True),
-    "name": _table("names", pictures.NAMES, is_frame=True),
-}
-
-
-def _struct(columns: Columns) -> pa.DataType:
-    return pa.struct([pa.field(name, TYPES[kind]) for name, kind in columns.items() if name != GROUP])
-
-
-RESULTS: Final = pa.schema(
-    [pa.field(GROUP, pa.string()), *(pa.field(name, _struct(kind.columns)) for name, kind in KINDS.items())]
-)
-"""The group, and for each kind one column that holds the rest of its columns."""
-
-
-def part_results(
-    rows: Iterable[pa.RecordBatch], begin_ms: int, end_ms: int, limits: Limits = DEFAULT_LIMITS, *, frames: bool
-) -> Iterator[pa.RecordBatch]:
-    """Yield the results of a part of the day (``RESULTS``), from all rows of its groups (``flatten.CHANGES``).
-
-    Without ``frames`` the results that grow with the day are left out.
+    Attributes:
+        day: its measures; None for the remains of a deleted group.
+        found: the first findings of each law, each with how many there are of it in the group.
+        replay: what the replay found.
+        replayed, differing, untraced, left_out: see ``GroupReplay``; 0 without a replay.
     """
-    with Part(rows, begin_ms, end_ms, limits) as part:
-        for step in (*timeline.STEPS, *checks.STEPS, *downtime.STEPS, *measures.STEPS):
-            step(part)
-        if frames:
-            timeline.intervals(part)
-            pictures.names(part)
-        for name, kind in KINDS.items():
-            if frames or not kind.is_frame:
-                for batch in kind.rows(part):
-                    yield _wrapped(name, batch)
+
+    day: GroupDay | None
+    found: tuple[tuple[Finding, int], ...]
+    replay: tuple[Finding, ...] = ()
+    replayed: int = 0
+    differing: int = 0
+    untraced: int = 0
+    left_out: int = 0
 
 
-def _wrapped(name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-    whole = RESULTS.field(name)
-    columns = [batch.column(one.name).cast(one.type) for one in whole.type]
-    filled = pa.StructArray.from_arrays(columns, fields=list(whole.type))
-    arrays = [
-        batch.column(GROUP).cast(pa.string())
-        if one.name == GROUP
-        else filled
-        if one.name == name
-        else pa.nulls(batch.num_rows, one.type)
-        for one in RESULTS
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=RESULTS)
+FRAMES: Final[Mapping[str, type]] = {"gap": Gap, "warmup": WarmupRow, "interval": IntervalRow, "name": NameRow}
+"""The kinds of results that grow with the day, each with its columns."""
+
+_TYPES: Final = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
 
 
-SPARK_RESULTS: Final = from_arrow_schema(RESULTS)
-LEAST: Final = 10_000
-"""A part of fewer records costs more than it saves."""
+def _struct(row: type) -> pa.DataType:
+    """Return the type of a column that holds rows of a kind."""
+    fields = []
+    for name, hint in get_type_hints(row).items():
+        kind = next((one for one in get_args(hint) if one is not NoneType), hint)
+        fields.append(pa.field(name, _TYPES[kind]))
+    return pa.struct(fields)
+
+
+RESULT: Final = "result"
+RESULTS: Final = pa.schema(
+    [(GROUP, pa.string()), (RESULT, pa.string()), *((name, _struct(row)) for name, row in FRAMES.items())]
+)
+"""The group; what it came to (``GroupResult``, as JSON); and for each kind of results that grow with the day one column
+that holds the rest of its columns."""
+
+ROWS_PER_BATCH: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class AuditParts:
-    """A step of ``mapInArrow``: reads the parts whose numbers it is given, each by its queries, and audits them."""
+class AuditGroups:
+    """A step of ``mapInArrow``: audits the groups of the bundles whose numbers it is given.
+
+    Without ``frames`` the results that grow with the day are left out; without ``replay`` no decision is made again.
+    """
 
     url: str
-    parts: tuple[tuple[tuple[GroupPlan, ...], tuple[Query, ...]], ...]
-    begin_ms: int
-    end_ms: int
-    limits: Limits
+    plan: DayPlan
+    bundles: tuple[tuple[GroupPlan, ...], ...]
+    has_histories: bool
+    replay: bool
     frames: bool
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the results of the parts (``RESULTS``)."""
+        """Yield the results of the groups (``RESULTS``)."""
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                groups, queries = self.parts[number]
-                rows = chain(bounds_rows(groups), read_flat(self.url, queries))
-                yield from part_results(rows, self.begin_ms, self.end_ms, self.limits, frames=self.frames)
+                with reading(self.url) as read:
+                    for one in self.bundles[number]:
+                        yield from self._audited(read, one)
+
+    def _audited(self, read: Read, one: GroupPlan) -> Iterator[pa.RecordBatch]:
+        day = self.plan.begin_ms, self.plan.end_ms
+        fold = GroupFold(one, *day, lags=warmup_lags(read, self.plan, one), generations=generations(read, one))
+        replay = self._begun(one) if self.replay else None
+        rows = log_rows(read, self.plan, one, replayed=self.replay, has_histories=self.has_histories)
+        for version, rank, epoch, at_ms, kind, form, payload in rows:
+            if rank == RECORD:
+                entries, record = read_entries(version, at_ms, epoch, StoredRecord(kind, form, payload))
+                for entry in entries:
+                    fold.take(entry)
+                if replay is not None:
+                    replay.record(version, record, at_ms)
+            elif rank == SNAPSHOT:
+                for entry in read_standing(version, at_ms, form, payload):
+                    fold.take(entry)
+                if replay is not None:
+                    replay.snapshot(version, form, payload)
+            elif replay is not None:
+                if rank == HISTORY:
+                    replay.history(version, payload, at_ms)
+                elif rank == GENERATION:
+                    replay.generation(version, payload, at_ms)
+                else:
+                    replay.trace(version, form, payload, at_ms)
+            yield from self._frames(one, fold, ROWS_PER_BATCH)
+        if replay is not None:
+            replay.end()
+        fold.end(lawful=replay is not None and replay.is_lawful)
+        yield from self._frames(one, fold, 1)
+        if self.frames:
+            yield from _batches(one, "name", fold.names())
+        yield _result(one, fold, replay)
+
+    def _begun(self, one: GroupPlan) -> GroupReplay:
+        replay = GroupReplay(one, begin_ms=self.plan.begin_ms, code=code_version(), has_histories=self.has_histories)
+        if not one.base and one.known:
+            replay.begin_empty()
+        return replay
+
+    def _frames(self, one: GroupPlan, fold: GroupFold, least: int) -> Iterator[pa.RecordBatch]:
+        """Yield and forget what has been found and grows with the day, where there is enough of it."""
+        for name, found in (("gap", fold.gaps), ("warmup", fold.warmups), ("interval", fold.intervals)):
+            if len(found) >= least:
+                if self.frames:
+                    yield from _batches(one, name, found)
+                found.clear()
 
 
-def day_results(tables: DayTables, slots: Slots, *, frames: bool) -> DataFrame:
-    """Return the results of the day, one row for each finding, measure and, with ``frames``, gap, warmup and interval.
-
-    Nothing is read before an action asks for it.
-    """
-    plan = tables.plan
-    count = part_count(plan.records, len(plan.groups), slots.cores, tables.chunk)
-    parts = tuple((tuple(some), tables.queries(some)) for some in bundles(plan.groups, count))
-    # Fewer parts than cores: each may use more of them.
-    limits = Limits(max(1, slots.of_executor // max(1, len(parts))), slots.memory)
-    step = AuditParts(tables.url, parts, plan.begin_ms, plan.end_ms, limits, frames)
-    return tables.spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(step, SPARK_RESULTS)
+def _batches(one: GroupPlan, name: str, rows: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+    if rows:
+        yield pa.RecordBatch.from_pylist([{GROUP: one.group, name: row._asdict()} for row in rows], schema=RESULTS)
 
 
-def of_kinds(results: DataFrame, kinds: Sequence[str]) -> DataFrame:
-    """Return the rows of some kinds, each kind in its column."""
-    is_wanted = reduce(lambda one, other: one | other, (f.col(kind).isNotNull() for kind in kinds))
-    return results.where(is_wanted).select(GROUP, *kinds)
+def _result(one: GroupPlan, fold: GroupFold, replay: GroupReplay | None) -> pa.RecordBatch:
+    result = GroupResult(fold.day, tuple(fold.found()))
+    if replay is not None:
+        names = ("replayed", "differing", "untraced", "left_out")
+        counts = {name: getattr(replay, name) for name in names}
+        result = msgspec.structs.replace(result, replay=tuple(replay.findings), **counts)
+    return pa.RecordBatch.from_pylist([{GROUP: one.group, RESULT: msgspec.json.encode(result).decode()}], RESULTS)
+
+
+_decoder: Final = msgspec.json.Decoder(GroupResult)
+
+
+def group_results(results: DataFrame) -> list[GroupResult]:
+    """Return what each group came to."""
+    texts = results.where(f.col(RESULT).isNotNull()).select(RESULT).toArrow().column(0)
+    return [_decoder.decode(text) for text in texts.to_pylist()]
 
 
 def frame_of(results: DataFrame, kind: str) -> DataFrame:
@@ -181,20 +185,41 @@ def frame_of(results: DataFrame, kind: str) -> DataFrame:
     return results.where(f.col(kind).isNotNull()).select(GROUP, f"{kind}.*")
 
 
-def part_count(records: int, groups: int, cores: int, most: int) -> int:
-    """Return how many parts to make: work for all cores to the end, each with at most about ``most`` records."""
-    fit = max(-(-records // most), -(-groups // GROUPS_PER_PART), 1)
-    worthwhile = max(fit, min(cores, records // LEAST))
-    return worthwhile if worthwhile <= cores else -(-worthwhile // cores) * cores
+SPARK_RESULTS: Final = from_arrow_schema(RESULTS)
+
+
+def day_results(tables: DayTables, *, frames: bool, replay: bool) -> DataFrame:
+    """Return the results of the day: a row for each group, and with ``frames`` one for each gap, warmup and interval.
+
+    Nothing is read before an action asks for it.
+    """
+    plan = tables.plan
+    cores = tables.spark.sparkContext.defaultParallelism
+    parts = tuple(map(tuple, bundles(plan.groups, task_count(plan.records, cores))))
+    kept = replay and has_histories(tables.rows, plan)
+    step = AuditGroups(tables.url, plan, parts, kept, replay, frames)
+    return tables.spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(step, SPARK_RESULTS)
+
+
+TASKS_PER_CORE: Final = 4
+"""So that progress is seen, and a lost executor costs little."""
+TASK_RECORDS: Final = 50_000
+"""About how many records a task has at most, but for a group that has more."""
+LEAST: Final = 2_500
+"""A task of fewer records costs more than it saves."""
+
+
+def task_count(records: int, cores: int) -> int:
+    """Return into how many tasks to put a day's groups."""
+    return max(1, -(-records // TASK_RECORDS), min(TASKS_PER_CORE * cores, records // LEAST))
 
 
 def bundles(groups: Sequence[GroupPlan], count: int) -> list[list[GroupPlan]]:
     """Return groups in so many bundles, or fewer, of about the same number of records: the largest groups first."""
     made: list[list[GroupPlan]] = [[] for _ in range(count)]
-    filled = [(0, 0, place) for place in range(count)]
+    filled = [(0, place) for place in range(count)]
     for one in sorted(groups, key=lambda one: (one.base - one.last, one.group)):
-        records, members, place = heapq.heappop(filled)
+        records, place = heapq.heappop(filled)
         made[place].append(one)
-        if len(made[place]) < GROUPS_PER_PART:
-            heapq.heappush(filled, (records + max(1, one.last - one.base), members + 1, place))
+        heapq.heappush(filled, (records + max(1, one.last - one.base), place))
     return [some for some in made if some]

@@ -1,4 +1,4 @@
-"""The tables of the service as Spark reads them: each with the columns that the audit relies on, named and typed here.
+"""The tables of the service as the audit reads them: for each the columns that it relies on.
 
 Spark's Python workers carry out the queries, each for its own groups, so that reading is spread as the rest of the work
 is. What each query holds is the audit's contract with the schema in migrations/; a test checks that the two agree.
@@ -6,7 +6,7 @@ is. What each query holds is the audit's contract with the schema in migrations/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,40 +14,12 @@ import pyarrow as pa
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from batonpass.audit.database import fetch, rows
-from batonpass.audit.flatten import flatten_generations, flatten_lags, flatten_records, flatten_snapshots
-from batonpass.audit.plan import CHUNK, DayPlan, GroupPlan, batched, quoted
+from batonpass.audit.database import Row, rows
+from batonpass.audit.plan import DayPlan, batched, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
-TEXT, LONG, INT, DOUBLE = pa.string(), pa.int64(), pa.int32(), pa.float64()
-SHOWN: Final = pa.schema([("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("payload", TEXT)])
-SCHEMAS: Final[Mapping[str, pa.Schema]] = {
-    "records": pa.schema(
-        [
-            *(("group_id", TEXT), ("seq", LONG), ("at_ms", LONG), ("coordinator_epoch", LONG)),
-            *(("kind", TEXT), ("version", INT), ("payload", TEXT)),
-        ]
-    ),
-    "snapshots": pa.schema(
-        [("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("format", INT), ("payload", pa.binary())]
-    ),
-    "generations": pa.schema(
-        [
-            *(("group_id", TEXT), ("number", LONG), ("version", LONG), ("at_ms", LONG), ("members", INT)),
-            *(("tasks", INT), ("moves", INT), ("lower_bound", INT), ("score", DOUBLE)),
-        ]
-    ),
-    "traces": pa.schema(
-        [("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("format", INT), ("code", TEXT), ("payload", TEXT)]
-    ),
-    "warmups": pa.schema([("group_id", TEXT), ("at_ms", LONG), ("task", TEXT), ("member", TEXT), ("lag", LONG)]),
-    "histories": SHOWN,
-    "whole_generations": SHOWN,
-}
-"""The columns that each query of ``SELECTS`` returns."""
 
 COPIES: Final = "json_array_elements(case when json_typeof(copies) = 'array' then copies else '[]' end)"
 """The copies of a sample; a sample that is not an array has none."""
@@ -56,7 +28,7 @@ WHOLE_LAG: Final = r"case when copy ->> 4 ~ '^\d{1,18}$' then (copy ->> 4)::bigi
 
 
 def _ms(column: str) -> str:
-    # "infinity" becomes an impossible instant, so that it is found in the row that has it (``flatten.MOST``).
+    # "infinity" becomes an impossible instant, so that it is found in the row that has it (``entries``).
     return f"case when isfinite({column}) then (date_part('epoch', {column}) * 1000)::bigint else {2**63 - 1} end"
 
 
@@ -84,24 +56,6 @@ SELECTS: Final = {
 }
 
 
-FORMS: Final[Mapping[str, Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]]] = {
-    "records": flatten_records,
-    "snapshots": flatten_snapshots,
-    "generations": flatten_generations,
-    "warmups": flatten_lags,
-}
-"""What makes the rows of a query of ``SELECTS`` flat (``CHANGES``) where they are read, so payloads never travel."""
-
-Query = tuple[str, str]
-"""A query, and the name that its rows have in ``FORMS``."""
-
-
-def read_flat(url: str, queries: Sequence[Query]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of queries, made flat where they are read."""
-    for (_, form), batches in zip(queries, fetch(url, [sql for sql, _ in queries]), strict=True):
-        yield from FORMS[form](batches)
-
-
 def small(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
     """Return a few rows of the driver as a frame; they are sent as Arrow, for which no worker has to be started."""
     wanted = t.StructType.fromDDL(schema)
@@ -116,58 +70,26 @@ def small(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class DayTables:
-    """What is read for one day: by which session, from where, and about how many records at most in one part."""
+    """What is read for one day: by which session, and from where."""
 
     spark: SparkSession
     url: str
     plan: DayPlan
-    chunk: int = CHUNK
 
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str) -> list[Row]:
         """Return the rows of a query whose answer is small."""
         return rows(self.url, sql)
 
-    def queries(self, groups: Sequence[GroupPlan]) -> tuple[Query, ...]:
-        """Return the queries for all rows of some groups (``CHANGES``), except their bounds.
-
-        These are the snapshots that the day starts from and the changes since, the generations that readers are shown,
-        and how far warmups had come.
-        """
-        named = ", ".join(quoted(one.group) for one in groups)
-        wanted = {
-            "records": _any("seq", ((one, one.begin, one.last) for one in groups)),
-            "snapshots": _any("version", ((one, one.base, one.base) for one in groups if one.base and one.known)),
-            "generations": _any("version", ((one, one.first - 1, one.last - 1) for one in groups)),
-            "warmups": f"{self.plan.within()} and group_id in ({named})",
-        }
-        return tuple((select_of(name, where), name) for name, where in wanted.items() if where)
-
-    def generations(self, most: int) -> list[tuple[Any, ...]]:
+    def generations(self, most: int) -> list[Row]:
         """Return the generations of the day that moved most: group, number, when, moves, lower bound."""
-        found: list[tuple[Any, ...]] = []
-        for some in batched(self.plan.groups):
-            where = _any("version", ((one, one.first - 1, one.last - 1) for one in some))
-            if where:
-                select = select_of("generations", where)
-                found += self.rows(
-                    f"select group_id, number, at_ms, moves, lower_bound from ({select}) as day"  # noqa: S608
-                    f" order by moves desc, group_id, number limit {most}"
-                )
+        found: list[Row] = []
+        for some in batched([one for one in self.plan.groups if one.first <= one.last]):
+            of_day = " or ".join(
+                f"(group_id = {quoted(one.group)} and version between {one.first - 1} and {one.last - 1})"
+                for one in some
+            )
+            found += self.rows(
+                f"select group_id, number, at_ms, moves, lower_bound from ({SELECTS['generations']}) as whole"  # noqa: S608
+                f" where {of_day} order by moves desc, group_id, number limit {most}"
+            )
         return sorted(found, key=lambda row: (-row[3], row[0], row[1]))[:most]
-
-
-GROUPS_PER_PART: Final = 200
-
-
-def select_of(name: str, where: str) -> str:
-    """Return the query of a name in ``SELECTS``, for its rows that meet a condition."""
-    return f"select {', '.join(SCHEMAS[name].names)} from ({SELECTS[name]}) as whole where {where}"  # noqa: S608
-
-
-def _any(number: str, ranges: Iterable[tuple[GroupPlan, int, int]]) -> str:
-    """Return the condition that a row's number lies in any of the ranges; nothing if every range is empty."""
-    return " or ".join(
-        f"(group_id = {quoted(one.group)} and {number} between {low} and {high})"
-        for one, low, high in ranges
-        if low <= high
-    )

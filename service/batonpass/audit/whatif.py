@@ -16,8 +16,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from batonpass.audit.database import rows
 from batonpass.audit.day_scenario import DayScenario, NoDayScenario, Sampled, day_scenario
+from batonpass.audit.entries import DAMAGE, read_group, read_record
 from batonpass.audit.findings import Finding, GroupDay, Recommendation, Severity
-from batonpass.audit.flatten import DAMAGE, read_group, read_record
 from batonpass.audit.plan import DAY_MS, DayPlan, GroupPlan, quoted
 from batonpass.audit.tables import COPIES, SELECTS, WHOLE_LAG
 from batonpass.audit.trials import Trial, attempt, grid, recommendation

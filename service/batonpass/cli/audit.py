@@ -36,7 +36,7 @@ app = typer.Typer(add_completion=False)
 SHOWN = 20
 """How many findings are shown; --json prints all that were kept."""
 
-PACKAGES = ("pyspark", "pyarrow", "adbc_driver_postgresql", "duckdb")
+PACKAGES = ("pyspark", "pyarrow", "adbc_driver_postgresql")
 """What an audit needs beside the base: packages of the extra `audit`."""
 
 

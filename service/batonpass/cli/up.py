@@ -39,7 +39,7 @@ from batonpass.variables import variable
 
 LOOK_EVERY_S = 1.0
 DASHBOARD_NEEDS: Final = ("jinja2", "starlette", "uvicorn")
-AUDIT_NEEDS: Final = ("pyspark", "pyarrow", "adbc_driver_postgresql", "duckdb", "jinja2", "plotly")
+AUDIT_NEEDS: Final = ("pyspark", "pyarrow", "adbc_driver_postgresql", "jinja2", "plotly")
 
 
 def up(

@@ -21,7 +21,6 @@ from batonpass.core.handover.probing import probe_sooner, schedule_probe
 from batonpass.core.handover.room import has_limits
 from batonpass.core.handover.step import take_step
 from batonpass.core.handover.turns import give_way
-from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.state import inputs as i
 from batonpass.core.state.errors import InvalidRequest, ProtocolError, StaleMemberEpoch, UnknownGroup
 from batonpass.core.state.ids import TaskId
@@ -33,6 +32,7 @@ from batonpass.core.state.replies import Done, DrainProgress, Reply
 from batonpass.core.state.soft import Soft
 from batonpass.core.target.reach import is_nothing_under_way
 from batonpass.core.target.retarget import place_now
+from batonpass.placement.flow import Solver, minimum_flow
 
 
 class Decision(NamedTuple):

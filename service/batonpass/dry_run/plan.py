@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from batonpass.core.handover.budget import HeldBack, give_slots, held_back
 from batonpass.core.handover.copies import TaskPlan, plan_task
 from batonpass.core.handover.view import View
-from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Group, Pending, Role, Task
 from batonpass.core.state.pmap import PMap
@@ -22,6 +21,7 @@ from batonpass.core.state.soft import Soft
 from batonpass.core.target.reach import with_targets
 from batonpass.core.target.retarget import try_to_plan
 from batonpass.dry_run.snapshot import Snapshot, to_group
+from batonpass.placement.flow import Solver, minimum_flow
 
 Roles = Mapping[str, tuple[TaskId, ...]]
 

@@ -25,10 +25,10 @@ from batonpass.core.state.model import (
     Task,
     Unreleased,
 )
-from batonpass.core.state.placement_types import TaskTable
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import GroupConfig
 from batonpass.core.state.soft import MeasuredReport, MemberSoft, Soft, TaskReport
+from batonpass.core.state.task_table import TaskTable
 
 _FAR_MS = 2**62
 _GROUP = GroupId("snapshot")
@@ -169,11 +169,11 @@ def _table(tasks: tuple[SnapshotTask, ...]) -> TaskTable:
     names = sorted({split_task_id(task.id)[0] for task in ordered}, key=subtopology_sort_key)
     number = {name: index for index, name in enumerate(names)}
     return TaskTable(
-        tuple(task.id for task in ordered),
         tuple(number[split_task_id(task.id)[0]] for task in ordered),
         tuple(task.stateful for task in ordered),
         tuple(task.weight for task in ordered),
         (0,) * len(ordered),
+        ids=tuple(task.id for task in ordered),
     )
 
 

@@ -16,10 +16,10 @@ import threading
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Final, cast
 
-from batonpass.core.placement import PlacementError, minimum_flow
+from batonpass.placement.flow import PlacementError, minimum_flow
 
 if TYPE_CHECKING:
-    from batonpass.core.placement.flow import Ints
+    from batonpass.placement.flow import Ints
 
 ARCS_SOLVED_HERE: Final = 30_000
 """Networks with no more arcs than this are solved in this process: that takes about 50 ms at most."""

@@ -7,7 +7,6 @@ call of ``decide``.
 from __future__ import annotations
 
 from batonpass.core.handover.view import View
-from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.leases import lease_end_ms
@@ -16,6 +15,7 @@ from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Reason
 from batonpass.core.state.records import MemberGone, RebalanceScheduled, Record
 from batonpass.core.state.soft import MemberSoft, Soft
+from batonpass.placement.flow import Solver, minimum_flow
 
 
 class DecisionDraft:

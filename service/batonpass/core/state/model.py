@@ -12,9 +12,9 @@ from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
 from batonpass.core.state.ids import GroupId, HostId, InstanceId, MemberId, TaskId
-from batonpass.core.state.placement_types import TaskTable
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import GroupConfig
+from batonpass.core.state.task_table import TaskTable
 
 
 class Role(StrEnum):
@@ -442,7 +442,7 @@ class Loss(NamedTuple):
     at_ms: int
 
 
-EMPTY_TABLE: Final = TaskTable((), (), (), (), ())
+EMPTY_TABLE: Final = TaskTable((), (), (), (), ids=())
 
 
 @dataclass(frozen=True, slots=True)

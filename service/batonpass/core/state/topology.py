@@ -12,7 +12,7 @@ from dataclasses import replace
 from batonpass.core.state.errors import InvalidTopology
 from batonpass.core.state.ids import TaskId, split_task_id, subtopology_sort_key, task_id
 from batonpass.core.state.model import EMPTY_TABLE, Subtopology, Topology
-from batonpass.core.state.placement_types import TaskTable
+from batonpass.core.state.task_table import TaskTable
 
 
 def build_table(topology: Topology) -> TaskTable:
@@ -32,7 +32,7 @@ def build_table(topology: Topology) -> TaskTable:
         epoch.extend([part.epoch] * count)
     if not ids:
         return EMPTY_TABLE
-    return TaskTable(tuple(ids), tuple(index), tuple(stateful), tuple(weight), tuple(epoch))
+    return TaskTable(tuple(index), tuple(stateful), tuple(weight), tuple(epoch), ids=tuple(ids))
 
 
 def is_ready(topology: Topology) -> bool:

@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 
 from batonpass.core.handover.copies import TaskPlan, plan_task
 from batonpass.core.handover.copy_capacity import CopyCapacity
+from batonpass.core.handover.room import has_limit, has_limits
+from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Group, Member, Task, with_target
 from batonpass.core.state.reasons import Held
-from batonpass.core.handover.room import has_limit, has_limits
 from batonpass.core.target.targets import Target
-from batonpass.core.handover.view import View
 
 
 class Reachability(NamedTuple):

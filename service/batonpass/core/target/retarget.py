@@ -6,16 +6,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Group
-from batonpass.core.placement import PlacementError, Solver, place
-from batonpass.core.state.placement_types import Placed, PlacementRequest
-from batonpass.core.target.reach import find_unreachable, full_member_of, targets_kept
 from batonpass.core.state.reasons import Held, NoChange, Reason, Why
 from batonpass.core.state.records import HEARD_AGAIN, TargetPlaced
-from batonpass.core.target.targets import Target, build_request, last_resorts, target_changes
 from batonpass.core.state.topology import is_ready
-from batonpass.core.handover.view import View
+from batonpass.core.target.reach import find_unreachable, full_member_of, targets_kept
+from batonpass.core.target.targets import Target, build_request, last_resorts, target_changes
+from batonpass.placement.flow import PlacementError, Solver
+from batonpass.placement.place import place
+from batonpass.placement.types import Moves, Placed, PlacementRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def _note_missing(draft: DecisionDraft, request: PlacementRequest, changes: Mapp
     A placement that changes nothing, and follows no change but that somebody is heard again, had nothing to give. If it
     counted, a group in which some member is always overdue would be placed without end.
     """
-    missing = frozenset([member.id for member in request.members if member.keeps_copies])
+    missing = frozenset([MemberId(member.id) for member in request.members if member.keeps_copies])
     had_to_give = bool(changes) or any(trigger != HEARD_AGAIN for trigger in draft.group.triggers)
     noted = missing if had_to_give else missing & draft.soft.placed_without
     if noted != draft.soft.placed_without:
@@ -160,7 +161,7 @@ def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
     takers = [member.id for member in target_plan.request.members if member.may_be_target]
     ids = group.table.ids
     draft.reasons += [
-        Reason(_why_bound(group, task, changes[task][0]) if why is Why.PINNED else why, task, changes[task][0])
+        Reason(_why_bound(group, task, changes[task][0]) if why is Moves.PINNED else Why(why), task, changes[task][0])
         for task_index, why in target_plan.placed.why.items()
         if (task := ids[task_index]) in changes and task not in unreachable
     ]

@@ -32,23 +32,23 @@ from typing import Final
 
 from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.copy_capacity import RoomLeft
-from batonpass.core.handover.owner import choose_active
-from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.handover.lag import Readiness, copy_as_reported
+from batonpass.core.handover.owner import choose_active
+from batonpass.core.handover.state_size import state_sizes
+from batonpass.core.handover.view import View
+from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Member, Pending, Role, Task
-from batonpass.core.state.placement_types import (
+from batonpass.placement.types import (
     NO_STATE,
     UNASSIGNED,
     Copies,
+    Moves,
     Placed,
     PlacementMember,
     PlacementRequest,
     Ready,
     Warmth,
 )
-from batonpass.core.state.reasons import Why
-from batonpass.core.handover.state_size import state_sizes
-from batonpass.core.handover.view import View
 
 _CLASS: Final = (Ready.RUNNING, Ready.CAUGHT_UP, Ready.BEHIND, Ready.NOTHING, Ready.UNKNOWN)
 """The class of warmth, by readiness."""
@@ -123,11 +123,12 @@ def _with_room_on_disks(view: View, members: list[PlacementMember], bound: Mappi
     Tasks that are bound to a member are not taken from it for lack of room, and do not displace what it has.
     """
     ids = view.group.table.ids
-    to_come = Counter([index for task, index in bound.items() if view.takes_room_on_disk(members[index].id, ids[task])])
+    names = [MemberId(member.id) for member in members]
+    to_come = Counter([index for task, index in bound.items() if view.takes_room_on_disk(names[index], ids[task])])
     return [
         member if room is None else replace(member, max_stateful=len(room.has) + max(room.more, to_come[index]))
         for index, member in enumerate(members)
-        for room in [view.disk_room.get(member.id)]
+        for room in [view.disk_room.get(names[index])]
     ]
 
 
@@ -301,12 +302,13 @@ class _Constraints:
 
     def _may_have(self, task: Task, member: PlacementMember) -> bool:
         """Say whether a member may be the target of a task that it does not have as active."""
-        table, held = self._view.group.table, self._members[member.id].assignment
+        table, member_id = self._view.group.table, MemberId(member.id)
+        held = self._members[member_id].assignment
         return (
             member.may_be_target
             and member.topology_epoch >= table.topology_epoch[table.index_of[task.id]]
             and (member.max_tasks is None or len(held) < member.max_tasks or task.id in held)
-            and not self._view.has_full_disk_for(member.id, task.id)
+            and not self._view.has_full_disk_for(member_id, task.id)
         )
 
     def _best_of(self, free: list[int], task: Task, home: list[int]) -> int:
@@ -439,7 +441,7 @@ def last_resorts(view: View, request: PlacementRequest, placed: Placed) -> Place
     A task that nobody runs is worse than one on a member that may fail it, or that has to hand it over again because it
     drains. Those that are distrusted come first.
     """
-    table, members = request.table, request.members
+    table, members = view.group.table, request.members
     orphans = [task_index for task_index in placed.waiting if request.home[task_index] == UNASSIGNED]
     distrusted = view.takers & view.distrusted
     draining = {
@@ -458,13 +460,13 @@ def last_resorts(view: View, request: PlacementRequest, placed: Placed) -> Place
             for index in resorts
             if members[index].topology_epoch >= table.topology_epoch[task_index]
             and copies[index] < (members[index].max_tasks or inf)
-            and not view.has_full_disk_for(members[index].id, table.ids[task_index])
+            and not view.has_full_disk_for(MemberId(members[index].id), table.ids[task_index])
         ]
         if fit:
             owner[task_index] = min(fit)[-1]
             copies[owner[task_index]] += 1
             del waiting[task_index]
-            why[task_index] = Why.NO_OWNER
+            why[task_index] = Moves.NO_OWNER
     return replace(placed, owner=owner, waiting=waiting, why=why)
 
 
@@ -476,7 +478,7 @@ def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dic
     group = view.group
     table = group.table
     index_of, ids = table.index_of, table.ids
-    names = [member.id for member in request.members]
+    names = [MemberId(member.id) for member in request.members]
     changes: dict[TaskId, Target] = {}
     waiting, owners, all_standbys = placed.waiting, placed.owner, placed.standbys
     task_indexes = {index_of[task_id] for task_id in group.unsettled if task_id in index_of}

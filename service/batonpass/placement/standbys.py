@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from batonpass.core.placement.actives import ranks
-from batonpass.core.placement.blocks import Blocks
-from batonpass.core.placement.exchange import Exchange, Floats, Move, TaskClass, Wish
-from batonpass.core.placement.flow import Ints
-from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas
-from batonpass.core.placement.state import Marks, PlacementState, Wishes
-from batonpass.core.placement.tags import Tags
-from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Ready, Warmth
+from batonpass.placement.actives import ranks
+from batonpass.placement.blocks import Blocks
+from batonpass.placement.exchange import Exchange, Floats, Move, TaskClass, Wish
+from batonpass.placement.flow import Ints
+from batonpass.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas
+from batonpass.placement.state import Marks, PlacementState, Wishes
+from batonpass.placement.tags import Tags
+from batonpass.placement.types import NO_STATE, UNASSIGNED, Ready, Warmth
 
 LEVELS: Final = ("wait", "apart", "balance", "height", "move", "unready", "cold", "restore", "even", "size")
 
@@ -100,6 +100,7 @@ class _Standbys:
         self._there = list(self.copies)
         self._owned = state.count(self._owner[standing])
         actives = state.count(self._owner)
+        self._actives: list[int] = actives.tolist()
         room = np.minimum(np.array(state.limit) - actives, np.array(state.stateful_limit) - self._owned)
         self._most = np.minimum(np.maximum(0, room), int(standing.sum()) - self._owned)
         self._most[~state.may_be_target[:-1]] = 0
@@ -287,10 +288,11 @@ class _Standbys:
         count = min(int(self._count[state.eligible].sum()) + lacking, sum(most))
 
         def final(members: Sequence[int], some: int) -> Quotas:
-            capacity = [state.capacity[member] for member in members]
-            return level_quotas(
-                [0.0] * len(members), capacity, [0] * len(members), [most[member] for member in members], some
+            load, capacity = (
+                [self._actives[member] for member in members],
+                [state.capacity[member] for member in members],
             )
+            return level_quotas(load, capacity, [0] * len(members), [most[member] for member in members], some)
 
         if self._tags.kinds == 1 and not state.restricted:
             quota = final(state.eligible, count)
@@ -307,7 +309,7 @@ class _Standbys:
             Cohort(amount, tuple(block for block, _ in blocks.reach[reach]), UNASSIGNED)
             for reach, amount in sorted(tally.items())
         ]
-        return Division(cohorts, blocks.members, state.shares, least, most, final).solve(state.eligible)
+        return Division(cohorts, blocks.members, state.shares, least, most, final, self._actives).solve(state.eligible)
 
     def _exchange(self, missing: Sequence[_Slots], quota: Quotas, *, everybody: bool) -> None:
         state, floors = self._state, np.array(quota.floors)
@@ -323,7 +325,10 @@ class _Standbys:
         self._busy = set()
         classes, cold = self._classes(missing, gives, takes)
         counts, even = self._evenness()
-        heights = [(low + 1) / share for low, share in zip(quota.floors, state.capacity, strict=True)]
+        heights = [
+            (load + low + 1) / share
+            for load, low, share in zip(self._actives, quota.floors, state.capacity, strict=True)
+        ]
         exchange = Exchange(
             levels=LEVELS,
             have=self._count.copy(),

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from batonpass.core.placement.exchange import Wish
-from batonpass.core.placement.flow import Ints, Solver
-from batonpass.core.placement.quotas import whole_shares
-from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Copies, PlacementRequest, Ready, Warmth
-from batonpass.core.state.reasons import Held
+from batonpass.placement.exchange import Wish
+from batonpass.placement.flow import Ints, Solver
+from batonpass.placement.quotas import whole_shares
+from batonpass.placement.types import NO_STATE, UNASSIGNED, Copies, PlacementRequest, Ready, Waits, Warmth
 
 UNLIMITED = 1 << 30
 Marks = npt.NDArray[np.bool_]
@@ -43,7 +42,7 @@ class PlacementState:
         self.solver = solver
         self.home = np.array(request.home, np.int64)
         self.owner = list(request.home)
-        self.waiting: dict[int, Held] = {}
+        self.waiting: dict[int, Waits] = {}
         self.may_be_target: Marks = np.array([*(member.may_be_target for member in members), False])
         self.eligible = [index for index, member in enumerate(members) if member.may_be_target]
         self.capacity = [member.capacity for member in members]
@@ -57,7 +56,7 @@ class PlacementState:
         self.restricted = request.table.newest_epoch > oldest
         self.stateful: Marks = np.array(request.table.stateful, np.bool_)
 
-    def wait(self, task: int, reason: Held) -> None:
+    def wait(self, task: int, reason: Waits) -> None:
         self.owner[task] = UNASSIGNED
         self.waiting[task] = reason
 

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from batonpass.core.placement.flow import PLENTY, Ints, Network, Solver
-from batonpass.core.placement.quotas import Quotas
-from batonpass.core.state.placement_types import UNASSIGNED
+from batonpass.placement.flow import PLENTY, Ints, Network, Solver
+from batonpass.placement.quotas import Quotas
+from batonpass.placement.types import UNASSIGNED
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,18 +1,15 @@
 """The request to placement and its answer: plain values, with tasks and members as small numbers.
 
-A task is its index in its table. A member is its index among the members sorted by id. This module needs neither the
-solver nor numpy, so code that only handles tasks and targets does not need them either.
+A task is its index among the tasks of a topology. A member is its index among the members sorted by id. This module
+needs neither the solver nor numpy, so code that only handles tasks and targets does not need them either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
-
-from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.reasons import Held, Why
 
 UNASSIGNED: Final = -1
 """The member of a task without an owner, or without a target."""
@@ -40,59 +37,57 @@ NO_STATE: Final = Warmth(int(Ready.NOTHING), 0)
 """The warmth of a member that has nothing of a task."""
 
 
+class Waits(StrEnum):
+    """Why a task has no target owner."""
+
+    NO_CAPACITY = "no-capacity"
+    NO_ELIGIBLE_MEMBER = "no-eligible-member"
+    STALE_TOPOLOGY = "stale-topology"
+
+
+class Moves(StrEnum):
+    """Why a task's target is not its home."""
+
+    NO_OWNER = "no-owner"
+    DRAIN = "drain"
+    PINNED = "pinned"
+    MAX_TASKS = "max-tasks"
+    TOPOLOGY = "topology"
+    BALANCE = "balance"
+
+
 @dataclass(frozen=True, slots=True)
-class TaskTable:
-    """The tasks of a topology, in the order (subtopology, partition). A task's index is its place in it.
+class Tasks:
+    """What placement knows of the tasks, by index.
 
     Attributes:
-        ids: the tasks, sorted.
-        subtopology: per index, the number of its subtopology, in ascending order.
-        stateful: per index, whether there is a changelog to restore.
-        weight: per index, the load of running it, above 0.
-        topology_epoch: per index, the lowest topology epoch of a member that may take it.
-        index_of: the index of each id; derived.
+        subtopology: the number of its subtopology, in ascending order.
+        stateful: whether there is a changelog to restore.
+        weight: the load of running it, above 0.
+        topology_epoch: the lowest topology epoch of a member that may take it.
         uniform: whether all stateful tasks weigh the same; derived.
         stateful_indexes: the indexes of stateful tasks, ascending; derived.
         stateless_indexes: the indexes of stateless tasks, ascending; derived.
-        stateful_weights: the weights of the stateful tasks, by ascending index; derived.
-        subtopologies: the number of subtopologies; derived.
         newest_epoch: the highest topology epoch that a task needs; derived.
     """
 
-    ids: tuple[TaskId, ...]
     subtopology: tuple[int, ...]
     stateful: tuple[bool, ...]
     weight: tuple[float, ...]
     topology_epoch: tuple[int, ...]
-    index_of: Mapping[TaskId, int] = field(init=False, repr=False, compare=False)
     uniform: bool = field(init=False, compare=False)
     stateful_indexes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     stateless_indexes: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    stateful_weights: tuple[float, ...] = field(init=False, repr=False, compare=False)
-    subtopologies: int = field(init=False, compare=False)
     newest_epoch: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         """Derive, once per topology, what every placement reads."""
-        stateful = tuple(task_index for task_index, has_state in enumerate(self.stateful) if has_state)
+        indexes = range(len(self.stateful))
         derive = object.__setattr__
-        derive(self, "index_of", {task: task_index for task_index, task in enumerate(self.ids)})
-        derive(self, "uniform", len({self.weight[task_index] for task_index in stateful}) <= 1)
-        derive(self, "stateful_indexes", stateful)
-        derive(
-            self,
-            "stateless_indexes",
-            tuple(task_index for task_index, has_state in enumerate(self.stateful) if not has_state),
-        )
-        derive(self, "stateful_weights", tuple(self.weight[task_index] for task_index in stateful))
-        derive(self, "subtopologies", max(self.subtopology, default=-1) + 1)
+        derive(self, "stateful_indexes", tuple([task for task in indexes if self.stateful[task]]))
+        derive(self, "stateless_indexes", tuple([task for task in indexes if not self.stateful[task]]))
+        derive(self, "uniform", len({self.weight[task] for task in self.stateful_indexes}) <= 1)
         derive(self, "newest_epoch", max(self.topology_epoch, default=0))
-
-    def in_order(self, task_ids: Collection[TaskId]) -> list[TaskId]:
-        """Return tasks in the order of the topology. Tasks that it has dropped come last, by id."""
-        index_of = self.index_of
-        dropped = sorted([task_id for task_id in task_ids if task_id not in index_of])
-        return sorted([task_id for task_id in task_ids if task_id in index_of], key=index_of.__getitem__) + dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +105,7 @@ class PlacementMember:
         keeps_copies: its standbys stay on it although it may be no target, because it is only missing.
     """
 
-    id: MemberId
+    id: str
     capacity: float = 1.0
     max_tasks: int | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -148,7 +143,7 @@ class PlacementRequest:
         balance_held: a pause or a storm: tasks on eligible members stay where they are.
     """
 
-    table: TaskTable
+    table: Tasks
     members: Sequence[PlacementMember]
     home: Sequence[int]
     standbys: Sequence[tuple[int, ...]]
@@ -179,8 +174,8 @@ class Placed:
 
     owner: list[int]
     standbys: list[tuple[int, ...]]
-    waiting: Mapping[int, Held]
+    waiting: Mapping[int, Waits]
     short: Mapping[int, int]
-    why: Mapping[int, Why]
+    why: Mapping[int, Moves]
     moves: int
     lower_bound: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from batonpass.core.state.placement_types import PlacementMember
+from batonpass.placement.types import PlacementMember
 
 Tiers = tuple[tuple[int, ...], ...]
 

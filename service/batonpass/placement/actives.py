@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 
 import numpy as np
 
-from batonpass.core.placement.exchange import Exchange, Floats, TaskClass, Wish
-from batonpass.core.placement.flow import Ints
-from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas, quotas
-from batonpass.core.placement.state import Marks, PlacementState, Wishes
-from batonpass.core.state.placement_types import NO_STATE, UNASSIGNED, Ready
-from batonpass.core.state.reasons import Held
+from batonpass.placement.exchange import Exchange, Floats, TaskClass, Wish
+from batonpass.placement.flow import Ints
+from batonpass.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas, quotas
+from batonpass.placement.state import Marks, PlacementState, Wishes
+from batonpass.placement.types import NO_STATE, UNASSIGNED, Ready, Waits
 
 LEVELS = (
     "wait",
@@ -117,6 +117,16 @@ class Kind:
         if request.balance_held:
             self.least = [min(has, high) for has, high in zip(self.have.tolist(), self.most, strict=True)]
 
+    def of(self, state: PlacementState, tasks: Ints, amounts: Ints) -> Kind:
+        """Return some of the tasks as a kind of their own, of which members are to have these amounts."""
+        some = copy(self)
+        some.tasks = tasks
+        orphans = {*self.orphans}
+        some.orphans = [task for task in tasks.tolist() if task in orphans]
+        some.have = state.count(state.home[tasks[~np.isin(tasks, some.orphans)]])
+        some.most = some.least = amounts.tolist()
+        return some
+
     def count(self, state: PlacementState) -> int:
         """Return how many of the tasks will be on eligible members."""
         total = int(self.have.sum()) + len(self.orphans)
@@ -137,7 +147,7 @@ def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list
     if state.restricted:
         newest = max(epochs.values())
         for task in [task for task in orphans if need[task] > newest]:
-            state.wait(task, Held.STALE_TOPOLOGY)
+            state.wait(task, Waits.STALE_TOPOLOGY)
         orphans = [task for task in orphans if need[task] <= newest]
     if not state.limited or not orphans:
         return orphans
@@ -164,13 +174,18 @@ def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list
             for epoch in levels:
                 room[epoch] -= 1
         else:
-            state.wait(task, Held.NO_CAPACITY)
+            state.wait(task, Waits.NO_CAPACITY)
     return sorted(fitting)
 
 
 def _place(state: PlacementState, kind: Kind) -> None:
     count = kind.count(state)
-    quota = _quota(state, kind, count)
+    overflow = int(kind.have.sum()) + len(kind.orphans) > count
+    place_part(state, kind, _quota(state, kind, count), overflow=overflow)
+
+
+def place_part(state: PlacementState, kind: Kind, quota: Quotas, *, overflow: bool) -> None:
+    """Give tasks of one weight a target, as many to each member as its quota says."""
     floors, tops = np.array(quota.floors), np.array(quota.floors) + quota.fractional
     opened = state.may_be_target[:-1]
     at_rest = bool(((floors <= kind.have) & (kind.have <= tops))[opened].all())
@@ -178,12 +193,10 @@ def _place(state: PlacementState, kind: Kind) -> None:
         return
     gives = opened & ((kind.have > floors) | (state.restricted and not state.request.balance_held))
     takes = opened & ((kind.have < tops) | state.restricted)
-    exchange, classes = _network(
-        state, kind, quota, gives, takes, overflow=int(kind.have.sum()) + len(kind.orphans) > count
-    )
+    exchange, classes = _network(state, kind, quota, gives, takes, overflow=overflow)
     for task, _, target in exchange.solve(classes):
         if target == UNASSIGNED:
-            state.wait(task, Held.NO_CAPACITY)
+            state.wait(task, Waits.NO_CAPACITY)
         else:
             state.owner[task] = target
 
@@ -210,7 +223,8 @@ def _quota(state: PlacementState, kind: Kind, count: int) -> Quotas:
         tally[key] = tally.get(key, 0) + 1
     cohorts = [Cohort(amount, to, home) for (home, to), amount in sorted(tally.items())]
     cohorts += [Cohort(int(kind.bound[member]), (), member) for member in state.eligible if kind.bound[member]]
-    return Division(cohorts, blocks, state.shares, kind.least, kind.most, final).solve(state.eligible)
+    nothing = [0] * len(state.capacity)
+    return Division(cohorts, blocks, state.shares, kind.least, kind.most, final, nothing).solve(state.eligible)
 
 
 def epoch_blocks(state: PlacementState) -> tuple[list[list[int]], Callable[[int], tuple[int, ...]]]:
@@ -289,7 +303,7 @@ class _Sorting:
             self._part = np.zeros(len(self._part), np.int64)
         self.blocks: list[list[int]] = [[]]
         self.reach: list[tuple[tuple[int, int], ...]] = [((0, 0),)]
-        self._reach = np.zeros(len(table.ids), np.int64)
+        self._reach = np.zeros(len(table.stateful), np.int64)
         if state.restricted:
             self.blocks, reach_of = epoch_blocks(state)
             needs, self._reach = np.unique(np.array(table.topology_epoch, np.int64), return_inverse=True)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
-from batonpass.core.placement.flow import PlacementError
+from batonpass.placement.flow import PlacementError
 
 PLACES: Final = 8
 """Loads per capacity that agree to so many places count as equal. They differ only by rounding."""
@@ -162,6 +162,7 @@ class Division:
         least: per member, what it must have.
         most: per member, what it may have.
         final: divides a count among members that may all have the same tasks.
+        load: per member, how many other copies it has.
     """
 
     cohorts: Sequence[Cohort]
@@ -170,6 +171,7 @@ class Division:
     least: Sequence[int]
     most: Sequence[int]
     final: Callable[[Sequence[int], int], Quotas]
+    load: Sequence[int]
 
     def solve(self, members: Sequence[int]) -> Quotas:
         """Return what each member gets, as even per share as the cohorts allow."""
@@ -187,7 +189,7 @@ class Division:
                 pending += split
                 continue
             divided = self.final(some, count)
-            level = count / sum(self.shares[member] for member in some)
+            level = (count + sum(self.load[member] for member in some)) / sum(self.shares[member] for member in some)
             for place, member in enumerate(some):
                 levels[member] = level
                 floors[member], fractional[member] = divided.floors[place], divided.fractional[place]
@@ -206,13 +208,18 @@ class Division:
             return None
         shares = [self.shares[member] for member in members]
         least, most = [self.least[member] for member in members], [self.most[member] for member in members]
-        water = pour([0] * len(members), shares, least, most, count)
+        load = [self.load[member] for member in members]
+        water = pour(load, shares, least, most, count)
         scale = max(1, int(water.width))
         node = {member: 1 + len(cohorts) + len(self.blocks) + place for place, member in enumerate(members)}
         sink = 1 + len(cohorts) + len(self.blocks) + len(members)
         arcs: list[tuple[int, int, int]] = []
         for place, member in enumerate(members):
-            part = int(water.settled[place]) * scale if place in water.settled else int(water.rest) * shares[place]
+            part = (
+                int(water.settled[place]) * scale
+                if place in water.settled
+                else int(water.rest) * shares[place] - load[place] * scale
+            )
             arcs.append((node[member], sink, part))
         for place, index in enumerate(cohorts):
             cohort = self.cohorts[index]

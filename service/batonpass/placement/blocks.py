@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from batonpass.core.placement.state import PlacementState
-from batonpass.core.placement.tags import Tags
+from batonpass.placement.state import PlacementState
+from batonpass.placement.tags import Tags
 
 
 class Blocks:

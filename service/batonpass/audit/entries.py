@@ -1,0 +1,327 @@
+"""Records and snapshots as entries, one for each thing that changed, for the audit's ledger (``ledger``) to take.
+
+The codec decodes, so that what old programs wrote is read as well; nothing here folds or decides. Damage of any kind
+becomes an error of the one record that has it: a coordinator may refuse a group that it cannot read completely, but the
+audit looks at all groups. Runs on the executors.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypedDict, Unpack
+
+import msgspec
+
+from batonpass.codec.groups import UnreadableGroup, decode_group
+from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_record
+from batonpass.codec.traces import UnreadableTrace
+from batonpass.core.state import records as r
+from batonpass.core.state.errors import InvalidConfig
+from batonpass.core.state.model import ActiveState, Group, Role, Topology
+from batonpass.core.state.policy import GroupConfig, parse_config
+from batonpass.core.state.records import Record
+
+Said = tuple[Any, ...]
+"""What an entry has behind its record: ``what`` and the columns that follow."""
+
+
+class Entry(NamedTuple):
+    """One thing that changed.
+
+    ``seq`` is the record, ``place`` orders the entries of one record; each record has one of place 0. ``at_ms`` is when
+    it was appended, ``ms`` the time in the record itself (else ``at_ms``). Entries of the snapshot that the reading
+    starts from have its version as ``seq``, and places below 0.
+
+    ``what`` changed decides what the other fields mean. Not listed: ``task`` and ``member``, which some entries have.
+
+    | ``what`` | |
+    |---|---|
+    | active, standby, warmup | ``number``: the member's epoch; of active ``token``, and ``ready``: was it caught up |
+    | revoked, demoted | ``number``: the member's epoch |
+    | adopted, dropped | after lost commits; of an adopted one ``token`` |
+    | reported, stopped | ``word``: the state of the active; how the last run ended |
+    | released, waived | the member confirmed; the group no longer waits for it |
+    | waived, stopped, gone | ``number``: when the member was last heard, in milliseconds since 1970 |
+    | unreleased | at the snapshot the group still waited for the member; ``until_ms``: until when |
+    | next-owner, parked | |
+    | lag | ``number``: what the warmup that the record grants has to restore |
+    | stalled | ``until_ms``: until then no warmup is tried there |
+    | placed | ``number``: generation, ``token``: changed targets, ``until_ms``: moves, ``word``: lower bound |
+    | target | ``number``: the generation, ``word``: why the task waits |
+    | joined, raised | ``number``: the member's epoch. Of joined ``word``: its instance id |
+    | gone, away, deleted | ``until_ms``: when the lease, or the grace, ends. Of gone ``word``: the cause |
+    | inherited | ``word``: the successor |
+    | drain, undrain, suspected, cleared | of a drain ``until_ms``: its deadline |
+    | config, topology | ``word``: as JSON |
+    | probe | ``until_ms``: when it is due |
+    | other, unreadable | ``word``: the kind of record; why it cannot be read |
+    """
+
+    seq: int
+    place: int
+    at_ms: int
+    coordinator_epoch: int
+    what: str
+    task: str | None = None
+    member: str | None = None
+    ms: int = 0
+    number: int | None = None
+    token: int | None = None
+    until_ms: int | None = None
+    ready: bool | None = None
+    word: str | None = None
+
+
+LAG: Final = "lag"
+OTHER: Final = "other"
+UNREADABLE: Final = "unreadable"
+
+NUMBER_MOST: Final = 2**62
+"""No token, epoch or generation gets so high; 64 bits hold one more, and the difference of two."""
+INSTANT_MOST: Final = 253_402_300_800_000
+"""The end of the year 9999, in milliseconds since 1970."""
+
+DAMAGE: Final = (
+    *(UnreadableRecord, UnreadableGroup, UnreadableTrace, InvalidConfig, zlib.error),
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+)
+"""The errors of reading damaged data, and of working with impossible values in it."""
+
+SETTING_MOST: Final = 2**40
+"""Settings that are used in calculations stay far below."""
+
+
+def read_record(stored: StoredRecord) -> Record:
+    """Return the record that was stored.
+
+    Raises:
+        Exception: one of ``DAMAGE``.
+    """
+    record = decode_record(stored)
+    if isinstance(record, r.GroupDeclared | r.ConfigChanged):
+        _check_settings(record.config)
+    return record
+
+
+def read_group(form: int, payload: bytes) -> Group:
+    """Return the group that a snapshot holds.
+
+    Raises:
+        Exception: one of ``DAMAGE``.
+    """
+    group = decode_group(form, zlib.decompress(payload))
+    _check_settings(group.config)
+    return group
+
+
+def _check_settings(config: GroupConfig) -> None:
+    """Check settings: the codec takes any text for a number or a share, and whole numbers of any size."""
+    parse_config({name: getattr(config, name) for name in ("max_warmup_replicas", "max_drain_warmups")})
+    for name in ("max_warmups_per_member", "session_timeout_ms", "suspect_timeout_ms"):
+        if not -SETTING_MOST < getattr(config, name) < SETTING_MOST:
+            raise ValueError(f"config.{name}: {getattr(config, name)} is out of range")
+
+
+def read_entries(seq: int, at_ms: int, epoch: int, stored: StoredRecord) -> tuple[list[Entry], Record | None]:
+    """Return what a record changed, and the record itself, or None if it cannot be read.
+
+    ``at_ms`` and ``epoch`` are those of its row. A record with a number out of range cannot be read.
+    """
+    is_dated = -INSTANT_MOST < at_ms < INSTANT_MOST
+    try:
+        record = read_record(stored)
+        found = _ENTRIES.get(type(record))
+        said = [] if found is None else found(record, at_ms if is_dated else 0)
+        entries = [Entry(seq, place, at_ms, epoch, *one) for place, one in enumerate(said)]
+        for one in entries:
+            _check_numbers(one)
+    except DAMAGE as error:
+        return [_unreadable(seq, 0, at_ms if is_dated else 0, epoch, str(error))], None
+    if not entries:
+        entries = [Entry(seq, 0, at_ms, epoch, OTHER, ms=at_ms, word=stored.kind)]
+    if not is_dated:
+        return [_unreadable(seq, 0, 0, epoch, f"{entries[0].what}: at_ms {at_ms} is out of range")], record
+    return entries, record
+
+
+def _check_numbers(one: Entry) -> None:
+    for name, value, most in (
+        ("ms", one.ms, INSTANT_MOST),
+        ("number", one.number, NUMBER_MOST),
+        ("token", one.token, NUMBER_MOST),
+        ("until_ms", one.until_ms, INSTANT_MOST),
+    ):
+        if value is not None and not -most < value < most:
+            raise ValueError(f"{one.what}: {name} {value} is out of range")
+
+
+def _unreadable(seq: int, place: int, at_ms: int, epoch: int, why: str) -> Entry:
+    return Entry(seq, place, at_ms, epoch, UNREADABLE, ms=at_ms, word=why[:200])
+
+
+def read_standing(version: int, at_ms: int, form: int, payload: bytes) -> list[Entry]:
+    """Return the state at a snapshot, in the words of the records that would have led to it."""
+    try:
+        said = list(_standing(read_group(form, payload), at_ms))
+        entries = [Entry(version, place, at_ms, 0, *one) for place, one in enumerate(said, start=-len(said))]
+        for one in entries:
+            _check_numbers(one)
+    except DAMAGE as error:
+        return [_unreadable(version, -1, at_ms, 0, str(error))]
+    return entries
+
+
+class _Said(TypedDict, total=False):
+    task: str | None
+    member: str | None
+    number: int | None
+    token: int | None
+    until_ms: int | None
+    ready: bool | None
+    word: str | None
+
+
+def _line(what: str, ms: int, **said: Unpack[_Said]) -> Said:
+    get = said.get
+    numbers = (get("number"), get("token"), get("until_ms"))
+    return (what, get("task"), get("member"), ms, *numbers, get("ready"), get("word"))
+
+
+def _assignment_changed(record: r.AssignmentChanged, _at_ms: int) -> list[Said]:
+    member, epoch, ms = record.member_id, record.epoch, record.at_ms
+    rows: list[Said] = [("revoked", task, member, ms, epoch, None, None, None, None) for task in record.revoked]
+    rows += [("demoted", task, member, ms, epoch, None, None, None, None) for task in record.demoted]
+    ready = record.ready
+    for task, grant in record.granted.items():
+        rows.append((grant.role.value, task, member, ms, epoch, grant.token, None, task in ready, None))
+    rows += [(LAG, task, member, ms, lag, None, None, None, None) for task, lag in record.lags.items()]
+    return rows
+
+
+def _placed(record: r.TargetPlaced, _at_ms: int) -> list[Said]:
+    ms, number = record.at_ms, record.generation
+    rows: list[Said] = [
+        _line(
+            "placed", ms, number=number, token=len(record.changes), until_ms=record.moves, word=str(record.lower_bound)
+        )
+    ]
+    rows += [("target", task, to[0], ms, number, None, None, None, to[2]) for task, to in record.changes.items()]
+    return rows
+
+
+def _adopted(record: r.TasksAdopted, _at_ms: int) -> list[Said]:
+    member, ms = record.member_id, record.at_ms
+    rows: list[Said] = [("dropped", task, member, ms, None, None, None, None, None) for task in record.dropped]
+    for task, token in record.tokens.items():
+        rows.append(("adopted", task, member, ms, None, token, None, True, ActiveState.RUNNING.value))
+    return rows
+
+
+def _joined(record: r.MemberJoined, _at_ms: int) -> list[Said]:
+    member, drain = record.member, record.member.drain
+    joined = _line("joined", member.joined_ms, member=member.id, number=member.epoch, word=member.instance_id)
+    return [joined] if drain is None else [joined, _line("drain", drain.since_ms, member=member.id)]
+
+
+def _raised(record: r.EpochsRaised, at_ms: int) -> list[Said]:
+    return [_line("raised", at_ms, member=member, number=epoch) for member, epoch in record.epochs.items()]
+
+
+def config_word(config: GroupConfig) -> str:
+    """Return the settings of a group as JSON."""
+    return msgspec.json.encode(config).decode()
+
+
+def topology_word(topology: Topology) -> str:
+    """Return the parts of a topology as JSON: id, partitions, whether it has state."""
+    return json.dumps([[one.id, one.partitions or 0, one.stateful] for one in topology.subtopologies])
+
+
+def _declared(record: r.GroupDeclared, _at_ms: int) -> list[Said]:
+    return [
+        _line("config", record.at_ms, word=config_word(record.config)),
+        _line("topology", record.at_ms, word=topology_word(record.topology)),
+    ]
+
+
+_ENTRIES: Final[Mapping[type[Any], Callable[[Any, int], list[Said]]]] = {
+    r.AssignmentChanged: _assignment_changed,
+    r.TargetPlaced: _placed,
+    r.TasksAdopted: _adopted,
+    r.MemberJoined: _joined,
+    r.EpochsRaised: _raised,
+    r.GroupDeclared: _declared,
+    r.ConfigChanged: lambda one, at: [_line("config", at, word=config_word(one.config))],
+    r.TopologyChanged: lambda one, at: [_line("topology", at, word=topology_word(one.topology))],
+    r.GroupDeleted: lambda one, _: [_line("deleted", one.at_ms, until_ms=one.lease_end_ms)],
+    r.MemberGone: lambda one, _: [
+        _line(
+            "gone",
+            one.at_ms,
+            member=one.member_id,
+            number=one.heard_ms,
+            until_ms=one.lease_end_ms,
+            word=one.cause.value,
+        )
+    ],
+    r.MemberAway: lambda one, _: [_line("away", one.at_ms, member=one.member_id, until_ms=one.until_ms)],
+    r.PlaceInherited: lambda one, at: [_line("inherited", at, member=one.member_id, word=one.successor)],
+    r.DrainStarted: lambda one, _: [_line("drain", one.since_ms, member=one.member_id, until_ms=one.deadline_ms)],
+    r.DrainCancelled: lambda one, at: [_line("undrain", at, member=one.member_id)],
+    r.MemberSuspected: lambda one, at: [_line("suspected", at, member=one.member_id)],
+    r.SuspicionCleared: lambda one, at: [_line("cleared", at, member=one.member_id)],
+    r.TaskReleased: lambda one, at: [_line("released", one.at_ms or at, task=one.task, member=one.member_id)],
+    r.ReleaseWaived: lambda one, at: [_line("waived", at, task=one.task, member=one.member_id, number=one.heard_ms)],
+    r.NextOwnerChosen: lambda one, at: [_line("next-owner", at, task=one.task, member=one.next_owner)],
+    r.ActiveReported: lambda one, _: [
+        ("reported", one.task, one.member_id, one.at_ms, None, None, None, None, one.state.value)
+    ],
+    r.WarmupStalled: lambda one, at: [_line("stalled", at, task=one.task, member=one.member_id, until_ms=one.until_ms)],
+    r.TaskParked: lambda one, at: [_line("parked", at, task=one.task)],
+    # What an application has no longer is granted to nobody, like what is parked.
+    r.TasksEnded: lambda one, at: [_line("parked", at, task=task) for task in one.tasks],
+    r.ProbeScheduled: lambda one, at: [_line("probe", at, until_ms=one.at_ms)],
+}
+
+
+def _standing(group: Group, at_ms: int) -> Iterator[Said]:
+    """Yield the state at a snapshot, in the words of the records that would have led to it."""
+    yield _line("config", at_ms, word=config_word(group.config))
+    yield _line("topology", at_ms, word=topology_word(group.topology))
+    if group.next_probe_ms is not None:
+        yield _line("probe", at_ms, until_ms=group.next_probe_ms)
+    yield _line("placed", at_ms, number=group.generation, token=0, until_ms=0, word="0")
+    for task_id, task in sorted(group.tasks.items()):
+        # A task without an owner keeps the state of its last one.
+        runs = task.owner is not None and task.state is ActiveState.RUNNING
+        if task.stop is not None and task.stop.at_ms is not None and not runs:
+            yield _line(
+                "stopped",
+                task.stop.at_ms,
+                task=task_id,
+                member=task.stop.member_id,
+                number=task.stop.heard_ms,
+                word=task.stop.cause,
+            )
+        if task.parked:
+            yield _line("parked", at_ms, task=task_id)
+    for member_id, member in sorted(group.members.items()):
+        yield _line("joined", member.joined_ms, member=member_id, number=member.epoch, word=member.instance_id)
+        if member.drain is not None:
+            yield _line("drain", member.drain.since_ms, member=member_id, until_ms=member.drain.deadline_ms)
+        if member.suspected:
+            yield _line("suspected", at_ms, member=member_id)
+        for task_id, grant in sorted(member.assignment.items()):
+            yield (grant.role.value, task_id, member_id, grant.since_ms, None, grant.token, None, True, None)
+            owned = group.tasks.get(task_id)
+            if grant.role is Role.ACTIVE and owned is not None and owned.state is not ActiveState.GRANTED:
+                yield _line("reported", owned.since_ms, task=task_id, member=member_id, word=owned.state.value)
+    for task_id, task in sorted(group.tasks.items()):
+        for entry in task.unreleased:
+            yield _line("unreleased", at_ms, task=task_id, member=entry.member_id, until_ms=entry.free_at_ms)
+        if task.target is not None:
+            yield _line("target", at_ms, task=task_id, member=task.target)
+        if task.next_owner is not None:
+            yield _line("next-owner", at_ms, task=task_id, member=task.next_owner)

@@ -1,0 +1,226 @@
+"""One group's day, read in order once: what the laws find, what the measures come to, and the stretches behind them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from batonpass.audit.checks import BEHIND, broken, unreadable_snapshot
+from batonpass.audit.downtime import Gap, gap_after
+from batonpass.audit.entries import Entry
+from batonpass.audit.facts import Fact, Interval, Lag, Noted, Probe, Run, Warmup
+from batonpass.audit.findings import FINDINGS_PER_LAW, Finding, GroupDay, place_of
+from batonpass.audit.ledger import Ledger
+from batonpass.audit.measures import (
+    Generation,
+    Measures,
+    flapping_member,
+    lag_of,
+    stalled_warmup,
+    stuck_task,
+    stuck_warmup,
+)
+from batonpass.audit.plan import GroupPlan
+
+
+class WarmupRow(NamedTuple):
+    """A warmup; ``lag`` is what it had to restore, ``outcome`` is promoted, standby, dropped or open.
+
+    ``fresh``: the member had no copy of the task before.
+    """
+
+    task: str
+    member: str
+    from_seq: int
+    from_at_ms: int
+    from_ms: int
+    to_seq: int | None
+    to_at_ms: int | None
+    to_ms: int | None
+    outcome: str
+    lag: int | None
+    fresh: bool
+
+
+class IntervalRow(NamedTuple):
+    """A stretch in which a member had the right to run a task; ``to_ms`` is None where it still had it at the end."""
+
+    task: str
+    member: str
+    from_seq: int
+    from_ms: int
+    to_seq: int | None
+    to_ms: int | None
+    running_ms: int | None
+    token: int | None
+    ready: bool | None
+    why: str | None
+
+
+class NameRow(NamedTuple):
+    """What people call a member: its instance id, and which of its runs this is."""
+
+    member: str
+    name: str
+    run: int
+
+
+class Kept:
+    """The first findings of each law, in the order of the log, and how many there are in all."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._findings: defaultdict[str, list[Finding]] = defaultdict(list)
+        self._counts: Counter[str] = Counter()
+
+    def add(self, *found: Finding) -> None:
+        """Add findings."""
+        for one in found:
+            of_law = self._findings[one.law]
+            of_law.append(one)
+            self._counts[one.law] += 1
+            if len(of_law) >= _KEPT_AT_ONCE:
+                _cut(of_law)
+
+    def first(self) -> Iterator[tuple[Finding, int]]:
+        """Yield the first findings of each law, each with how many there are of that law."""
+        for law, of_law in self._findings.items():
+            _cut(of_law)
+            yield from ((one, self._counts[law]) for one in of_law)
+
+
+def _cut(findings: list[Finding]) -> None:
+    findings.sort(key=place_of)
+    del findings[FINDINGS_PER_LAW:]
+
+
+_KEPT_AT_ONCE: Final = 10 * FINDINGS_PER_LAW
+
+
+class GroupFold:
+    """Takes the entries of one group's day in the order of the log.
+
+    Attributes:
+        gaps, warmups, intervals: those of the day that were found since these lists were emptied last.
+        day: the measures; None before the end, and for the remains of a deleted group.
+    """
+
+    def __init__(
+        self,
+        plan: GroupPlan,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        lags: Mapping[tuple[str, str], Sequence[Lag]] | None = None,
+        generations: Sequence[Generation] = (),
+    ) -> None:
+        """Begin. ``lags`` are what samples say of warmups, by task and member; ``generations`` those of the day."""
+        self.gaps: list[Gap] = []
+        self.warmups: list[WarmupRow] = []
+        self.intervals: list[IntervalRow] = []
+        self.day: GroupDay | None = None
+        self._kept = Kept()
+        self._behind: list[Finding] = []
+        self.ledger = Ledger(plan)
+        self._group = plan.group
+        self._begin_ms, self._end_ms = begin_ms, end_ms
+        self._lags = lags or {}
+        self._generations = generations
+        self._measures = Measures(self.ledger, begin_ms, end_ms)
+
+    def take(self, entry: Entry) -> None:
+        """Take the next entry."""
+        if entry.place == 0:
+            self._measures.record(entry)
+        for fact in self.ledger.take(entry):
+            self._learn(fact)
+
+    def end(self, *, lawful: bool = False) -> None:
+        """End the day.
+
+        ``lawful``: every decision of the day was made again, with the soft state of then, and nothing was found. A copy
+        that is caught up when it is chosen may have fallen a little behind when its owner has stopped; the log has only
+        that later state. So what the log alone says of such copies is left to the replay.
+        """
+        for fact in self.ledger.end():
+            self._learn(fact)
+        if not lawful:
+            self._kept.add(*self._behind)
+        flapping = self._measures.flapping()
+        self._kept.add(*(flapping_member(one, self._group) for one in flapping))
+        self.day = self._measures.day(len(flapping), self._generations)
+
+    def found(self) -> Iterator[tuple[Finding, int]]:
+        """Yield the first findings of each law, each with how many there are of that law."""
+        yield from self._kept.first()
+
+    def names(self) -> list[NameRow]:
+        """Return what people call the members that have an instance id; the others have only their member id."""
+        members = self.ledger.members.values()
+        return [NameRow(one.id, one.instance, one.run) for one in members if one.instance is not None]
+
+    def _learn(self, fact: Fact) -> None:
+        for one in broken(fact, self.ledger):
+            if one.law == "L7" and one.detail.endswith(BEHIND):
+                self._behind.append(one)
+            else:
+                self._kept.add(one)
+        if isinstance(fact, Run):
+            self._learn_run(fact)
+        elif isinstance(fact, Noted):
+            self._measures.told(fact.entry)
+            self._kept.add(*unreadable_snapshot(fact, self.ledger), *stalled_warmup(fact.entry, self.ledger))
+        elif isinstance(fact, Warmup):
+            self._learn_warmup(fact)
+        elif isinstance(fact, Interval):
+            self._learn_interval(fact)
+        elif isinstance(fact, Probe):
+            self._measures.probe(fact)
+
+    def _learn_run(self, run: Run) -> None:
+        gap = gap_after(run, self.ledger, self._begin_ms, self._end_ms)
+        if gap is not None:
+            self._measures.gap(gap)
+            self._kept.add(*stuck_task(gap, self._group))
+            self.gaps.append(gap)
+
+    def _learn_warmup(self, one: Warmup) -> None:
+        began, ended = one.began, one.ended
+        task, member = began.task or "", began.member or ""
+        lags = [*one.lags, *self._lags.get((task, member), ())]
+        self._measures.warmup(one)
+        self._kept.add(*stuck_warmup(one, lags, self._group, self._begin_ms, self._end_ms))
+        self.warmups.append(
+            WarmupRow(
+                task=task,
+                member=member,
+                from_seq=began.seq,
+                from_at_ms=began.at_ms,
+                from_ms=began.ms,
+                to_seq=ended.seq if ended is not None else None,
+                to_at_ms=ended.at_ms if ended is not None else None,
+                to_ms=ended.ms if ended is not None else None,
+                outcome=one.outcome,
+                lag=lag_of(one, lags),
+                fresh=one.fresh,
+            )
+        )
+
+    def _learn_interval(self, one: Interval) -> None:
+        began, ended = one.began, one.ended
+        if began.ms < self._end_ms and (ended is None or ended.ms >= self._begin_ms):
+            self.intervals.append(
+                IntervalRow(
+                    task=began.task or "",
+                    member=began.member or "",
+                    from_seq=began.seq,
+                    from_ms=began.ms,
+                    to_seq=ended.seq if ended is not None else None,
+                    to_ms=ended.ms if ended is not None else None,
+                    running_ms=one.running_ms,
+                    token=began.token,
+                    ready=began.ready,
+                    why=ended.word or ended.what if ended is not None else None,
+                )
+            )

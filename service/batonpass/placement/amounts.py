@@ -1,0 +1,293 @@
+"""How many tasks of each weight every member should have: balanced, with few moves.
+
+Tasks that weigh the same, and that the same members may have, are a *sort*. Balanced means that no move of one task,
+and no exchange of two, lowers the higher of two loads per capacity by more than a thousandth of the average one. The
+fewest moves for that are a packing problem (NP-hard), so few are searched for:
+
+1. ``place``: tasks without a member go to members below their quota, heaviest first.
+2. ``shed``: members above their limit give away their lightest tasks.
+3. ``level``: the highest load that can be lowered is lowered, by the move or else the exchange that leaves the higher
+   of the two loads lowest, until the group is balanced.
+4. ``spare``: each move is tried without its task, or with another task instead, and the group is levelled again. What
+   then moves fewer tasks is kept.
+
+Only numbers of tasks are known here, so no two tasks of a sort ever change places. A balanced group stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from math import ceil
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from batonpass.placement.exchange import Floats
+from batonpass.placement.flow import Ints
+from batonpass.placement.quotas import PLACES
+from batonpass.placement.state import Marks
+
+_TOLERANCE: Final = 0.001
+"""A change has to lower the higher load per capacity by more than this part of the average one."""
+_COMPARED: Final = 1 << 18
+"""How many exchanges of one member are compared, the lowest loads first; at least those with eight others."""
+_TRIES: Final = 200
+_LEVELLED: Final = 2_000
+"""How often a move is tried otherwise: at most so many times, and so many times in proportion to one member."""
+
+
+class Room(NamedTuple):
+    """Per member, what it has that stays, its capacity, and how many more tasks it may have (below 0: too many)."""
+
+    load: Floats
+    capacity: Floats
+    slots: Ints
+
+
+class Change(NamedTuple):
+    """A move of a task, or an exchange of two, from the member with the higher load. Tasks are named by their sort."""
+
+    source: int
+    target: int
+    given: int
+    taken: int | None = None
+
+
+class Amounts:
+    """How many tasks of each sort the members have, so far.
+
+    Attributes:
+        counts: per member and sort.
+        lacking: per sort, how many tasks have no member.
+    """
+
+    def __init__(self, weight: Sequence[float], allowed: Marks, room: Room, have: Ints, lacking: Ints) -> None:
+        """Begin with the tasks where they are.
+
+        Args:
+            weight: per sort, what a task weighs.
+            allowed: per member and sort, whether the member may be given such tasks.
+            room: the members.
+            have: per member and sort, how many it has.
+            lacking: per sort, how many tasks have no member yet.
+        """
+        self.counts = have.copy()
+        self.lacking = lacking.copy()
+        self._weight = np.array(weight, float)
+        self._lightest = np.argsort(self._weight, kind="stable").tolist()
+        self._step = float(np.diff(np.unique([0.0, *weight])).min())
+        self._allowed = allowed
+        self._have = have
+        self._load = np.round(room.load + have @ self._weight, PLACES)
+        self._capacity = room.capacity
+        self._slots = room.slots.copy()
+        takers = allowed.any(axis=1)
+        total = float(self._load[takers].sum() + lacking @ self._weight)
+        self._quota = round(total / float(room.capacity[takers].sum()), PLACES) if takers.any() else 0.0
+        self._least = self._quota * _TOLERANCE
+
+    def put(self, sort: int, member: int, amount: int = 1) -> None:
+        """Add tasks to a member; a negative amount takes some away."""
+        self.counts[member, sort] += amount
+        self._load[member] = round(self._load[member] + amount * self._weight[sort], PLACES)
+        self._slots[member] -= amount
+
+    def takes_below_quota(self, sort: int, member: int) -> bool:
+        """Say whether a member may have one task more, with a load that is then at most its quota."""
+        return bool(self._heights(sort)[member] <= self._quota)
+
+    def moves(self) -> int:
+        """Return how many tasks are no longer on the member that had them."""
+        return int(np.maximum(0, self._have - self.counts).sum())
+
+    def place(self) -> None:
+        """Give away the tasks without a member, as far as they fit.
+
+        They go to members below their quota that have fewest of the sort, or else to the lowest loads per capacity.
+        """
+        for sort in np.flatnonzero(self.lacking).tolist():
+            weight, amount = float(self._weight[sort]), int(self.lacking[sort])
+            heights = self._heights(sort)
+            shares = np.round(self.counts[:, sort] / self._capacity, PLACES)
+            lowest = np.lexsort((heights, shares, heights > self._quota, heights == np.inf))[:amount].tolist()
+            heap = [
+                (bool(heights[each] > self._quota), float(shares[each]), float(heights[each]), each)
+                for each in lowest
+                if heights[each] < np.inf
+            ]
+            load, capacity, slots = self._load.tolist(), self._capacity.tolist(), self._slots.tolist()
+            counts = self.counts[:, sort].tolist()
+            while amount and heap:
+                member = heap[0][3]
+                load[member], counts[member], slots[member] = (
+                    load[member] + weight,
+                    counts[member] + 1,
+                    slots[member] - 1,
+                )
+                amount -= 1
+                if slots[member] > 0:
+                    height = round((load[member] + weight) / capacity[member], PLACES)
+                    share = round(counts[member] / capacity[member], PLACES)
+                    heapreplace(heap, (height > self._quota, share, height, member))
+                else:
+                    heappop(heap)
+            for member in lowest:
+                self.put(sort, member, counts[member] - int(self.counts[member, sort]))
+            while amount and self._make_room(sort):
+                amount -= 1
+            self.lacking[sort] = amount
+
+    def _heights(self, sort: int) -> Floats:
+        """Return the load per capacity that one task more leads to, for each member; infinite where it may not go."""
+        heights = np.round((self._load + self._weight[sort]) / self._capacity, PLACES)
+        return np.where(self._allowed[:, sort] & (self._slots > 0), heights, np.inf)
+
+    def _make_room(self, sort: int) -> bool:
+        """Place a task on a full member from which another task may go elsewhere."""
+        ways = [
+            (float(heights.min()), member, other, int(heights.argmin()))
+            for other in self._lightest
+            if (heights := self._heights(other)).min() < np.inf
+            for member in np.flatnonzero(self._allowed[:, sort] & (self.counts[:, other] > 0)).tolist()
+        ]
+        if not ways:
+            return False
+        _, member, other, target = min(ways)
+        self._make(Change(member, target, other))
+        self.put(sort, member)
+        return True
+
+    def shed(self) -> None:
+        """Take tasks from members above their limits, the lightest first."""
+        for member in np.flatnonzero(self._slots < 0).tolist():
+            for sort in self._lightest:
+                amount = min(-int(self._slots[member]), int(self.counts[member, sort]))
+                if amount > 0:
+                    self.put(sort, member, -amount)
+                    self.lacking[sort] += amount
+        self.place()
+
+    def level(self) -> None:
+        """Lower the highest loads until no move of one task, and no exchange of two, lowers the higher of two."""
+        while self._lower(np.flatnonzero(self.counts.any(axis=1)).tolist()):
+            pass
+
+    def _lower(self, members: Sequence[int]) -> bool:
+        """Lower the loads of these members and of those that take from them. Return whether any could be lowered."""
+        changes = False
+        highest = [(-self._height(member), member) for member in members]
+        heapify(highest)
+        while highest:
+            height, member = highest[0]
+            if height != -self._height(member):
+                heapreplace(highest, (-self._height(member), member))
+            elif change := self._best_move(member) or self._best_exchange(member):
+                self._make(change)
+                heappush(highest, (-self._height(change.target), change.target))
+                changes = True
+            else:
+                heappop(highest)
+        return changes
+
+    def _height(self, member: int) -> float:
+        return round(float(self._load[member] / self._capacity[member]), PLACES)
+
+    def _make(self, change: Change) -> None:
+        self.put(change.given, change.source, -1)
+        if change.taken is not None:
+            self.put(change.taken, change.target, -1)
+            self.put(change.taken, change.source)
+        self.put(change.given, change.target)
+
+    def _lower_others(self, member: int) -> Ints:
+        """Return the members, lowest first, that the least difference between tasks would leave lower than this one."""
+        heights = np.round((self._load + self._step) / self._capacity, PLACES)
+        others = np.flatnonzero(heights < self._height(member) - self._least)
+        return others[np.argsort(heights[others], kind="stable")]
+
+    def _best_move(self, member: int) -> Change | None:
+        """Return the move from a member that leaves the higher of two loads lowest; None if none lowers it."""
+        gives, others = np.flatnonzero(self.counts[member]), self._lower_others(member)
+        weight = self._weight[gives][:, None]
+        here = np.round((self._load[member] - weight) / self._capacity[member], PLACES)
+        there = np.round((self._load[others] + weight) / self._capacity[others], PLACES)
+        higher = np.maximum(here, there)
+        can = self._allowed[others][:, gives].T & (self._slots[others] > 0)
+        can &= higher < self._height(member) - self._least
+        if not can.any():
+            return None
+        sort, other = np.unravel_index(int(np.where(can, higher, np.inf).argmin()), can.shape)
+        return Change(member, int(others[other]), int(gives[sort]))
+
+    def _best_exchange(self, member: int) -> Change | None:
+        """Return the exchange with a member that leaves the higher of two loads lowest; None if none lowers it."""
+        gives, others = np.flatnonzero(self.counts[member]), self._lower_others(member)
+        others = others[: max(8, _COMPARED // max(1, len(gives) * self.counts.shape[1]))]
+        takes = np.flatnonzero(self._allowed[member] & (self.counts[others] > 0).any(axis=0))
+        more = (self._weight[gives][:, None] - self._weight[takes])[..., None]
+        here = np.round((self._load[member] - more) / self._capacity[member], PLACES)
+        there = np.round((self._load[others] + more) / self._capacity[others], PLACES)
+        higher = np.maximum(here, there)
+        can = (more > 0) & (higher < self._height(member) - self._least)
+        can &= (self.counts[others][:, takes].T > 0)[None] & self._allowed[others][:, gives].T[:, None]
+        if not can.any():
+            return None
+        best = int(np.where(can, higher, np.inf).argmin())
+        given, taken, other = np.unravel_index(best, can.shape)
+        return Change(member, int(others[other]), int(gives[given]), int(takes[taken]))
+
+    def fewest_moves(self) -> int:
+        """Return how many tasks have to move at least if no load per capacity may be above the highest one now."""
+        most = float((self._load / self._capacity).max(initial=0.0)) * self._capacity
+        excess = self._load + (self._have - self.counts) @ self._weight - most
+        fewest = 0
+        for member in np.flatnonzero(excess > 10**-PLACES).tolist():
+            for sort in self._lightest[::-1]:
+                some = min(int(self._have[member, sort]), ceil(round(excess[member] / self._weight[sort], PLACES)))
+                if some > 0:
+                    excess[member] -= some * self._weight[sort]
+                    fewest += some
+        return fewest
+
+    def spare(self) -> None:
+        """Try moves without their task, or with another one instead, and keep what moves fewer tasks."""
+        tries = min(_TRIES, _LEVELLED // len(self.counts))
+        found = True
+        while found and self.moves() > self.fewest_moves():
+            found = False
+            for back, instead in self._trials():
+                if found or not tries:
+                    break
+                tries -= 1
+                found = self._try(back, instead)
+
+    def _trials(self) -> Iterator[tuple[Change, Change | None]]:
+        """Yield for each task that came to a member its way to others, first to those that gave one, and what may come.
+
+        What may come instead is a task of the same other member, or none.
+        """
+        came = self.counts > self._have
+        for sort in self._lightest:
+            gave = self.counts[:, sort] < self._have[:, sort]
+            for member in np.flatnonzero(came[:, sort]).tolist():
+                for other in np.argsort(~gave, kind="stable").tolist():
+                    if other != member and self._allowed[other, sort]:
+                        back = Change(member, other, sort)
+                        yield back, None
+                        for given in np.flatnonzero(self.counts[other] * self._allowed[member]).tolist():
+                            yield back, Change(other, member, given)
+
+    def _try(self, back: Change, instead: Change | None) -> bool:
+        """Make changes, level again, and keep that if it moves fewer tasks and no member is further above its limit."""
+        before, moves = (self.counts.copy(), self._load.copy(), self._slots.copy()), self.moves()
+        self._make(back)
+        if instead is not None:
+            self._make(instead)
+        self._lower([back.source, back.target])
+        if self.moves() < moves:
+            self.level()
+        if self.moves() < moves and (self._slots >= np.minimum(before[2], 0)).all():
+            return True
+        self.counts, self._load, self._slots = before
+        return False
