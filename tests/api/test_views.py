@@ -9,7 +9,7 @@ from tests.api.conftest import Api
 
 from batonpass.codec.snapshots import read_snapshot, write_snapshot
 from batonpass.codec.views import group_body, member_body
-from batonpass.core.handover.budget import HeldBack
+from batonpass.core.handover.copies import HeldBack
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Group, Member

@@ -17,7 +17,8 @@ from tests.benchmarks.groups import POLICY, Moment, Stage, join_of, member_name,
 
 from batonpass.core.decide import Decision
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.step import explain, plan_step
+from batonpass.core.handover.planner import plan_step
+from batonpass.core.handover.step import explain
 from batonpass.core.state.inputs import Heartbeat, Input, Leave, ProbeRequest, Tick
 from batonpass.core.target.retarget import place_now
 from batonpass.invariants import Transition, check_step
@@ -76,7 +77,7 @@ def one_step(moment: Moment) -> DecisionDraft:
     """Place a group anew and take one step towards the target, as far as an assignor goes."""
     draft = DecisionDraft(moment.group, moment.soft, moment.now_ms, POLICY)
     place_now(draft)
-    explain(draft, *plan_step(draft.view())[:2])
+    explain(draft, plan_step(draft.view()))
     return draft
 
 

@@ -13,7 +13,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_matrix
 from tests.core.placing import Group, is_balanced
 
-from batonpass.placement.types import Placed, Ready
+from batonpass.placement.types import Placed, Readiness
 
 TINY = 1e-9
 Row = tuple[Mapping[int, float], float, float]
@@ -117,7 +117,7 @@ def most_warm_moves(group: Group, placed: Placed) -> int:
         for member, one in enumerate(exact.members)
         if exact.is_move(task, member)
         and (known := group.warm.get(task_index, {}).get(one.id)) is not None
-        and known.ready_class <= Ready.CAUGHT_UP
+        and known.ready_class <= Readiness.CAUGHT_UP
     }
     return -round(exact.minimum(warm))
 

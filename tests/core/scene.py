@@ -11,6 +11,8 @@ from typing import TypeVar
 from tests.core.in_vain import done_in_vain
 
 from batonpass.core.decide import Decision, decide
+from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.evolve import evolve
@@ -21,6 +23,8 @@ from batonpass.core.state.policy import Policy
 from batonpass.core.state.records import Record
 from batonpass.core.state.replies import Answer, Reply
 from batonpass.core.state.soft import Soft, TaskReport
+from batonpass.core.wakeups import all_instants
+from batonpass.explain.task import WaitsFor, held_wait
 from batonpass.invariants import Transition, check_group, check_repeated, check_step
 
 T = TypeVar("T")
@@ -77,7 +81,22 @@ class Scene:
             assert found == [], f"{found} by {item} at {self.now_ms}: {decision.records}"
         self.log.extend(decision.records)
         self.group, self.soft, self.last = decision.after, decision.soft, decision
+        if self.whole and not self.group.config.kafka_streams:
+            self._check_wake_up(item)
         return decision.replies[0]
+
+    def _check_wake_up(self, item: Input) -> None:
+        """Whatever is held until an instant is looked at then (``wakeups``)."""
+        view = self.view()
+        instants = all_instants(DecisionDraft(self.group, self.soft, self.now_ms, self.policy))
+        for held in plan_step(view).held if self.group.members else ():
+            wait = held_wait(view, self.task(held.task), held)
+            assert wait.what is not WaitsFor.TIME or wait.until_ms is not None, (
+                f"say until when {held} lasts: held_wait"
+            )
+            if wait.until_ms is not None and wait.until_ms > self.now_ms:
+                assert wait.until_ms in instants, f"{wait} has no wake-up, after {item}: see core/wakeups.py"
+                assert (self.soft.wake_ms or 2**62) <= wait.until_ms, f"{wait} is looked at later, after {item}"
 
     def ok(self, item: Input, kind: type[T]) -> T:
         """Let ``item`` happen; its answer must be of this kind."""

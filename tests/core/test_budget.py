@@ -7,8 +7,9 @@ from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, restoring, running, topology
 from tests.core.scenes import held_back
 
-from batonpass.core.handover.budget import HeldBack, give_slots
-from batonpass.core.handover.copies import TaskPlan, plan_task
+from batonpass.core.handover.budget import give_slots
+from batonpass.core.handover.copies import HeldBack, TaskPlan, plan_task
+from batonpass.core.handover.copy_capacity import CopyCapacity
 from batonpass.core.handover.owner import Choice
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
@@ -271,5 +272,6 @@ def test_who_has_to_give_something_up_in_this_very_step_is_granted_nothing_in_it
         moved = TaskPlan(
             other._replace(owner=MemberId(old), standbys=(MemberId(new),)), Choice(MemberId(old), Why.STAYS), {}
         )
-    give_slots(view, [takeover, moved, waiting])
+    task_plans = [takeover, moved, waiting]
+    give_slots(view, task_plans, CopyCapacity(view, task_plans))
     assert len(waiting.copies) == (1 if gives_up == "nothing" else 0)

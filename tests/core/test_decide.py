@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.decide import decide
+from batonpass.core.decide import HANDLERS, decide
 from batonpass.core.state.errors import ProtocolError, UnknownGroup
 from batonpass.core.state.ids import GroupId, MemberId, TaskId
 from batonpass.core.state.inputs import (
@@ -39,6 +41,10 @@ from batonpass.core.state.soft import Soft
 
 A = MemberId("a")
 TASK = TaskId("0_0")
+
+
+def test_every_input_has_a_handler() -> None:
+    assert HANDLERS.keys() == {*get_args(Input)}
 
 
 def running_group() -> Scene:

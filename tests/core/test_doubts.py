@@ -6,7 +6,6 @@ import pytest
 from tests.core.scene import Scene, copy, restoring, running
 
 from batonpass.core.arrivals.doubts import is_to_be_doubted
-from batonpass.core.handover.lag import Readiness
 from batonpass.core.state.evolve import evolve
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import EndOffsets, Eviction, Leave, Started
@@ -15,6 +14,7 @@ from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import StateDoubted, StateTrusted
 from batonpass.core.state.replies import Answer
 from batonpass.core.state.soft import EndOffset, MeasuredReport, Soft, TaskReport
+from batonpass.placement.types import Readiness
 
 T0, M1, M2, POD = TaskId("0_0"), MemberId("m1"), MemberId("m2"), InstanceId("pod-2")
 SHAPE = Topology(1, (Subtopology("0", 1, changelog_topics=("log",)),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from tests.core.scenes import TASK, guarded, pair
 
-from batonpass.core.handover.budget import HeldBack
+from batonpass.core.handover.copies import HeldBack
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, Started, StoreRecovered
 from batonpass.core.state.model import PauseScope, Subtopology, Topology

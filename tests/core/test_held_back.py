@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 
 import pytest
-from tests.core.scene import Scene, copy, failed, topology
-from tests.core.scenes import TASK, guarded, pair
+from tests.core.scene import Scene, copy, failed, running, topology
+from tests.core.scenes import TASK, guarded, held_back, pair
 from tests.core.test_handover_revoke_first import pin, slow_to_stop, stops_not
 from tests.core.test_newcomers import thrashed
 from tests.core.test_open_transactions import ready_to_move
@@ -254,6 +254,48 @@ def test_each_reason_is_shown(held: Held) -> None:
     assert held in {reason for reason, _, _ in shown}
     decision = decide(scene.group, scene.soft, (Tick(),), scene.now_ms, scene.policy)
     assert shown <= {(reason.code, reason.task, reason.to) for reason in decision.reasons}
+
+
+def _copy_after_revocation() -> Scene:
+    """m2 is to have a copy of 0_0, and has yet to stop 0_1."""
+    scene = slow_to_stop(more=1, max_warmup_replicas=9)
+    scene.beat("m2", {"0_1": running(), "0_0": copy("warmup", 5_000)}, epoch=scene.member("m2").epoch - 1)
+    pin(scene, TaskId("0_2"), "m2")
+    return scene
+
+
+def _grant_after_revocation() -> Scene:
+    """m2 is to have 0_0, which nobody runs any more, and has yet to drop its copy of 0_1."""
+    scene = slow_to_stop(max_tasks=5)
+    scene.obey("m2")
+    scene.obey("m3")
+    scene.obey("m1")
+    assert (scene.task("0_0").owner, scene.task("0_0").unreleased) == (None, ())
+    return scene
+
+
+def _copy_after_grants_are_held() -> Scene:
+    scene = pair()
+    scene.group = replace(scene.group, grants_from_ms=scene.now_ms + 60_000)
+    return to_b(scene)
+
+
+@pytest.mark.parametrize(
+    ("made", "entry"),
+    [
+        (_copy_after_revocation, ("0_2", "m2", Held.REVOKE_FIRST)),
+        (_grant_after_revocation, ("0_0", "m2", Held.REVOKE_FIRST)),
+        (_copy_after_grants_are_held, ("0_0", "b", Held.GRANTS_HELD)),
+    ],
+)
+def test_what_waits_for_its_grant_alone_says_so(made: Callable[[], Scene], entry: tuple[str, str, Held]) -> None:
+    """Protocol 12.1: it has its slot, or its next owner, and is granted nothing yet."""
+    scene = made()
+    assert entry in held_back(scene)
+    scene.group = replace(scene.group, grants_from_ms=0)
+    for name in sorted(scene.group.members):
+        scene.obey(name, lag=5_000)
+    assert entry[0] not in [task for task, _, _ in held_back(scene)]
 
 
 BUDGETS = {

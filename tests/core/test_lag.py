@@ -8,7 +8,6 @@ from batonpass.core.handover.lag import (
     COLD_COPY,
     UNREPORTED,
     Copy,
-    Readiness,
     caught_up_in_ms,
     changelogs_of,
     copy_as_reported,
@@ -23,6 +22,7 @@ from batonpass.core.state.model import ActiveState, OnLeaseLost, Role, Subtopolo
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import LAG_UNBOUNDED, GroupConfig
 from batonpass.core.state.soft import EndOffset, MeasuredReport, Positions, Soft, TaskReport
+from batonpass.placement.types import Readiness
 
 LOG = ("log", 0)
 LOGS = (("log",), 0)

@@ -2,13 +2,14 @@
 
 from tests.core.scene import Scene, copy, restoring, running, topology
 
-from batonpass.core.handover.lag import Readiness, copy_as_reported
+from batonpass.core.handover.lag import copy_as_reported
 from batonpass.core.state.errors import Gone, InvalidRequest
 from batonpass.core.state.ids import InstanceId, MemberId
 from batonpass.core.state.inputs import DrainRequest, Eviction, Heartbeat, Leave, Tick
 from batonpass.core.state.model import ActiveState, Cause, Role
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import MemberAway, MemberGone, TargetPlaced
+from batonpass.placement.types import Readiness
 
 M2 = MemberId("m2")
 GRACE_MS = 300_000

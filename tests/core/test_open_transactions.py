@@ -6,7 +6,7 @@ The last stable offset stands still where the transaction begins, while the owne
 from tests.core.scene import Scene, running
 from tests.core.scenes import held_back
 
-from batonpass.core.handover.lag import Readiness, end_after
+from batonpass.core.handover.lag import end_after
 from batonpass.core.handover.open_transactions import open_transactions
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
@@ -17,6 +17,7 @@ from batonpass.core.state.reasons import Held
 from batonpass.core.state.soft import OPEN_TRANSACTION_MS, EndOffset, Positions, TaskReport
 from batonpass.explain.advice import advice_on
 from batonpass.explain.task import TaskExplanation, Wait, WaitsFor, explain_task
+from batonpass.placement.types import Readiness
 
 LOG = ("log", 0)
 TASK = TaskId("0_0")
@@ -167,7 +168,9 @@ def test_a_drain_waits_too_up_to_its_deadline() -> None:
     scene = ready_to_move()
     scene.do(DrainRequest(A, 20_000))
     assert (scene.task(TASK).owner, held_back(scene)) == (A, [(TASK, B, Held.OPEN_TRANSACTION)])
-    scene.tick(20_000)
+    scene.now_ms += 20_000
+    scene.beat("b")
+    scene.tick()
     assert scene.task(TASK).next_owner == B
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, counts, faults, moved, seat, seats, skew, tasks, unbalanced
 
-from batonpass.placement.types import Moves, Ready, Waits, Warmth
+from batonpass.placement.types import Moves, Readiness, Waits, Warmth
 
-CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
+CAUGHT_UP = Warmth(Readiness.CAUGHT_UP, 0)
 
 
 def at_rest(*sizes: int, members: int) -> Group:
@@ -182,12 +182,12 @@ def test_a_giver_exchanges_what_it_gives_for_one_more_warm_place() -> None:
 
 def test_less_to_restore_goes_before_more_then_disk_then_nothing_then_unknown() -> None:
     ladder = [
-        Warmth(Ready.CAUGHT_UP, 99),
-        Warmth(Ready.BEHIND, 10),
-        Warmth(Ready.BEHIND, 20),
-        Warmth(Ready.ON_DISK, 5),
-        Warmth(Ready.NOTHING, 0),
-        Warmth(Ready.UNKNOWN, 0),
+        Warmth(Readiness.CAUGHT_UP, 99),
+        Warmth(Readiness.BEHIND, 10),
+        Warmth(Readiness.BEHIND, 20),
+        Warmth(Readiness.ON_DISK, 5),
+        Warmth(Readiness.COLD, 0),
+        Warmth(Readiness.UNKNOWN, 0),
     ]
     for index in range(len(ladder) - 1):
         warm = {0: {"a": ladder[index + 1], "b": ladder[index]}}
@@ -196,10 +196,10 @@ def test_less_to_restore_goes_before_more_then_disk_then_nothing_then_unknown() 
 
 
 def test_state_in_doubt_is_given_away_last() -> None:
-    doubtful = {task_index: {"zz": Warmth(Ready.UNKNOWN, 0)} for task_index in range(3)}
+    doubtful = {task_index: {"zz": Warmth(Readiness.UNKNOWN, 0)} for task_index in range(3)}
     group = replace(at_rest(6, members=1).join(seat("zz")), warm=doubtful)
     assert set(moved(group, group.place())) == {3, 4, 5}
-    only = replace(group, warm={task_index: {"zz": Warmth(Ready.UNKNOWN, 0)} for task_index in range(6)})
+    only = replace(group, warm={task_index: {"zz": Warmth(Readiness.UNKNOWN, 0)} for task_index in range(6)})
     assert only.place().moves == 3
 
 
@@ -255,7 +255,7 @@ def test_moves_that_are_still_to_come_keep_their_targets() -> None:
 
 def test_of_warmups_beyond_what_a_member_may_take_the_nearest_to_their_end_go_on() -> None:
     before = at_rest(9, members=2).join(seat("zz"))
-    warm = {task_index: {"zz": Warmth(Ready.BEHIND, 10 - task_index)} for task_index in range(9)}
+    warm = {task_index: {"zz": Warmth(Readiness.BEHIND, 10 - task_index)} for task_index in range(9)}
     group = replace(before, warming=dict.fromkeys(range(9), "zz"), warm=warm)
     placed = group.place()
     assert placed.moves == 3

@@ -16,7 +16,7 @@ from tests.core.placement_exact import (
 from tests.core.placing import Group, copy_counts, is_balanced, moved, seat, skew, tasks
 
 from batonpass.core.state.task_table import TaskTable
-from batonpass.placement.types import Ready, Warmth
+from batonpass.placement.types import Readiness, Warmth
 
 GROUPS = 120
 
@@ -125,7 +125,7 @@ def test_as_many_moves_as_can_go_to_warm_copies() -> None:
         table = tasks(random.randint(3, 9), random.randint(3, 9))
         for group in histories(seed, table):
             warm: dict[int, dict[str, Warmth]] = {
-                task_index: {one.id: Warmth(Ready.CAUGHT_UP, 0) for one in group.seats if random.random() < 0.25}
+                task_index: {one.id: Warmth(Readiness.CAUGHT_UP, 0) for one in group.seats if random.random() < 0.25}
                 for task_index in range(len(table.ids))
             }
             warmed = replace(group, warm=warm)

@@ -23,9 +23,9 @@ from batonpass.explain.status import describe_group
 from batonpass.placement import flow
 from batonpass.placement.flow import PlacementError
 from batonpass.placement.place import place
-from batonpass.placement.types import NO_STATE, UNASSIGNED, Ready, Warmth
+from batonpass.placement.types import NO_STATE, UNASSIGNED, Readiness, Warmth
 
-CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
+CAUGHT_UP = Warmth(Readiness.CAUGHT_UP, 0)
 WORLDS = 150
 
 
@@ -36,9 +36,9 @@ def badness(group: Group, targets: tuple[str | None, ...]) -> tuple[int, ...]:
     return (
         len(away),
         -sum(group.warming.get(task) == targets[task] for task in away),
-        sum(known.ready_class > Ready.CAUGHT_UP for known in warm),
-        sum(max(0, known.ready_class - Ready.ON_DISK) for known in warm),
-        sum(known.lag if known.ready_class == Ready.BEHIND else 0 for known in warm),
+        sum(known.ready_class > Readiness.CAUGHT_UP for known in warm),
+        sum(max(0, known.ready_class - Readiness.ON_DISK) for known in warm),
+        sum(known.lag if known.ready_class == Readiness.BEHIND else 0 for known in warm),
         -sum(group.previous.get(task) == targets[task] for task in away),
     )
 
@@ -62,7 +62,13 @@ def small_world(seed: int) -> Group:
     names = [one.id for one in members]
     count = random.randint(4, 7 if len(names) < 4 else 6)
     group = Group(tasks(count), members, home=tuple(random.choice([*names, None]) for _ in range(count)))
-    choices = (CAUGHT_UP, CAUGHT_UP, Warmth(Ready.BEHIND, 1), Warmth(Ready.NOTHING, 0), Warmth(Ready.UNKNOWN, 0))
+    choices = (
+        CAUGHT_UP,
+        CAUGHT_UP,
+        Warmth(Readiness.BEHIND, 1),
+        Warmth(Readiness.COLD, 0),
+        Warmth(Readiness.UNKNOWN, 0),
+    )
     warm: dict[int, dict[str, Warmth]] = {
         task: {name: random.choice(choices) for name in names if random.random() < 0.4} for task in range(count)
     }
@@ -91,7 +97,7 @@ def test_between_equal_loads_the_warmest_gets_the_ceiling(warm: str) -> None:
 
 
 def test_an_earlier_target_does_not_take_the_only_place_that_another_task_is_warm_at() -> None:
-    warm = {0: {"m01": CAUGHT_UP, "m03": CAUGHT_UP}, 4: {"m01": Warmth(Ready.BEHIND, 1)}}
+    warm = {0: {"m01": CAUGHT_UP, "m03": CAUGHT_UP}, 4: {"m01": Warmth(Readiness.BEHIND, 1)}}
     group = Group(tasks(5), seats(4), home=(None, "m00", "m00", "m02", None), warm=warm, previous={0: "m01"})
     assert moved(group, group.place()) == {0: (None, "m03"), 4: (None, "m01")}
 

@@ -10,7 +10,7 @@ from tests.core.placing import Group, seats, tasks
 from batonpass.placement import exchange, quotas, standbys
 from batonpass.placement.flow import PlacementError
 from batonpass.placement.place import place
-from batonpass.placement.types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, Ready, Warmth
+from batonpass.placement.types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, Readiness, Warmth
 
 MEMBERS = 80
 TASKS = 400
@@ -128,7 +128,7 @@ def test_copies_are_apart_where_members_that_are_alike_share_an_arc(seed: int, m
     random, members = Random(seed), seats(6)
     names: list[str] = [one.id for one in members]
     warm = {
-        task_index: {name: Warmth(Ready.ON_DISK, random.randrange(100)) for name in random.sample(names, 2)}
+        task_index: {name: Warmth(Readiness.ON_DISK, random.randrange(100)) for name in random.sample(names, 2)}
         for task_index in range(15)
     }
     placed = Group(tasks(24), members, replicas=2, warm=warm).place()

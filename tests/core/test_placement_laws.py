@@ -20,7 +20,7 @@ from tests.core.placing import (
     unlevel,
 )
 
-from batonpass.placement.types import PlacementMember, Ready, Warmth
+from batonpass.placement.types import PlacementMember, Readiness, Warmth
 
 # Random stories are not what the branches' coverage is made of, and counting it in them takes most of their time.
 pytestmark = pytest.mark.no_cover
@@ -92,7 +92,7 @@ def warm(group: Group, seed: list[int]) -> Group:
     known: dict[int, dict[str, Warmth]] = {}
     for index, number in enumerate(seed):
         task_index, place = number % max(1, len(group.table.ids)), number // 7 % len(names)
-        known.setdefault(task_index, {})[names[place]] = Warmth(Ready((index + number) % 6), number % 11)
+        known.setdefault(task_index, {})[names[place]] = Warmth(Readiness((index + number) % 6), number % 11)
     running = {
         task_index: next(iter(held)) for task_index, held in known.items() if task_index % 3 == 0 and group.table.ids
     }

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, counts, faults, moved, seat, seats, standby_counts, tasks
 
-from batonpass.placement.types import Moves, Ready, Waits, Warmth
+from batonpass.placement.types import Moves, Readiness, Waits, Warmth
 
 
 def test_a_limit_bends_quotas_as_little_as_it_can() -> None:
@@ -17,7 +17,7 @@ def test_a_limit_bends_quotas_as_little_as_it_can() -> None:
 
 
 def test_what_fits_nowhere_waits() -> None:
-    warm = {rank: {"a": Warmth(Ready.CAUGHT_UP, 0)} for rank in (4, 5)}
+    warm = {rank: {"a": Warmth(Readiness.CAUGHT_UP, 0)} for rank in (4, 5)}
     group = Group(tasks(6), (seat("a", max_tasks=2), seat("b", max_tasks=1)), warm=warm, replicas=1)
     placed = group.place()
     assert placed.waiting == dict.fromkeys((1, 2, 3), Waits.NO_CAPACITY)
@@ -68,7 +68,7 @@ def test_a_limit_that_was_lowered_sheds_tasks() -> None:
 
 def test_of_standbys_beyond_a_lowered_limit_the_warmest_stay() -> None:
     before = Group(tasks(4), seats(3), home=("m00",) * 4, standbys=(frozenset({"m01"}),) * 4, replicas=1)
-    warm = {task_index: {"m01": Warmth(Ready.BEHIND, task_index)} for task_index in range(4)}
+    warm = {task_index: {"m01": Warmth(Readiness.BEHIND, task_index)} for task_index in range(4)}
     bound = dict.fromkeys(range(4), "m00")
     group = replace(
         before, bound=bound, warm=warm, seats=(seat("m00"), seat("m01", max_tasks=1), seat("m02", max_tasks=2))
@@ -202,7 +202,7 @@ def test_newer_tasks_find_warmth_and_keep_their_targets_too() -> None:
     group = Group(
         table,
         members,
-        warm={5: {"b": Warmth(Ready.CAUGHT_UP, 3)}, 7: {"b": Warmth(Ready.UNKNOWN, 0)}},
+        warm={5: {"b": Warmth(Readiness.CAUGHT_UP, 3)}, 7: {"b": Warmth(Readiness.UNKNOWN, 0)}},
         previous={6: "b"},
         warming={4: "c"},
     )
@@ -255,7 +255,7 @@ def test_limits_hold_for_unequal_weights_during_a_rollout() -> None:
 
 def test_an_older_task_of_unequal_weight_makes_room_for_what_only_one_member_may_have() -> None:
     table = tasks(1, 1, weight=lambda one, _: 1.0 + one, epochs={1: 2})
-    warm = {0: {"a": Warmth(Ready.CAUGHT_UP, 0)}}
+    warm = {0: {"a": Warmth(Readiness.CAUGHT_UP, 0)}}
     group = Group(table, (seat("a", topology_epoch=2, max_tasks=1), seat("b")), warm=warm)
     placed = group.place()
     assert [group.name(owner) for owner in placed.owner] == ["b", "a"]

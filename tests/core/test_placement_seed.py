@@ -14,7 +14,7 @@ def fingerprint() -> str:
     """Return a digest of placements of all kinds: weights, tags, limits, topologies, drains, warm copies."""
     from tests.core.placing import Group, seat, tasks  # noqa: PLC0415 - only the child process needs it
 
-    from batonpass.placement.types import Ready, Warmth  # noqa: PLC0415
+    from batonpass.placement.types import Readiness, Warmth  # noqa: PLC0415
 
     digest = hashlib.sha256()
     zones = [{"zone": zone, "cluster": cluster} for zone in "abc" for cluster in "xy"]
@@ -38,8 +38,8 @@ def fingerprint() -> str:
         group = Group(table, members, replicas=2, tags=("zone", "cluster")).settle()
         warm = {
             task_index: {
-                f"m{task_index % 6}": Warmth(Ready(task_index % 6), task_index),
-                "zz": Warmth(Ready.BEHIND, task_index),
+                f"m{task_index % 6}": Warmth(Readiness(task_index % 6), task_index),
+                "zz": Warmth(Readiness.BEHIND, task_index),
             }
             for task_index in range(43)
         }

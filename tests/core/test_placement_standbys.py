@@ -21,9 +21,9 @@ from tests.core.placing import (
 )
 
 from batonpass.placement import standbys
-from batonpass.placement.types import PlacementMember, Ready, Warmth
+from batonpass.placement.types import PlacementMember, Readiness, Warmth
 
-CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
+CAUGHT_UP = Warmth(Readiness.CAUGHT_UP, 0)
 
 
 def zoned(*zones: str, clusters: tuple[str, ...] = (), capacity: float = 1.0) -> tuple[PlacementMember, ...]:
@@ -99,7 +99,7 @@ def test_of_too_many_copies_the_warmest_stay() -> None:
 
 @pytest.mark.parametrize(("replicas", "kept"), [(0, ()), (1, (2,)), (2, (1, 2))])
 def test_where_all_drain_no_more_copies_stay_than_are_wanted(replicas: int, kept: tuple[int, ...]) -> None:
-    warm = {0: {"m01": Warmth(Ready.BEHIND, 900), "m02": CAUGHT_UP}}
+    warm = {0: {"m01": Warmth(Readiness.BEHIND, 900), "m02": CAUGHT_UP}}
     draining = tuple(replace(one, may_be_target=False) for one in seats(3))
     held = (frozenset({"m01", "m02"}),)
     placed = Group(tasks(1), draining, ("m00",), held, replicas, warm=warm).place()
@@ -151,14 +151,16 @@ def test_a_missing_copy_goes_where_there_is_state_of_it(small: int, monkeypatch:
     task_index = next(task_index for task_index, held in enumerate(before.standbys) if held == {"m03"})
     owner = before.home[task_index]
     for name in {"m00", "m01", "m02"} - {owner}:
-        group = replace(before.leave("m03"), warm={task_index: {name: Warmth(Ready.ON_DISK, 7)}})
+        group = replace(before.leave("m03"), warm={task_index: {name: Warmth(Readiness.ON_DISK, 7)}})
         assert group.settle().standbys[task_index] == {name}
 
 
 def test_copies_move_for_balance_to_where_they_are_warm() -> None:
     before = Group(tasks(20), seats(4), replicas=1).settle()
     here = [task_index for task_index, home in enumerate(before.home) if home != "m00"][:3]
-    group = replace(before.join(seat("zz")), warm={task_index: {"zz": Warmth(Ready.ON_DISK, 1)} for task_index in here})
+    group = replace(
+        before.join(seat("zz")), warm={task_index: {"zz": Warmth(Readiness.ON_DISK, 1)} for task_index in here}
+    )
     after = group.settle()
     assert all("zz" in after.standbys[task_index] or after.home[task_index] == "zz" for task_index in here)
 
@@ -167,7 +169,7 @@ def test_a_joiner_with_state_of_everything_takes_nothing_cold() -> None:
     before = Group(tasks(20), seats(4), replicas=1).settle()
     group = replace(
         before.join(seat("zz")),
-        warm={task_index: {"zz": Warmth(Ready.ON_DISK, task_index)} for task_index in range(20)},
+        warm={task_index: {"zz": Warmth(Readiness.ON_DISK, task_index)} for task_index in range(20)},
     )
     placed = group.place()
     assert standby_counts(group, placed) == dict.fromkeys(["m00", "m01", "m02", "m03", "zz"], 4)

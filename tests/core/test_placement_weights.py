@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, faults, is_balanced, loads, moved, seat, seats, skew, tasks
 
-from batonpass.placement.types import Ready, Waits, Warmth
+from batonpass.placement.types import Readiness, Waits, Warmth
 
-CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
+CAUGHT_UP = Warmth(Readiness.CAUGHT_UP, 0)
 
 
 def by_subtopology(*weights: float, size: int = 12) -> Group:
@@ -92,7 +92,7 @@ def test_what_must_move_goes_where_it_is_warm() -> None:
     before = by_subtopology(1.0, 3.0).settle()
     orphans = [task_index for task_index, name in enumerate(before.home) if name == "m00"]
     warm = {task_index: {"m02": CAUGHT_UP} for task_index in orphans[:2]} | {
-        orphans[4]: {"m01": Warmth(Ready.BEHIND, 9), "m02": Warmth(Ready.BEHIND, 3)}
+        orphans[4]: {"m01": Warmth(Readiness.BEHIND, 9), "m02": Warmth(Readiness.BEHIND, 3)}
     }
     group = replace(before.leave("m00"), warm=warm)
     placed = group.place()

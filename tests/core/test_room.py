@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 from tests.core.scene import Scene, copy, replace_report, restoring, running, topology
 
+from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.room import ANY_NUMBER, DiskRoom, has_limits, room_on_disks
-from batonpass.core.handover.step import plan_step
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import Eviction, Leave, PinRequest, ProbeRequest, Started
 from batonpass.core.state.model import Role
@@ -128,7 +128,7 @@ def test_a_copy_that_fits_no_more_is_not_begun() -> None:
     assert len([task for task in scene.group.tasks.values() if task.target == "m2"]) == 3
     settle(scene, sizes=dict.fromkeys(scene.owners(), 2 * SIZE))
     assert scene.held("m2", Role.ACTIVE) == [first]
-    assert {entry.reason for entry in plan_step(scene.view())[1]} == {Held.NO_CAPACITY}
+    assert {entry.reason for entry in plan_step(scene.view()).held} == {Held.NO_CAPACITY}
     assert scene.group.next_probe_ms is not None
     scene.ok(ProbeRequest(), Done)
     assert scene.group.unsettled == {}

@@ -25,7 +25,7 @@ from batonpass.core.state.records import TargetPlaced
 from batonpass.core.state.soft import Soft
 from batonpass.core.target.targets import build_request, target_changes
 from batonpass.placement.place import place
-from batonpass.placement.types import UNASSIGNED, Placed, PlacementRequest, Ready
+from batonpass.placement.types import UNASSIGNED, Placed, PlacementRequest, Readiness
 
 TASK = TaskId("0_0")
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
@@ -149,7 +149,7 @@ def test_a_member_where_the_warmup_stalled_is_the_last_choice() -> None:
     for _ in range(4):
         relay.round()
     names = [member.id for member in request(relay.scene).members]
-    assert request(relay.scene).warmth([0], range(len(names)))[0][names.index(first)].ready_class == Ready.UNKNOWN
+    assert request(relay.scene).warmth([0], range(len(names)))[0][names.index(first)].ready_class == Readiness.UNKNOWN
     assert relay.group.tasks[TASK].target not in (first, "a")
 
 
@@ -249,7 +249,7 @@ def test_state_on_disk_counts_by_its_lag_for_a_task_without_an_owner_and_as_a_st
     scene.tick(1_000)
     scene.obey()
     scene.join("b", {TASK: copy("none", 5)})
-    assert request(scene).warmth([0], [1])[0][1].ready_class == Ready.ON_DISK
+    assert request(scene).warmth([0], [1])[0][1].ready_class == Readiness.ON_DISK
     scene.do(Eviction(A, dead=True))
     free = Scene()
     free.declare(topology(1), acceptable_recovery_lag=100, initial_rebalance_delay_ms=3_000)
@@ -257,9 +257,9 @@ def test_state_on_disk_counts_by_its_lag_for_a_task_without_an_owner_and_as_a_st
     free.join("c", {TASK: copy("none", 5_000)})
     free.join("d", {TASK: copy("none", None)})
     assert [request(free).warmth([0], [seat])[0][seat] for seat in range(3)] == [
-        (Ready.CAUGHT_UP, 5),
-        (Ready.BEHIND, 5_000),
-        (Ready.UNKNOWN, 0),
+        (Readiness.CAUGHT_UP, 5),
+        (Readiness.BEHIND, 5_000),
+        (Readiness.UNKNOWN, 0),
     ]
 
 
@@ -352,4 +352,4 @@ def test_a_stall_of_a_member_that_runs_the_task_by_now_says_nothing() -> None:
     group = scene.group
     changed = replace(group, tasks=group.tasks.having(TASK, task))
     view = View(changed, scene.soft, scene.now_ms, scene.policy)
-    assert build_request(view).warmth([0], [0])[0][0].ready_class != Ready.UNKNOWN
+    assert build_request(view).warmth([0], [0])[0][0].ready_class != Readiness.UNKNOWN

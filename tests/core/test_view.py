@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.handover.lag import Readiness
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import Leave, PauseRequest
 from batonpass.core.state.model import PauseScope, Role, Stall, Subtopology
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.soft import TaskReport
+from batonpass.placement.types import Readiness
 
 A, B = MemberId("a"), MemberId("b")
 

@@ -6,14 +6,17 @@ Without them a search that finds nothing would prove nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import pytest
 from tests.explorer import world
 
+from batonpass.core import decide
 from batonpass.core.arrivals import liveness
 from batonpass.core.handover import budget, lag, reconcile
 from batonpass.core.handover.decision_draft import DecisionDraft
+from batonpass.core.state.inputs import Started
 from batonpass.core.state.model import Group
 from batonpass.worker.protocol import Answer
 from batonpass.worker.protocol.lease import Lease
@@ -45,7 +48,7 @@ def _grant_before_confirmation(patch: pytest.MonkeyPatch) -> None:
     real = reconcile._compare
 
     def hasty(view: Any, plan: Any, members: Any) -> Any:
-        return real(view, plan._replace(task=plan.task._replace(unreleased=())), members)
+        return real(view, replace(plan, task=plan.task._replace(unreleased=())), members)
 
     patch.setattr(reconcile, "_compare", hasty)
 
@@ -96,12 +99,11 @@ def _judges_at_once(patch: pytest.MonkeyPatch) -> None:
         draft.soft = draft.soft._replace(judge_from_ms=0)
         return reply
 
-    patch.setattr(liveness, "started", hasty)
+    patch.setitem(cast("dict[type, object]", decide.HANDLERS), Started, hasty)
 
 
 def _forgets_to_wake(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DecisionDraft, "wake", lambda _self, _at_ms: None)
-    patch.setattr(liveness, "find_wake", lambda _draft: None)
+    patch.setattr(decide, "next_wake_ms", lambda *_: None)
 
 
 MUTANTS: Mapping[str, Mutant] = {

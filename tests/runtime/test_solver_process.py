@@ -25,7 +25,7 @@ from batonpass.core.state.reasons import NoChange
 from batonpass.core.state.records import TargetPlaced
 from batonpass.placement.flow import Ints, PlacementError, minimum_flow
 from batonpass.placement.place import place
-from batonpass.placement.types import Ready, Warmth
+from batonpass.placement.types import Readiness, Warmth
 from batonpass.runtime.solver_process import SolverProcess
 
 LIMIT_S = 5
@@ -75,7 +75,7 @@ def test_placement_is_the_same_with_it(solver: SolverProcess) -> None:
     drawn = random.Random(3)
     for replicas in (0, 1):
         warm = {
-            task: {f"m{one:02}": Warmth(Ready.ON_DISK, drawn.randrange(9)) for one in drawn.sample(range(6), 3)}
+            task: {f"m{one:02}": Warmth(Readiness.ON_DISK, drawn.randrange(9)) for one in drawn.sample(range(6), 3)}
             for task in range(40)
         }
         request = Group(tasks(20, 20), seats(6), replicas=replicas, warm=warm).request()

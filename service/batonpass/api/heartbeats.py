@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from batonpass.api.access import Unauthenticated
 from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, MEMBER_PART
 from batonpass.api.context import JSON
-from batonpass.api.limits import has_news, too_early
+from batonpass.api.limits import too_early
 from batonpass.codec.answers import answer_body, to_json
 from batonpass.codec.bodies import PollQuery
 from batonpass.codec.requests import checked_name, naming_query, read_heartbeat
 from batonpass.codec.shape import Shape
+from batonpass.core.arrivals.reports import has_news
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.ids import GroupId, MemberId
 from batonpass.core.state.replies import Answer
@@ -56,11 +57,14 @@ class Heartbeats:
         return naming_query(read, context.query()) if context.scope["query_string"] else read
 
     async def _is_urgent(self, context: RequestContext, group_id: GroupId, heartbeat: Heartbeat) -> bool:
+        coordinator = self._service.coordinator
         try:
-            group, soft = await self._service.coordinator.look(group_id)
+            group, soft = await coordinator.look(group_id)
         except ProtocolError:
             return False
-        return has_news(group, soft, heartbeat) and not self._limits.urgent.take(context.scope["path"])
+        return has_news(group, soft, heartbeat, coordinator.now_ms()) and not self._limits.urgent.take(
+            context.scope["path"]
+        )
 
 
 class LongPolls:

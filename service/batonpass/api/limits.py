@@ -13,15 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from batonpass.api.problems import TooManyConnections
-from batonpass.core.handover.lag import is_acceptable_lag
 from batonpass.core.state.errors import LimitExceeded
-from batonpass.core.state.model import Role
 
 if TYPE_CHECKING:
-    from batonpass.core.state.inputs import Heartbeat
-    from batonpass.core.state.model import Group
-    from batonpass.core.state.policy import GroupConfig
-    from batonpass.core.state.soft import MeasuredReport, Soft, TaskReport
     from batonpass.runtime.places import Places
 
 SWEEP_AT_LEAST: Final = 1_000
@@ -105,48 +99,3 @@ def too_early(seconds: float, whose: str) -> LimitExceeded:
     """Return the error for a call that came ``seconds`` too early."""
     wait_ms = math.ceil(seconds * 1_000)
     return LimitExceeded(f"{whose} calls more often than it may; wait {wait_ms} ms", retry_after_ms=wait_ms)
-
-
-def has_news(group: Group, soft: Soft, said: Heartbeat) -> bool:
-    """Return whether others wait for what a heartbeat says.
-
-    It echoes an assignment for the first time, confirms a revocation, or reports that a warmup caught up.
-    """
-    member, known = group.members.get(said.member_id), soft.members.get(said.member_id)
-    if member is None or known is None or said.seq <= known.seq:
-        return False
-    if known.echoed < said.member_epoch <= member.epoch:
-        return True
-    if said.tasks is None:
-        return False
-    if any(
-        said.member_epoch >= revocation.epoch and _gives_up(said.tasks.get(task), active=revocation.active)
-        for task, revocation in member.revoking.items()
-    ):
-        return True
-    return any(
-        report.role == Role.WARMUP and _has_just_caught_up(report, known.reports.get(task), group.config)
-        for task, report in said.tasks.items()
-    )
-
-
-def _has_just_caught_up(report: TaskReport, before: MeasuredReport | None, config: GroupConfig) -> bool:
-    """Return whether a copy is caught up, by the rate known before, and was not before."""
-    rate = before.rate if before is not None else None
-    was_caught_up = before is not None and is_acceptable_lag(before.lag, rate, config)
-    return is_acceptable_lag(_lag(report, config), rate, config) and not was_caught_up
-
-
-def _gives_up(report: TaskReport | None, *, active: bool) -> bool:
-    """Return whether a report confirms that the member no longer has what was revoked."""
-    return report is None or report.role == "none" or (active and report.role != Role.ACTIVE)
-
-
-def _lag(report: TaskReport, config: GroupConfig) -> int | None:
-    """Return a report's lag. Positions without end offsets count as caught up: the coordinator may find that."""
-    if report.lag is not None:
-        return report.lag
-    ends = dict(report.end_offsets)
-    if not report.positions or not ends:
-        return config.acceptable_recovery_lag if report.positions else None
-    return sum(max(0, ends.get(topic, 0) - position) for topic, position in report.positions)

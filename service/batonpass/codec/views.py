@@ -10,7 +10,7 @@ from typing import Any, Final
 from batonpass.codec.answers import assignment_body, positions_body, rfc3339, time_of
 from batonpass.core.arrivals.kept_out import kept_out_of
 from batonpass.core.arrivals.storm import ends_ms
-from batonpass.core.handover.budget import HeldBack
+from batonpass.core.handover.copies import HeldBack
 from batonpass.core.handover.view import View
 from batonpass.core.state.application import Application
 from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms, faults_in_words, host_of

@@ -1,15 +1,15 @@
 """``decide`` turns state, inputs and the time into records, replies, a wake-up time and reasons.
 
-This file is the protocol's table of contents. ``_apply`` passes each input to the file that handles it. Then, once for
+This file is the protocol's table of contents. ``HANDLERS`` names the file that handles each input. Then, once for
 all inputs together: ``retarget`` places what is due, ``step`` takes the group one step towards its target
-(``handover``, ``copies``, ``budget``, ``reconcile``), ``probing`` sets the next look, and ``answers`` makes the
-replies.
+(``handover``, ``copies``, ``budget``, ``reconcile``), ``probing`` sets the next probe, ``answers`` makes the
+replies, and ``wakeups`` says when to look again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, assert_never
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, Never, cast
 
 from batonpass.core import streams
 from batonpass.core.arrivals import commands, liveness, membership, recovery, reports
@@ -22,7 +22,7 @@ from batonpass.core.handover.room import has_limits
 from batonpass.core.handover.step import take_step
 from batonpass.core.handover.turns import give_way
 from batonpass.core.state import inputs as i
-from batonpass.core.state.errors import InvalidRequest, ProtocolError, StaleMemberEpoch, UnknownGroup
+from batonpass.core.state.errors import InvalidRequest, ProtocolError, StaleMemberEpoch
 from batonpass.core.state.ids import TaskId
 from batonpass.core.state.model import ActiveState, Group, Member
 from batonpass.core.state.policy import Policy
@@ -32,6 +32,7 @@ from batonpass.core.state.replies import Done, DrainProgress, Reply
 from batonpass.core.state.soft import Soft
 from batonpass.core.target.reach import is_nothing_under_way
 from batonpass.core.target.retarget import place_now
+from batonpass.core.wakeups import next_wake_ms
 from batonpass.placement.flow import Solver, minimum_flow
 
 
@@ -70,142 +71,85 @@ def decide(  # noqa: PLR0917 - the state, the inputs, the time, and the two thin
     """
     draft = DecisionDraft(group, soft, now_ms, policy, solver)
     liveness.notice_own_silence(draft)
-    outcomes, concerned = _apply_all(draft, inputs)
-    if draft.needs_step:
+    outcomes, is_news, concerned = _apply_all(draft, inputs)
+    if is_news:
         _advance_group(draft, inputs, concerned)
-    for member_id in draft.estimated:
-        probe_sooner(draft, member_id)
-    if draft.group.config.kafka_streams:
-        draft.wake_ms = None  # Nothing is due between two rebalances.
-    elif any(isinstance(item, i.Tick | i.Started) for item in inputs):
-        liveness.find_wake(draft)
+    for item, outcome in zip(inputs, outcomes, strict=True):
+        if isinstance(item, i.Heartbeat) and isinstance(outcome, Taken) and outcome.is_estimated:
+            probe_sooner(draft, item.member_id)
     replies = tuple([_reply(draft, item, outcome) for item, outcome in zip(inputs, outcomes, strict=True)])
-    if draft.wake_ms != draft.soft.wake_ms:
-        draft.soft = draft.soft._replace(wake_ms=draft.wake_ms)
-    return Decision(tuple(draft.records), draft.group, draft.soft, replies, draft.wake_ms, tuple(draft.reasons))
+    wake_ms = next_wake_ms(draft, (group, soft), inputs)
+    if wake_ms != draft.soft.wake_ms:
+        draft.soft = draft.soft._replace(wake_ms=wake_ms)
+    return Decision(tuple(draft.records), draft.group, draft.soft, replies, wake_ms, tuple(draft.reasons))
 
 
-def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Reply], set[TaskId] | None]:
-    """Apply every input. Return the outcome of each, and the tasks that they may bring news of (None: all)."""
+def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Reply], bool, set[TaskId] | None]:
+    """Apply every input. Return the outcome of each, whether any is news, and of which tasks (None: all)."""
     outcomes: list[Reply] = []
-    concerned: set[TaskId] | None = set()
-    was_touched = False
+    is_news = is_about_all = False
+    concerned = set[TaskId]()
     for item in inputs:
-        before, draft.needs_step = draft.soft, False
-        outcomes.append(_apply(draft, item))
-        member = (
-            draft.group.members.get(item.member_id) if isinstance(item, i.Join | i.Heartbeat | i.PollOpened) else None
-        )
-        if member is not None:
-            liveness.notice_return(draft, before, member)
-        if draft.needs_step:
-            was_touched = True
-            more = _concerned_by(draft, before, item)
-            concerned = None if concerned is None or more is None else concerned | more
-    draft.needs_step = was_touched
-    return outcomes, concerned
+        before, known = draft.soft, len(draft.records)
+        outcome = _handle(draft, item)
+        outcomes.append(outcome)
+        sender = item.member_id if isinstance(item, i.Join | i.Heartbeat | i.PollOpened) else None
+        member = draft.group.members.get(sender) if sender is not None else None
+        is_back = member is not None and liveness.notice_return(draft, before, member)
+        if is_back or len(draft.records) > known or (isinstance(outcome, Taken) and outcome.is_news):
+            is_news, is_about_all = True, is_about_all or member is None or isinstance(item, i.PollOpened)
+            concerned.update(_tasks_of(draft, before, member) if member is not None else ())
+    return outcomes, is_news, None if is_about_all else concerned
 
 
-def _apply(draft: DecisionDraft, item: i.Input) -> Reply:
-    if draft.group.declared and draft.group.config.kafka_streams and isinstance(item, _NOT_FOR_KAFKA_STREAMS):
-        return _turn_away(draft, item)
-    match item:
-        case i.Heartbeat():
-            return reports.heartbeat(draft, item)
-        case i.Tick():
-            liveness.pass_time(draft)
-            return Done()
-        case i.Join():
-            return membership.join(draft, item)
-        case i.Leave():
-            return membership.leave(draft, item)
-        case i.PollBroken():
-            return liveness.poll_broken(draft, item)
-        case i.PollOpened():
-            return liveness.poll_opened(draft, item)
-        case i.DrainRequest():
-            return membership.drain(draft, item)
-        case i.DrainReversal():
-            return membership.undrain(draft, item)
-        case i.Eviction():
-            return membership.evict(draft, item)
-        case i.EndOffsets():
-            return reports.end_offsets(draft, item)
-        case i.Started():
-            return liveness.started(draft, item)
-        case i.StoreRecovered():
-            return recovery.store_recovered(draft, item)
-        case i.StreamsRebalance():
-            return streams.rebalance(draft, item)
-        case _:
-            return _command(draft, item)
+def _handle(draft: DecisionDraft, item: i.Input) -> Reply:
+    is_streams = draft.group.declared and draft.group.config.kafka_streams
+    if not is_streams or not isinstance(item, i.Tick | i.Join | i.Heartbeat | i.Leave):
+        handle = cast("Callable[[DecisionDraft, i.Input], Reply]", HANDLERS[type(item)])
+        return handle(draft, item)
+    # A Kafka Streams group changes by rebalances only (``streams``).
+    if isinstance(item, i.Tick):
+        return Done()
+    message = (
+        f"the members of group {draft.group.id!r} are those of a Kafka Streams application; Kafka says who they are"
+    )
+    return InvalidRequest(message, errors=[("path.group", message)])
 
 
-_NOT_FOR_KAFKA_STREAMS = (i.Tick, i.Join, i.Heartbeat, i.Leave)
+HANDLERS: Final[Mapping[type[i.Input], Callable[[DecisionDraft, Never], Reply]]] = {
+    i.Heartbeat: reports.heartbeat,
+    i.Tick: liveness.pass_time,
+    i.Join: membership.join,
+    i.Leave: membership.leave,
+    i.PollBroken: liveness.poll_broken,
+    i.PollOpened: liveness.poll_opened,
+    i.DrainRequest: membership.drain,
+    i.DrainReversal: membership.undrain,
+    i.Eviction: membership.evict,
+    i.EndOffsets: reports.end_offsets,
+    i.Started: liveness.started,
+    i.StoreRecovered: recovery.store_recovered,
+    i.StreamsRebalance: streams.rebalance,
+    i.GroupDeclaration: commands.declare,
+    i.GroupDeletion: commands.delete,
+    i.PartitionCounts: commands.partition_counts,
+    i.PauseRequest: commands.pause,
+    i.ResumeRequest: commands.resume,
+    i.PinRequest: commands.pin,
+    i.ReleaseRequest: commands.release,
+    i.TrustRequest: commands.trust,
+    i.ProbeRequest: commands.probe,
+    i.RefusedRebalance: streams.refuse,
+}
+"""What takes each input in. A handler says of what it does not record whether it is news (``Taken``)."""
 
 
-def _turn_away(draft: DecisionDraft, item: i.Input) -> Reply:
-    """Refuse the calls of members, and ignore ticks: a Kafka Streams group changes by rebalances only (``streams``)."""
-    if isinstance(item, i.Join | i.Heartbeat | i.Leave):
-        message = (
-            f"the members of group {draft.group.id!r} are those of a Kafka Streams application; Kafka says who they are"
-        )
-        return InvalidRequest(message, errors=[("path.group", message)])
-    return Done()
-
-
-_Command = (
-    i.GroupDeclaration
-    | i.GroupDeletion
-    | i.PartitionCounts
-    | i.ProbeRequest
-    | i.PauseRequest
-    | i.ResumeRequest
-    | i.PinRequest
-    | i.ReleaseRequest
-    | i.TrustRequest
-    | i.RefusedRebalance
-)
-
-
-def _command(draft: DecisionDraft, item: _Command) -> Reply:
-    match item:
-        case i.GroupDeclaration():
-            return commands.declare(draft, item)
-        case i.GroupDeletion():
-            return commands.delete(draft, item)
-        case i.PartitionCounts():
-            return commands.partition_counts(draft, item)
-        case i.PauseRequest():
-            return commands.pause(draft, item)
-        case i.ResumeRequest():
-            return commands.resume(draft)
-        case i.PinRequest():
-            return commands.pin(draft, item)
-        case i.ReleaseRequest():
-            return commands.release(draft, item)
-        case i.TrustRequest():
-            return commands.trust(draft, item)
-        case i.RefusedRebalance():
-            return streams.refuse(draft, item)
-        case i.ProbeRequest():
-            if not draft.group.declared:
-                return UnknownGroup(f"no group {draft.group.id!r} is declared")
-            draft.needs_step = True
-            return Done()
-        case _ as never:
-            assert_never(never)
-
-
-def _concerned_by(draft: DecisionDraft, before: Soft, item: i.Input) -> set[TaskId] | None:
-    """Return the tasks that an input may bring news of: what its member has, had or reports. None: all tasks."""
-    member = draft.group.members.get(item.member_id) if isinstance(item, i.Join | i.Heartbeat) else None
-    if member is None:
-        return None
-    concerned = {*member.assignment, *member.revoking}
+def _tasks_of(draft: DecisionDraft, before: Soft, member: Member) -> set[TaskId]:
+    """Return the tasks that a member's message may bring news of: what it has, had or reports."""
+    tasks = {*member.assignment, *member.revoking}
     for known in (before.members.get(member.id), draft.member_soft(member.id)):
-        concerned.update(known.reports if known is not None else ())
-    return concerned
+        tasks.update(known.reports if known is not None else ())
+    return tasks
 
 
 def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: set[TaskId] | None) -> None:
@@ -270,7 +214,7 @@ def _reply(draft: DecisionDraft, item: i.Input, outcome: Reply) -> Reply:
         case i.DrainRequest():
             return outcome if isinstance(outcome, DrainProgress) else _drain_progress(draft, item)
         case _:
-            return outcome
+            return Done() if isinstance(outcome, Taken) else outcome
 
 
 def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, outcome: Reply) -> Reply:

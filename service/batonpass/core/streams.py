@@ -30,13 +30,13 @@ from dataclasses import replace
 from batonpass.core.arrivals import membership, reports
 from batonpass.core.arrivals.commands import require_size
 from batonpass.core.arrivals.kept_out import let_in_when_over
-from batonpass.core.arrivals.liveness import end_pause_if_over, find_stalls, forget_gone, hold_ends_ms
-from batonpass.core.handover.budget import HeldBack
-from batonpass.core.handover.copies import TaskPlan
+from batonpass.core.arrivals.liveness import end_pause_if_over, find_stalls, forget_gone
+from batonpass.core.handover.copies import HeldBack, TaskPlan
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.handover.lag import level_in_ms
+from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import is_at_rest
-from batonpass.core.handover.step import plan_step, take_step
+from batonpass.core.handover.step import take_step
 from batonpass.core.handover.turns import give_way
 from batonpass.core.handover.view import View
 from batonpass.core.state.application import refused_now
@@ -71,6 +71,7 @@ from batonpass.core.state.replies import Done, Reply, StreamsAdvice
 from batonpass.core.state.soft import Refused, TaskReport
 from batonpass.core.state.topology import ended_tasks, reported_topology
 from batonpass.core.target.retarget import place_now
+from batonpass.core.wakeups import hold_ends_ms
 
 NUDGE_MS = 150
 """The delay until every process should rejoin after a rebalance that takes an active away. Kafka Streams notifies only
@@ -309,15 +310,11 @@ def _take_steps(draft: DecisionDraft) -> None:
     In one rebalance Kafka takes copies away, gives new ones, and starts tasks without an owner. So several steps are
     possible: what one step took away, the next may give.
     """
-    while draft.needs_step or draft.group.unsettled:
+    before = -1
+    while len(draft.records) != before:
         before = len(draft.records)
-        draft.needs_step = False
         take_step(draft)
-        carried_out = _carried_out(draft)
-        draft.record(*carried_out)
-        if len(draft.records) == before:
-            break
-    draft.needs_step = False
+        draft.record(*_carried_out(draft))
 
 
 def _carried_out(draft: DecisionDraft) -> list[Record]:
@@ -341,7 +338,7 @@ def _carried_out(draft: DecisionDraft) -> list[Record]:
 
 def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
     view = draft.view()
-    task_plans, held, _ = plan_step(view)
+    step = plan_step(view)
     delay_ms, is_for_everybody = _follow_up(draft, view)
     at_ms = None if delay_ms is None else draft.now_ms + delay_ms
     if at_ms != draft.group.next_probe_ms:
@@ -349,13 +346,13 @@ def _answer(draft: DecisionDraft, item: StreamsRebalance) -> StreamsAdvice:
     placed = [record for record in draft.records if isinstance(record, TargetPlaced)]
     return StreamsAdvice(
         generation=draft.group.generation,
-        assignment=_assignment(view, item, {plan.task.id: plan for plan in task_plans}),
+        assignment=_assignment(view, item, {plan.task.id: plan for plan in step.task_plans}),
         follow_up_ms=delay_ms,
         follow_up_by_everybody=is_for_everybody,
         at_rest=is_at_rest(draft.view()),
         moves=sum(record.moves for record in placed),
         lower_bound=sum(record.lower_bound for record in placed),
-        held_back=tuple([(entry.task, _process(view, entry), entry.reason.value) for entry in held]),
+        held_back=tuple([(entry.task, _process(view, entry), entry.reason.value) for entry in step.held]),
         reasons=_first_of_each(draft.reasons),
     )
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from batonpass.core.handover.budget import HeldBack, give_slots, held_back
-from batonpass.core.handover.copies import TaskPlan, plan_task
+from batonpass.core.handover.copies import HeldBack, TaskPlan
+from batonpass.core.handover.planner import StepPlan, plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Group, Pending, Role, Task
@@ -66,15 +66,13 @@ def plan(group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver =
     found = try_to_plan(before, solver)
     failed, changes = (found, {}) if isinstance(found, str) else ("", found.changes)
     view = with_targets(before, changes)
-    task_plans = [plan_task(view, task) for task in view.tasks.pick(view.group.table.ids)]
-    slots = give_slots(view, task_plans)
     lower_bound = 0 if isinstance(found, str) else found.placed.lower_bound
-    answer = _answer(view, task_plans, held_back(view, slots, task_plans), lower_bound)
+    answer = _answer(view, plan_step(view, view.group.table.ids), lower_bound)
     return replace(answer, placement_failed=failed) if failed else answer
 
 
-def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], lower_bound: int) -> Plan:
-    group = view.group
+def _answer(view: View, step: StepPlan, lower_bound: int) -> Plan:
+    group, task_plans, held = view.group, step.task_plans, step.held
     target = _blank(group, ("active", "standby"))
     assignment = _blank(group, ("active", "standby", "warmup"))
     is_same = is_aimed = is_ready = True
@@ -100,7 +98,6 @@ def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], lower_
         to_come = to_come or not aimed or not ready
     # Without members nothing can change, but a task that waits for a member is not at rest.
     at_rest = is_same and is_aimed and is_ready and bool(group.members or not held)
-    waits = {entry.task: entry for entry in held}
     texts: _Texts = {}
     there = {plan.task.id for plan in task_plans if plan.task.target in (plan.choice.active or "", *plan.copies)}
     return Plan(
@@ -113,7 +110,7 @@ def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], lower_
         probing_needed=to_come and not at_rest,
         # A task that failed where it belongs, or waits beside a ready copy, has a reason but is not on this list.
         held_back=tuple(entry for entry in held if view.is_stateful(entry.task) and entry.task not in there),
-        reasons=tuple([_reason(view, plan, waits.get(plan.task.id), texts) for plan in task_plans]),
+        reasons=tuple([_reason(view, plan, texts) for plan in task_plans]),
     )
 
 
@@ -172,8 +169,8 @@ _DETAIL: Mapping[str, str] = {
 _Texts = dict[tuple[Why, MemberId | None, MemberId | None, MemberId | None], str]
 
 
-def _reason(view: View, plan: TaskPlan, back: HeldBack | None, texts: _Texts) -> Reason:
-    task, choice = plan.task, plan.choice
+def _reason(view: View, plan: TaskPlan, texts: _Texts) -> Reason:
+    task, choice, back = plan.task, plan.choice, plan.held
     if back is not None and back.reason is Held.FAILED:
         return Reason(back.reason, task.id, None, f"failed on {choice.active}, and no other member is ready to take it")
     if back is not None:

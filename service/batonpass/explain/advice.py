@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from batonpass.core.arrivals.commands import warnings_of
-from batonpass.core.handover.lag import Readiness
 from batonpass.core.handover.open_transactions import open_transactions, place_in_words
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Member
 from batonpass.core.state.policy import LAG_UNBOUNDED
+from batonpass.placement.types import Readiness
 
 _NAMED = 5
 """The most members, or transactions, that a sentence names."""

@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 from batonpass.core.arrivals.answers import why_drain_is_blocked
 from batonpass.core.arrivals.storm import ends_ms
-from batonpass.core.handover.budget import HeldBack, slots_used
-from batonpass.core.handover.copies import TaskPlan, is_for_drain
-from batonpass.core.handover.owner import choose_active
-from batonpass.core.handover.step import plan_step
+from batonpass.core.handover.budget import slots_used
+from batonpass.core.handover.copies import HeldBack, TaskPlan, is_for_drain
+from batonpass.core.handover.owner import Choice, choose_active
+from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.application import Application
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import distrusted_until_ms, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.state.leases import expires_ms, fenced_by_ms
-from batonpass.core.state.model import Group, Member, Role
+from batonpass.core.state.model import Group, Member, Role, Task
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import meaning_of
 from batonpass.core.state.soft import Refused, Soft
@@ -92,13 +92,13 @@ class GroupExplanation:
 def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limit: int) -> GroupExplanation:
     """Return why the group is where it is, with at most ``limit`` of its waiting tasks."""
     view = View(group, soft, now_ms, policy)
-    task_plans, held, _ = plan_step(view)
-    held_of = {entry.task: entry for entry in held}
-    unsettled = [plan for plan in task_plans if plan.task.id in group.table.index_of]
-    waiting = [_waiting(view, plan, held_of.get(plan.task.id)) for plan in unsettled[:limit]]
-    status = status_of(view, held)
+    step = plan_step(view)
+    unsettled = [plan for plan in step.task_plans if plan.task.id in group.table.index_of]
+    waiting = [_waiting(view, plan.task, plan.choice, plan.held) for plan in unsettled[:limit]]
+    status = status_of(view, step.held)
     behind = [] if unsettled or status.at_rest else list(_behind(view))
     idle = idle_tasks(view)
+    idling = [_waiting(view, task, choose_active(view, task)) for task in view.tasks.pick(idle)]
     warmups, drains, full = _budgets(view, unsettled)
     obstacles = tuple(_obstacles(view))
     states = Counter(state_of(view, plan.task) for plan in unsettled)
@@ -115,16 +115,14 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
         full_members=full,
         states={state: states[state] for state in TaskState if states[state]},
         obstacles=obstacles,
-        waiting=tuple(waiting or [*_idle(view, idle), *behind][:limit]),
+        waiting=tuple(waiting or [*idling, *behind][:limit]),
         waiting_total=len(unsettled) or len(idle) + len(behind),
         sentences=(*_sentences(view, status, warmups, obstacles), *_of_idle(idle), *_of_copies(behind)),
     )
 
 
-def _waiting(view: View, plan: TaskPlan, held: HeldBack | None) -> WaitingTask:
-    return WaitingTask(
-        plan.task.id, state_of(view, plan.task), held, tuple(waits_of(view, plan.task, plan.choice, held))
-    )
+def _waiting(view: View, task: Task, choice: Choice, held: HeldBack | None = None) -> WaitingTask:
+    return WaitingTask(task.id, state_of(view, task), held, tuple(waits_of(view, task, choice, held)))
 
 
 def _behind(view: View) -> Iterator[WaitingTask]:
@@ -134,16 +132,7 @@ def _behind(view: View) -> Iterator[WaitingTask]:
         for task_id in sorted(member.assignment, key=task_sort_key):
             task = view.group.tasks[task_id]
             if member.assignment[task_id].role is not Role.ACTIVE and not view.copy(task, member_id).is_caught_up:
-                yield WaitingTask(
-                    task_id, state_of(view, task), None, tuple(waits_of(view, task, choose_active(view, task), None))
-                )
-
-
-def _idle(view: View, idle: list[TaskId]) -> Iterator[WaitingTask]:
-    for task in map(view.group.tasks.__getitem__, idle):
-        yield WaitingTask(
-            task.id, state_of(view, task), None, tuple(waits_of(view, task, choose_active(view, task), None))
-        )
+                yield _waiting(view, task, choose_active(view, task))
 
 
 def _of_idle(idle: list[TaskId]) -> Iterator[str]:

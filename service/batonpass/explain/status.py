@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from batonpass.core.handover.availability import availability_of
-from batonpass.core.handover.budget import HeldBack
+from batonpass.core.handover.copies import HeldBack
 from batonpass.core.handover.lag import caught_up_in_ms
+from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.probing import is_at_rest
 from batonpass.core.handover.state_size import state_sizes
-from batonpass.core.handover.step import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.application import Application, application_of
 from batonpass.core.state.ids import MemberId, TaskId, task_sort_key
@@ -66,8 +66,7 @@ class GroupStatus:
 def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> GroupStatus:
     """Return where the group stands at ``now_ms``."""
     view = View(group, soft, now_ms, policy)
-    _, held, _ = plan_step(view)
-    return status_of(view, held)
+    return status_of(view, plan_step(view).held)
 
 
 def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
@@ -155,8 +154,7 @@ class Assignments:
 def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Assignments:
     """Return the three assignments of a group."""
     view = View(group, soft, now_ms, policy)
-    task_plans, _, _ = plan_step(view)
-    step = {plan.task.id: plan for plan in task_plans}
+    step = {plan.task.id: plan for plan in plan_step(view).task_plans}
     names = sorted(group.members)
     target: dict[MemberId, dict[str, list[TaskId]]] = {name: {"active": [], "standby": []} for name in names}
     middle: dict[MemberId, dict[str, list[TaskId]]] = {name: {role.value: [] for role in Role} for name in names}

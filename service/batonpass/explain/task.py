@@ -11,13 +11,12 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from batonpass.core.arrivals.storm import ends_ms
-from batonpass.core.handover.budget import HeldBack, give_slots, held_back
-from batonpass.core.handover.copies import TaskPlan, plan_task
+from batonpass.core.handover.copies import HeldBack, TaskPlan
 from batonpass.core.handover.lag import Copy, caught_up_in_ms
 from batonpass.core.handover.open_transactions import open_transactions_of, place_in_words
-from batonpass.core.handover.owner import Choice, choose_active
+from batonpass.core.handover.owner import Choice, choose_active, report_awaited_until_ms
+from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.room import has_limit
-from batonpass.core.handover.step import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.durations import duration
 from batonpass.core.state.failures import avoided_until_ms, is_avoided
@@ -142,8 +141,8 @@ def explain_task(group: Group, soft: Soft, task_id: TaskId, now_ms: int, policy:
     """Return why ``task_id``, which must be a task of the group, is where it is, and what it waits for."""
     view = View(group, soft, now_ms, policy)
     task = group.tasks[task_id]
-    task_plans, held = _plan_of(view, task)
-    choice = task_plans.choice if task_plans is not None else choose_active(view, task)
+    plan = _plan_of(view, task)
+    choice, held = (choose_active(view, task), None) if plan is None else (plan.choice, plan.held)
     copies = tuple(copies_of(view, task))
     waits = tuple(waits_of(view, task, choice, held))
     state = state_of(view, task)
@@ -162,19 +161,15 @@ def explain_task(group: Group, soft: Soft, task_id: TaskId, now_ms: int, policy:
     )
 
 
-def _plan_of(view: View, task: Task) -> tuple[TaskPlan | None, HeldBack | None]:
+def _plan_of(view: View, task: Task) -> TaskPlan | None:
     """Return what the present step does with a task, and why its move is held back. Settled tasks have no step."""
     if task.id not in view.group.unsettled:
-        return None, None
-    alone = plan_task(view, task)
-    if alone.requests or view.limited:
+        return None
+    step = plan_step(view, [task.id])
+    if step.task_plans[0].requests or view.limited:
         # Plan the whole step, because slots and room are shared. Alone, the task would get what others take.
-        task_plans, held, _ = plan_step(view)
-    else:
-        task_plans = [alone]
-        held = held_back(view, give_slots(view, task_plans), task_plans)
-    plan = next((plan for plan in task_plans if plan.task.id == task.id), None)
-    return plan, next((entry for entry in held if entry.task == task.id), None)
+        step = plan_step(view)
+    return next(plan for plan in step.task_plans if plan.task.id == task.id)
 
 
 def state_of(view: View, task: Task) -> TaskState:
@@ -227,10 +222,11 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
 def waits_of(view: View, task: Task, choice: Choice, held: HeldBack | None) -> list[Wait]:
     """Return what a task waits for on its way to its target; nothing if it is there and runs."""
     waits = [_release_wait(view, task, entry.member_id, entry.free_at_ms) for entry in task.unreleased]
-    if held is not None and held.reason not in _SAID_ANYWAY:
-        waits.append(_held_wait(view, task, held))
+    is_for_copy = held is not None and held.reason is Held.GRANTS_HELD and task.owner is not None
+    if held is not None and (held.reason not in _SAID_ANYWAY or is_for_copy):
+        waits.append(held_wait(view, task, held))
     elif choice.held is not None and choice.held not in (Held.PARKED, Held.OPEN_TRANSACTION):
-        waits.append(_held_wait(view, task, HeldBack(task.id, choice.active, choice.held)))
+        waits.append(held_wait(view, task, HeldBack(task.id, choice.active, choice.held)))
     if task.owner is None:
         waits.extend(_grant_waits(view, task, choice.active))
     else:
@@ -300,7 +296,7 @@ def _standby_wait(view: View, task: Task, member_id: MemberId) -> Wait:
     """Return why a standby that the target wants has not begun: moves are held, or it waits for a slot."""
     reason = view.why_moves_are_held(for_balance=True)
     if reason is not None:
-        return _held_wait(view, task, HeldBack(task.id, member_id, reason))
+        return held_wait(view, task, HeldBack(task.id, member_id, reason))
     return Wait(WaitsFor.SLOT, member_id, None, None, "a standby is to begin there when it gets a slot")
 
 
@@ -315,7 +311,8 @@ def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int |
     return Wait(WaitsFor.CONFIRMATION, member_id, until_ms, None, detail + (SILENT_SUFFIX if is_silent else ""))
 
 
-def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
+def held_wait(view: View, task: Task, held: HeldBack) -> Wait:
+    """Return what ends the wait of a task that is held back, and when at the latest, if that is known."""
     what, detail = WAITS_FOR[held.reason], meaning_of(held.reason)
     group, until_ms = view.group, None
     if held.reason is Held.REVOKE_FIRST and held.to is not None:
@@ -327,6 +324,10 @@ def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
             until_ms = group.placement_due_ms
         case Held.STORM:
             until_ms = ends_ms(group)
+        case Held.GRANTS_HELD:
+            until_ms = group.grants_from_ms
+        case Held.STATE_UNKNOWN if task.standbys or task.warmups:
+            until_ms = report_awaited_until_ms(group, view.soft, task)
         case Held.FAILED_THERE if held.to is not None:
             until_ms, detail = _failed_there(view, task, group.members[held.to], detail)
         case Held.STALLED:

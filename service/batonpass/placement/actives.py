@@ -11,7 +11,7 @@ from batonpass.placement.exchange import Exchange, Floats, TaskClass, Wish
 from batonpass.placement.flow import Ints
 from batonpass.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas, quotas
 from batonpass.placement.state import Marks, PlacementState, Wishes
-from batonpass.placement.types import NO_STATE, UNASSIGNED, Ready, Waits
+from batonpass.placement.types import NO_STATE, UNASSIGNED, Readiness, Waits
 
 LEVELS = (
     "wait",
@@ -377,4 +377,4 @@ def _wishes(
     member_wishes = tuple(
         wishes.wish(task, member, warming=member == warming, previous=member == previous) for member in some
     )
-    return member_wishes, frozenset(member for member in some if wishes.at(task, member).ready_class > Ready.NOTHING)
+    return member_wishes, frozenset(member for member in some if wishes.at(task, member).ready_class > Readiness.COLD)

@@ -21,7 +21,7 @@ from batonpass.placement.flow import Ints
 from batonpass.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas
 from batonpass.placement.state import Marks, PlacementState, Wishes
 from batonpass.placement.tags import Tags
-from batonpass.placement.types import NO_STATE, UNASSIGNED, Ready, Warmth
+from batonpass.placement.types import NO_STATE, UNASSIGNED, Readiness, Warmth
 
 LEVELS: Final = ("wait", "apart", "balance", "height", "move", "unready", "cold", "restore", "even", "size")
 
@@ -232,7 +232,7 @@ class _Standbys:
         def order(member: int) -> tuple[tuple[int, ...], float, int]:
             degree = known.get(member, NO_STATE)
             level = round(int(self._count[member]) / state.capacity[member], PLACES)
-            return (() if degree.ready_class <= Ready.CAUGHT_UP else tuple(degree)), level, member
+            return (() if degree.ready_class <= Readiness.CAUGHT_UP else tuple(degree)), level, member
 
         kept: list[int] = []
         on = [kind[state.owner[task]]]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from batonpass.placement.exchange import Wish
 from batonpass.placement.flow import Ints, Solver
 from batonpass.placement.quotas import whole_shares
-from batonpass.placement.types import NO_STATE, UNASSIGNED, Copies, PlacementRequest, Ready, Waits, Warmth
+from batonpass.placement.types import NO_STATE, UNASSIGNED, Copies, PlacementRequest, Readiness, Waits, Warmth
 
 UNLIMITED = 1 << 30
 Marks = npt.NDArray[np.bool_]
@@ -107,9 +107,9 @@ class Wishes:
         self.cold: dict[str, int] = {"move": 1}
         if copies:
             self._costs |= {
-                known: (1, max(0, known.ready_class - Ready.ON_DISK), self._rank[known])
+                known: (1, max(0, known.ready_class - Readiness.ON_DISK), self._rank[known])
                 for known in every
-                if known.ready_class > Ready.CAUGHT_UP
+                if known.ready_class > Readiness.CAUGHT_UP
             }
             self.cold |= dict(zip(("unready", "cold", "restore"), self._costs[NO_STATE], strict=True))
 
@@ -131,6 +131,6 @@ _DEGREES = 200
 
 def _degree(known: Warmth) -> Warmth:
     """Return how warm a copy is. Lag matters only for copies that are behind or on disk."""
-    if known.ready_class <= Ready.CAUGHT_UP:
-        return Warmth(int(Ready.CAUGHT_UP), 0)
-    return Warmth(int(known.ready_class), known.lag if known.ready_class < Ready.NOTHING else 0)
+    if known.ready_class <= Readiness.CAUGHT_UP:
+        return Warmth(int(Readiness.CAUGHT_UP), 0)
+    return Warmth(int(known.ready_class), known.lag if known.ready_class < Readiness.COLD else 0)

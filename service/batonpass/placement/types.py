@@ -15,14 +15,17 @@ UNASSIGNED: Final = -1
 """The member of a task without an owner, or without a target."""
 
 
-class Ready(IntEnum):
-    """How much is left to restore on one member, as a class before it is a number. Lower is warmer."""
+class Readiness(IntEnum):
+    """How ready one member is to run a task, best first: a class before it is a number.
+
+    ``ON_DISK`` is told from the others only where another member runs the task: its state falls further behind then.
+    """
 
     RUNNING = 0
     CAUGHT_UP = 1
     BEHIND = 2
     ON_DISK = 3
-    NOTHING = 4
+    COLD = 4
     UNKNOWN = 5
 
 
@@ -33,7 +36,7 @@ class Warmth(NamedTuple):
     lag: int
 
 
-NO_STATE: Final = Warmth(int(Ready.NOTHING), 0)
+NO_STATE: Final = Warmth(int(Readiness.COLD), 0)
 """The warmth of a member that has nothing of a task."""
 
 

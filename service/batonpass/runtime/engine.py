@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from batonpass.core.arrivals.reports import count_as_heard
 from batonpass.core.state.errors import ProtocolError
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from batonpass.core.state.records import Record
     from batonpass.core.state.replies import Reply
     from batonpass.invariants import Violation
+    from batonpass.runtime.ports import Loaded
 
 ATTEMPTS_MAX = 4
 """How often inputs are decided while others keep writing to the same group. Then their callers get 503, to retry."""
@@ -80,6 +81,15 @@ class Attempt:
         self.violations: Sequence[Violation] = ()
 
 
+class Doubtful(NamedTuple):
+    """Memory may be behind the log: ``attempt`` may have been appended, or (None) somebody else has written."""
+
+    attempt: Attempt | None = None
+
+
+Memory = Literal["empty", "current"] | Doubtful
+
+
 class LawBroken(Exception):
     """Raised for a batch whose decision would break a law; its inputs are then decided one by one."""
 
@@ -107,10 +117,8 @@ class Engine:
         self._changed = changed
         self._wake_at = wake_at
         self._epoch = 0
-        self._loaded = False
-        self._doubtful = False
+        self._memory: Memory = "empty"
         self._recovered = False
-        self._pending: Attempt | None = None
         self._missed: dict[MemberId, tuple[Heartbeat | Join, int]] = {}
         self._stalls = ports.stalls()
         self._clock_moved_ms = ports.clock.moved_ms()
@@ -153,7 +161,7 @@ class Engine:
             except NotOwner as error:
                 return tuple([self._refuse(item, error) for item in inputs])
             except VersionConflict as conflict:
-                self._doubtful = True
+                self._memory = Doubtful()
                 if isinstance(conflict, Superseded):
                     self.let_go()
                 self._ports.observer.store_failed(self.group_id, str(conflict))
@@ -171,13 +179,12 @@ class Engine:
     @property
     def is_loaded(self) -> bool:
         """Whether the group has been read from the log."""
-        return self._loaded
+        return self._memory != "empty"
 
     def let_go(self) -> None:
         """Forget the group, because another coordinator has it. The next use takes it over and reads it again."""
         self.group, self.soft = Group(self.group_id), Soft()
-        self._loaded = self._doubtful = False
-        self._pending = None
+        self._memory = "empty"
         self._ports.ownership.forgotten(self.group_id)
         self._wake_at(None)
         self._changed(None)
@@ -188,8 +195,7 @@ class Engine:
 
     def _is_current(self) -> bool:
         return (
-            self._loaded
-            and not self._doubtful
+            self._memory == "current"
             and self._ports.stalls() == self._stalls
             and self._ports.clock.moved_ms() == self._clock_moved_ms
             and self._ports.ownership.holds(self.group_id)
@@ -212,7 +218,7 @@ class Engine:
     async def _be_current(self) -> None:
         if not self._ports.ownership.holds(self.group_id):
             raise not_owner(self._ports.ownership, self.group_id)
-        if not self._loaded or self._doubtful:
+        if self._memory != "current":
             await self._read()
         if self._recovered:
             # Before any other decision, because the group may lack commits (L3).
@@ -230,36 +236,39 @@ class Engine:
 
     async def _read(self) -> None:
         """Bring memory up to date with the log."""
-        log, before = self._ports.log, self.group
-        if not self._loaded:
+        log, before, memory = self._ports.log, self.group, self._memory
+        if memory == "empty":
             self._epoch = await log.take_over(self.group_id)
-        found = await log.read(self.group_id, after_version=before.version if self._loaded else None)
-        if self._loaded and found.version < before.version:
+        found = await log.read(self.group_id, after_version=None if memory == "empty" else before.version)
+        if found.version < before.version:
             # The log has less than memory: the store lost commits. The members' epochs will show that (L3).
             before, found = Group(self.group_id), await log.read(self.group_id)
         self._recovered = found.recovered
-        version, records = found.version, found.records
-        pending, self._pending = self._pending, None
-        ours = pending is not None and pending.group is self.group and tuple(records) == pending.decision.records
-        if self._loaded and ours and pending is not None:
-            self.group, self.soft = pending.decision.after, pending.decision.soft
-            for item, at_ms in self._missed.values():
-                self.soft = count_as_heard(self.group, self.soft, item, at_ms)
-            self._doubtful = False
-            self._changed(records)
-        elif self._loaded and version == self.group.version:
-            self._doubtful = False
-        else:
-            self.group = self._ports.evolve(found.base or (before if self._loaded else Group(self.group_id)), records)
-            self.soft = Soft()
-            self._historian.begin_anew()
-            self._snapshot_at = found.base.version if found.base else 0
-            self._loaded, self._doubtful = True, False
-            self._changed(None)
-            moved_ms = self._ports.clock.moved_ms()
-            await self._commit((Started(clock_moved=self._was_within_a_session(moved_ms)),))
-            self._clock_moved_ms = moved_ms
+        match memory:
+            case Doubtful(Attempt() as ours) if ours.group is self.group and ours.decision.records == tuple(
+                found.records
+            ):
+                self.group, self.soft = ours.decision.after, ours.decision.soft
+                for item, at_ms in self._missed.values():
+                    self.soft = count_as_heard(self.group, self.soft, item, at_ms)
+                self._memory = "current"
+                self._changed(found.records)
+            case Doubtful() if found.version == self.group.version:
+                self._memory = "current"
+            case _:
+                await self._begin_anew(found, before)
         self._missed.clear()
+
+    async def _begin_anew(self, found: Loaded, before: Group) -> None:
+        self.group = self._ports.evolve(found.base or before, found.records)
+        self.soft = Soft()
+        self._historian.begin_anew()
+        self._snapshot_at = found.base.version if found.base else 0
+        self._memory = "current"
+        self._changed(None)
+        moved_ms = self._ports.clock.moved_ms()
+        await self._commit((Started(clock_moved=self._was_within_a_session(moved_ms)),))
+        self._clock_moved_ms = moved_ms
 
     def _was_within_a_session(self, at_ms: int | None) -> bool:
         return at_ms is not None and self._ports.clock.now_ms() - at_ms < self.group.longest_session_ms
@@ -304,7 +313,7 @@ class Engine:
         try:
             await self._ports.log.append(commit)
         except StoreUnavailable:
-            self._pending, self._doubtful = attempt, True
+            self._memory = Doubtful(attempt)
             raise
         if attempt.history.trace is not None:
             # The next trace may leave out only what a committed trace has said.
@@ -330,7 +339,7 @@ class Engine:
             StoreUnavailable: when the log cannot be reached.
         """
         group = self.group
-        if self._loaded and group.version - self._snapshot_at > after_records:
+        if self.is_loaded and group.version - self._snapshot_at > after_records:
             before, self._snapshot_at = self._snapshot_at, group.version
             try:
                 await self._ports.log.keep_snapshot(group)
@@ -349,9 +358,9 @@ class Engine:
 
     def _refuse(self, item: Input, error: StoreUnavailable | NotOwner) -> ProtocolError:
         self.look_again_soon()
-        if isinstance(error, NotOwner) and not self._loaded:
+        if isinstance(error, NotOwner) and not self.is_loaded:
             return error
-        if not self._loaded:
+        if not self.is_loaded:
             return CoordinatorLoading(
                 f"group {self.group_id} could not be read yet: {error.detail}", retry_after_ms=RETRY_AFTER_MS
             )

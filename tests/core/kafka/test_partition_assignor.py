@@ -6,12 +6,12 @@ from tests.core.kafka.groups import active, client, config, counts, plan, standb
 from tests.core.relay import Relay
 from tests.core.scene import Scene, copy, restoring, running, topology
 
-from batonpass.core.handover.lag import Readiness
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import EndOffsets, PartitionCounts
 from batonpass.core.state.model import Role, Subtopology, Topology
 from batonpass.core.state.records import AssignmentChanged
 from batonpass.core.state.soft import TaskReport
+from batonpass.placement.types import Readiness
 
 
 def logs(partitions: int = 1, *changelogs: str) -> Topology:

@@ -22,9 +22,17 @@ _HOW_GONE: Mapping[Cause, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Taken(Done):
-    """The report was accepted. ``ignored`` has a status entry for each thing in it that the group does not have."""
+    """The input was taken in.
 
-    ignored: tuple[tuple[str, str], ...]
+    Attributes:
+        ignored: a status entry for each thing in a report that the group does not have.
+        is_news: something may let a task move that is not recorded. What is recorded is news in any case.
+        is_estimated: the catch-up of a warmup can be estimated from now on, because its rate has become known.
+    """
+
+    ignored: tuple[tuple[str, str], ...] = ()
+    is_news: bool = False
+    is_estimated: bool = False
 
 
 class Late(Done):

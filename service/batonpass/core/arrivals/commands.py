@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batonpass.core.arrivals.answers import no_such_task, refusal
+from batonpass.core.arrivals.answers import Taken, no_such_task, refusal
 from batonpass.core.arrivals.kept_out import instance_named
 from batonpass.core.handover.decision_draft import DecisionDraft
 from batonpass.core.state.application import application_of
@@ -24,7 +24,9 @@ from batonpass.core.state.inputs import (
     PartitionCounts,
     PauseRequest,
     PinRequest,
+    ProbeRequest,
     ReleaseRequest,
+    ResumeRequest,
     TrustRequest,
 )
 from batonpass.core.state.model import Pause, Topology
@@ -85,7 +87,6 @@ def _create(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
     config = parse_config(item.config or {})
     require_size(draft, topology)
     draft.record(GroupDeclared(topology, config, draft.now_ms))
-    draft.needs_step = True
     return Declared(created=True, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
 
 
@@ -162,13 +163,10 @@ def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
         message = "expires_at lies in the past"
         return InvalidRequest(message, errors=[("expires_at", message)])
     draft.record(Paused(Pause(item.scope, item.reason, draft.now_ms, expires_ms)))
-    if expires_ms is not None:
-        draft.wake(expires_ms)
-    draft.needs_step = True
     return Done()
 
 
-def resume(draft: DecisionDraft) -> Reply:
+def resume(draft: DecisionDraft, _item: ResumeRequest) -> Reply:
     """End a pause, and a storm."""
     if not draft.group.declared:
         return UnknownGroup(f"no group {draft.group.id!r} is declared")
@@ -181,6 +179,13 @@ def resume(draft: DecisionDraft) -> Reply:
         # Place without a delay: meanwhile, copies that only the old target wants would take the slots.
         draft.schedule("resume", 0)
     return Done()
+
+
+def probe(draft: DecisionDraft, _item: ProbeRequest) -> Reply:
+    """Place the group anew, as ``decide`` does on each such request."""
+    if not draft.group.declared:
+        return UnknownGroup(f"no group {draft.group.id!r} is declared")
+    return Taken(is_news=True)
 
 
 def pin(draft: DecisionDraft, item: PinRequest) -> Reply:

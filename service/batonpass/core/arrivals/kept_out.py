@@ -54,8 +54,6 @@ def keep_out(draft: DecisionDraft, item: DrainRequest | Eviction) -> ProtocolErr
     since_ms = draft.now_ms if known is None else known.since_ms
     until_ms = None if item.for_ms is None else draft.now_ms + item.for_ms
     draft.record(InstanceKeptOut(instance_id, since_ms, until_ms))
-    if until_ms is not None:
-        draft.wake(until_ms)
     return None
 
 

@@ -9,16 +9,16 @@ from dataclasses import replace
 from operator import itemgetter
 
 from batonpass.core.arrivals import storm
+from batonpass.core.arrivals.answers import Taken
 from batonpass.core.arrivals.kept_out import let_in_when_over
 from batonpass.core.arrivals.reports import clear_suspicion, explain_distrust, park
 from batonpass.core.handover.availability import Availability, availability_of
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.lag import Readiness
-from batonpass.core.handover.turns import closer_ms
-from batonpass.core.state.failures import distrusted_until_ms, host_of
+from batonpass.core.handover.turns import last_came_on
+from batonpass.core.state.failures import distrust_ends
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.inputs import PollBroken, PollOpened, Started
-from batonpass.core.state.model import Cause, Drain, Group, Member, OnLeaseLost, Role
+from batonpass.core.state.inputs import PollBroken, PollOpened, Started, Tick
+from batonpass.core.state.model import Cause, Drain, Member, OnLeaseLost, Role
 from batonpass.core.state.reasons import Happened, Held
 from batonpass.core.state.records import (
     HEARD_AGAIN,
@@ -34,6 +34,7 @@ from batonpass.core.state.records import (
 from batonpass.core.state.replies import Done, Reply
 from batonpass.core.state.set_back import ahead_ms
 from batonpass.core.state.soft import Soft
+from batonpass.placement.types import Readiness
 
 
 def started(draft: DecisionDraft, item: Started) -> Reply:
@@ -50,9 +51,7 @@ def started(draft: DecisionDraft, item: Started) -> Reply:
     has_moved = item.clock_moved and judge_from_ms > group.grants_from_ms and group.version
     if has_moved or set_back_ms:
         draft.record(GrantsHeld(judge_from_ms, "the clock of the database has moved", set_back_ms=set_back_ms))
-        draft.wake(judge_from_ms)
-    draft.needs_step = True
-    return Done()
+    return Taken(is_news=True)
 
 
 def notice_own_silence(draft: DecisionDraft) -> None:
@@ -61,23 +60,21 @@ def notice_own_silence(draft: DecisionDraft) -> None:
     if due_ms is not None and draft.now_ms - due_ms > draft.policy.coordinator_lease_ms:
         judge_from_ms = draft.now_ms + draft.group.longest_session_ms
         draft.soft = draft.soft._replace(judge_from_ms=judge_from_ms, listens_since_ms=draft.now_ms)
-        draft.wake(judge_from_ms)
 
 
-def notice_return(draft: DecisionDraft, before: Soft, member: Member) -> None:
-    """Look again at what waits for an overdue member once it is heard. ``before``: the soft state before that.
+def notice_return(draft: DecisionDraft, before: Soft, member: Member) -> bool:
+    """Say whether a member is heard again that was overdue in the soft state ``before``: some moves wait for that.
 
     If the present target gives it nothing new because it was not there, the group is placed anew.
     """
     if not availability_of(draft.group, draft.soft, draft.now_ms, member).is_heard:
-        return
-    if availability_of(draft.group, before, draft.now_ms, member) is Availability.OVERDUE:
-        draft.needs_step = True
+        return False
     missing = draft.soft.placed_without
     if member.id in missing:
         draft.soft = draft.soft._replace(placed_without=missing - {member.id})
         if draft.group.placement_due_ms is None:
             draft.schedule(HEARD_AGAIN)
+    return availability_of(draft.group, before, draft.now_ms, member) is Availability.OVERDUE
 
 
 def poll_broken(draft: DecisionDraft, item: PollBroken) -> Reply:
@@ -88,7 +85,6 @@ def poll_broken(draft: DecisionDraft, item: PollBroken) -> Reply:
     if member is None or member_soft is None or timeout_ms == 0 or member.on_lease_lost is not OnLeaseLost.CONTINUE:
         return Done()
     draft.set_member_soft(member.id, replace(member_soft, poll_broken_ms=draft.now_ms))
-    draft.wake(draft.now_ms + timeout_ms)
     return Done()
 
 
@@ -103,7 +99,7 @@ def poll_opened(draft: DecisionDraft, item: PollOpened) -> Reply:
     return Done()
 
 
-def pass_time(draft: DecisionDraft) -> None:
+def pass_time(draft: DecisionDraft, _item: Tick) -> Reply:
     """Do everything that is due by now.
 
     The order matters, because an earlier item may make a later one unnecessary. A pause that is over holds nothing, and
@@ -121,7 +117,7 @@ def pass_time(draft: DecisionDraft) -> None:
     find_stalls(draft)
     _end_distrust(draft)
     forget_gone(draft)
-    draft.needs_step = True
+    return Taken(is_news=True)
 
 
 def end_pause_if_over(draft: DecisionDraft) -> None:
@@ -170,15 +166,9 @@ def _expire(draft: DecisionDraft) -> None:
 def _end_distrust(draft: DecisionDraft) -> None:
     """Have the group placed anew if a member may be given tasks again since the last placement."""
     group = draft.group
-    over = [at_ms for at_ms in _distrust_ends(group) if group.placed_ms < at_ms <= draft.now_ms]
+    over = [at_ms for at_ms in distrust_ends(group) if group.placed_ms < at_ms <= draft.now_ms]
     if over and group.placement_due_ms is None:
         draft.schedule("member-trusted")
-
-
-def _distrust_ends(group: Group) -> list[int]:
-    """Return until when each member that has faults is, or was, distrusted. 0: it never was."""
-    hosts = {host_of(member) for member in group.members.values()} if group.hosts else frozenset()
-    return [distrusted_until_ms(group.config, group.hosts[host]) for host in group.hosts if host in hosts]
 
 
 def _suspect(draft: DecisionDraft) -> None:
@@ -258,19 +248,12 @@ def find_stalls(draft: DecisionDraft) -> None:
             copy = view.copy(task, member_id)
             if copy.is_caught_up or copy.readiness is Readiness.UNKNOWN or view.is_stalled(task, member_id):
                 continue
-            if draft.now_ms - _progress_ms(draft, task_id, view.group.members[member_id]) >= timeout_ms:
+            if draft.now_ms - last_came_on(draft.soft, task_id, view.group.members[member_id])[1] >= timeout_ms:
                 stalled.append(WarmupStalled(task_id, member_id, draft.now_ms + 2 * timeout_ms))
                 draft.explain(Held.STALLED, task_id, member_id)
     if stalled:
         draft.record(*stalled)
         draft.schedule("warmup-stalled")
-
-
-def _progress_ms(draft: DecisionDraft, task_id: TaskId, member: Member) -> int:
-    member_soft = draft.member_soft(member.id)
-    measured = member_soft.reports.get(task_id) if member_soft is not None else None
-    grant = member.assignment[task_id]
-    return max(grant.since_ms, draft.soft.started_ms, measured.progress_ms if measured is not None else 0)
 
 
 def note_blocked_drains(draft: DecisionDraft) -> None:
@@ -306,54 +289,3 @@ def forget_gone(draft: DecisionDraft) -> None:
     )
     if old:
         draft.record(GoneForgotten(old))
-
-
-def hold_ends_ms(draft: DecisionDraft) -> list[int]:
-    """Return the instants to come at which something that holds moves or limits the target ends by itself."""
-    group, soft = draft.group, draft.soft
-    at = [group.grants_from_ms, *_distrust_ends(group)]
-    if group.pause is not None and group.pause.expires_ms is not None:
-        at.append(group.pause.expires_ms)
-    at.extend(entry.until_ms for entry in group.kept_out.values() if entry.until_ms is not None)
-    at.extend(stall.until_ms for task_id in group.moving_tasks() for stall in group.tasks[task_id].stalls)
-    if soft.target_is_provisional and not group.unsettled:
-        # The target leaves out moves that gave way lately. Once they may be tried again, it may be another one.
-        at.extend(stall.until_ms for task in group.tasks.values() for stall in task.stalls)
-    return [instant for instant in at if instant > draft.now_ms]
-
-
-def find_wake(draft: DecisionDraft) -> None:
-    """Find the first instant at which something is due, by examining everything. Only a tick or a start does this."""
-    group, soft = draft.group, draft.soft
-    at = hold_ends_ms(draft)
-    due = (group.placement_due_ms, group.next_probe_ms, storm.next_look_ms(draft))
-    at.extend(instant for instant in due if instant is not None)
-    for member_id, member in group.members.items():
-        at.extend(_member_instants(draft, member_id, member))
-    if group.unsettled:
-        at.extend(draft.view().newcomers.values())
-    stall_ms = group.config.warmup_stall_timeout_ms
-    for task_id in group.moving_tasks():
-        task = group.tasks[task_id]
-        at.extend(entry.free_at_ms for entry in task.unreleased if entry.free_at_ms is not None)
-        at.extend(_progress_ms(draft, task_id, group.members[member_id]) + stall_ms for member_id in task.warmups)
-        at.extend(closer_ms(draft.view(), task_id, member_id) + stall_ms for member_id in task.warmups)
-    draft.wake_ms = min((instant for instant in at if instant > draft.now_ms), default=None)
-    if soft.judge_from_ms > draft.now_ms and group.members:
-        draft.wake(soft.judge_from_ms)
-
-
-def _member_instants(draft: DecisionDraft, member_id: MemberId, member: Member) -> list[int]:
-    if member.away_until_ms is not None:
-        return [member.away_until_ms]
-    config = draft.group.config
-    at = [max(draft.lease_end_ms(member), draft.soft.judge_from_ms)]
-    member_soft = draft.member_soft(member_id)
-    if member_soft is not None and member_soft.poll_broken_ms is not None:
-        at.append(member_soft.poll_broken_ms + config.suspect_timeout_ms)
-    if member.drain is not None:
-        at.append(member.drain.gives_up_ms)
-        if member.drain.deadline_ms is not None:
-            at.append(member.drain.deadline_ms)
-    at.extend(revocation.since_ms + config.rebalance_timeout_ms for revocation in member.revoking.values())
-    return at

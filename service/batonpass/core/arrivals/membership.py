@@ -74,9 +74,7 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
     was_missed = any(old.id in draft.soft.placed_without for old in predecessors)
     if same_place != [True] or was_missed or _waits_for_a_missing_member(draft):
         draft.schedule("join", group.config.initial_rebalance_delay_ms if is_first else None)
-    draft.needs_step = True
     storm.end_if_back(draft)
-    draft.wake(draft.now_ms + group.config.session_timeout_ms)
     return Taken(ignored)
 
 
@@ -215,8 +213,6 @@ def leave(draft: DecisionDraft, item: Leave) -> Reply:
     grace_ms = group.config.rejoin_grace_ms
     if item.restart and grace_ms > 0 and member.drain is None:
         draft.record(MemberAway(member.id, draft.now_ms + grace_ms, draft.now_ms))
-        draft.wake(draft.now_ms + grace_ms)
-        draft.needs_step = True
         if _waits_for_a_missing_member(draft):
             draft.schedule("restart")
         return Done()
@@ -255,21 +251,19 @@ def evict(draft: DecisionDraft, item: Eviction) -> Reply:
         return refusal(group, item.member_id)
     if member is None and (not item.until_undone or instance_named(group, item.member_id) is None):
         if item.dead and _release_vouched(draft, lambda member_id: member_id == item.member_id):
-            draft.needs_step = True
             return Done()
         return refusal(group, item.member_id)
     refused = keep_out(draft, item)
     if refused is not None:
         return refused
     is_dead = item.dead and member is not None and member.id == item.member_id
-    if item.dead and not is_dead and _release_vouched(draft, lambda member_id: member_id == item.member_id):
-        draft.needs_step = True
+    if item.dead and not is_dead:
+        _release_vouched(draft, lambda member_id: member_id == item.member_id)
     if member is None:
         return Done()
     now_ms = draft.now_ms
     end_ms = now_ms if is_dead or member.away_until_ms is not None else max(now_ms, draft.lease_end_ms(member))
     draft.record(draft.gone(member.id, Cause.EVICTED, lease_end_ms=end_ms))
-    draft.wake(end_ms)
     draft.schedule("evict")
     return Done()
 
@@ -299,9 +293,6 @@ def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
         gives_up_ms = since + group.config.drain_timeout_ms
         was_draining = member.drain is not None
         draft.record(DrainStarted(member.id, since, deadline_ms, gives_up_ms))
-        if deadline_ms is not None:
-            draft.wake(deadline_ms)
-        draft.needs_step = True
         if not was_draining:
             draft.schedule("drain")
     return Done()

@@ -122,7 +122,6 @@ def _hold_grants(draft: DecisionDraft, why: str) -> None:
         # What runs in a group of Kafka Streams is adopted at each rebalance anyway, by what the leader says of it.
         draft.record(GrantsHeld(until_ms, why, adopting=not draft.group.config.kafka_streams))
     draft.explain(LOST_COMMITS, detail=why)
-    draft.wake(until_ms)
 
 
 def _tokens_from(group: Group) -> int:
@@ -146,7 +145,6 @@ def _ask_for_full_reports(draft: DecisionDraft) -> None:
         }
         member_softs[member_id] = replace(member_soft, full=False, reports=running)
     draft.soft = draft.soft._replace(members=draft.soft.members.updated(member_softs))
-    draft.needs_step = True
 
 
 def adopt(draft: DecisionDraft, member: Member, epoch: int, reports: Mapping[TaskId, TaskReport]) -> bool:
@@ -187,7 +185,6 @@ def adopt(draft: DecisionDraft, member: Member, epoch: int, reports: Mapping[Tas
     records: list[Record] = [TasksAdopted(member.id, tokens, tuple(dropped), draft.now_ms)]
     records.insert(0, EpochsRaised({member.id: max(member.epoch, epoch) + 1}, draft.group.tokens_from))
     draft.record(*records)
-    draft.needs_step = True
     return True
 
 
@@ -208,7 +205,6 @@ def _waits_for_others(draft: DecisionDraft, member: Member, claimed: list[TaskId
     until_ms = max(silent.values()) + draft.group.longest_session_ms
     if until_ms > draft.group.recovering_until_ms:
         draft.record(GrantsHeld(until_ms, f"what {', '.join(sorted(silent))} run is not known yet", adopting=True))
-        draft.wake(until_ms)
     return True
 
 

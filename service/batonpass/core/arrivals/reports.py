@@ -64,10 +64,12 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         plausible, faults = without_implausible_tokens(group, item)
         if faults:
             outcome = heartbeat(draft, plausible)
-            ignored = outcome.ignored if isinstance(outcome, Taken) else ()
-            return outcome if isinstance(outcome, ProtocolError) else Taken((*ignored, *invalid_numbers(faults)))
+            if isinstance(outcome, Taken):
+                return replace(outcome, ignored=(*outcome.ignored, *invalid_numbers(faults)))
+            return outcome
+        implausible = believe(draft, member, item)
         # Once the log has caught up with the member, the heartbeat is taken like any other.
-        return believe(draft, member, item) or heartbeat(draft, item)
+        return heartbeat(draft, item) if implausible is None else implausible
     heard = _with_heartbeat(known, item, draft.now_ms)
     if member.suspected:
         clear_suspicion(draft, member)
@@ -76,8 +78,8 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         draft.set_member_soft(member.id, heard)
         return Done()
     tasks, ignored = bounded(group, news, draft.policy)
-    _take_report(draft, item, heard, kept, tasks)
-    return Taken(ignored)
+    is_news, is_estimated = _take_report(draft, item, heard, kept, tasks)
+    return Taken(ignored, is_news, is_estimated)
 
 
 def clear_suspicion(draft: DecisionDraft, member: Member) -> None:
@@ -86,7 +88,6 @@ def clear_suspicion(draft: DecisionDraft, member: Member) -> None:
     What was placed without it is known (``liveness.notice_return``), but not to a coordinator that had not heard it.
     """
     draft.record(SuspicionCleared(member.id))
-    draft.needs_step = True
     if draft.member_soft(member.id) is None:
         draft.schedule("suspicion-cleared")
 
@@ -180,17 +181,20 @@ def _take_report(
     heard: MemberSoft,
     kept: dict[TaskId, MeasuredReport],
     tasks: dict[TaskId, TaskReport],
-) -> None:
-    """Take in the reports that are to be examined. Those in ``kept`` stay as they are."""
+) -> tuple[bool, bool]:
+    """Take in the reports that are to be examined. Those in ``kept`` stay as they are.
+
+    Return whether they may let a task move, and whether the catch-up of a warmup can now be estimated.
+    """
     member = draft.group.members[item.member_id]
     is_recovering = draft.group.recovering_until_ms > draft.now_ms
     is_undecided = is_recovering and not adopt(draft, member, item.member_epoch, tasks)
     member = draft.group.members[item.member_id]
-    measured, is_news = _measure_all(draft, heard, tasks, member)
+    measured, is_news, is_estimated = _measure_all(draft, heard, tasks, member)
     reports = kept | measured
     draft.set_member_soft(member.id, replace(heard, reports=reports, full=not is_undecided))
     if is_undecided:
-        return
+        return False, is_estimated
     if member.doubts:
         end_doubts(draft, member.id, reports)
     is_news = is_news or not heard.full or not heard.reports.keys() <= reports.keys()
@@ -203,9 +207,7 @@ def _take_report(
         explain_distrust(draft, distrusted)
         if any(isinstance(record, ActiveReported) and _is_target_to_change(draft, record) for record in records):
             draft.schedule("task-failed")
-        is_news = True
-    if is_news:
-        draft.needs_step = True
+    return is_news, is_estimated
 
 
 def _measure_all(
@@ -213,25 +215,18 @@ def _measure_all(
     heard: MemberSoft,
     tasks: Mapping[TaskId, TaskReport],
     member: Member,
-) -> tuple[dict[TaskId, MeasuredReport], bool]:
-    """Return the reports with their lag and rate, and whether they may let a task move."""
+) -> tuple[dict[TaskId, MeasuredReport], bool, bool]:
+    """Return the reports with their lag and rate, and the two answers of ``_take_report``."""
     group, now_ms = draft.group, draft.now_ms
-    ends = draft.soft.end_offsets
     reports: dict[TaskId, MeasuredReport] = {}
-    news = False
+    news = is_estimated = False
     for task_id, report in tasks.items():
         old = heard.reports.get(task_id)
-        if is_doubted(member, task_id, report):
-            measurement: tuple[int | None, bool] = (None, True)
-        elif report.positions and report.lag is None:
-            doubted = old is not None and old.other_incarnation
-            measurement = measure_lag(report, now_ms, ends, changelogs_of(group, task_id), doubted=doubted)
-        else:
-            measurement = (None if report.lost else report.lag, False)
+        measurement = _measurement(group, draft.soft, member, (task_id, report, old), now_ms)
         measured = measured_report(report, old, now_ms, measurement, is_new=heard.full)
         reports[task_id] = measured
         if report.role == "warmup" and _comes_closer(measured) and (old is None or not _comes_closer(old)):
-            draft.estimated[member.id] = None
+            is_estimated = True
         if news:
             continue
         if report.role != "active" or (old is not None and old.report.role != "active"):
@@ -239,7 +234,45 @@ def _measure_all(
         elif report.state is ActiveState.RESTORING:
             # A ready copy takes over only if the owner makes no progress.
             news = bool(group.tasks[task_id].standbys or group.tasks[task_id].warmups)
-    return reports, news
+    return reports, news, is_estimated
+
+
+def _measurement(
+    group: Group, soft: Soft, member: Member, of: tuple[TaskId, TaskReport, MeasuredReport | None], now_ms: int
+) -> tuple[int | None, bool]:
+    """Return the lag of a reported copy (None: unknown), and whether its state is of another incarnation."""
+    task_id, report, old = of
+    if is_doubted(member, task_id, report):
+        return None, True
+    if report.positions and report.lag is None:
+        doubted = old is not None and old.other_incarnation
+        return measure_lag(report, now_ms, soft.end_offsets, changelogs_of(group, task_id), doubted=doubted)
+    return (None if report.lost else report.lag), False
+
+
+def has_news(group: Group, soft: Soft, item: Heartbeat, now_ms: int) -> bool:
+    """Say whether others wait for what a heartbeat says, before it is taken in.
+
+    It echoes an assignment for the first time, confirms a revocation, or reports of a warmup what may let its task
+    move.
+    """
+    member, known = group.members.get(item.member_id), soft.members.get(item.member_id)
+    if member is None or known is None or item.seq <= known.seq:
+        return False
+    if known.echoed < item.member_epoch <= member.epoch:
+        return True
+    if item.tasks is None:
+        return False
+    if _confirmed_releases(member, item, item.tasks, now_ms):
+        return True
+    for task_id, report in item.tasks.items():
+        old = known.reports.get(task_id)
+        if report.role == "warmup":
+            lag, _ = _measurement(group, soft, member, (task_id, report, old), now_ms)
+            rate = old.rate if old is not None else None
+            if _what_decides(group, old) != _what_decides(group, MeasuredReport(report, now_ms, lag, rate=rate)):
+                return True
+    return False
 
 
 def _comes_closer(measured: MeasuredReport) -> bool:
@@ -335,7 +368,7 @@ def explain_distrust(draft: DecisionDraft, before: Collection[MemberId]) -> None
 
 def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:
     """Take the ends and beginnings of changelogs that the coordinator read, and measure the affected copies anew."""
-    known = draft.soft.end_offsets
+    known, is_news = draft.soft.end_offsets, False
     changes: dict[tuple[str, int], EndOffset] = {}
     for key, offset in item.offsets.items():
         before = known.get(key)
@@ -344,14 +377,14 @@ def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:
         log_end, topic_id = item.high_watermarks.get(key, offset), item.topic_ids.get(key[0], "")
         after = end_after(before, offset, log_end, item.read_ms, topic_id)
         if before is not None and before.is_held_up and not after.is_held_up:
-            draft.needs_step = True  # Moves were held for it, whatever the lags of the copies are.
+            is_news = True  # Moves were held for it, whatever the lags of the copies are.
         changes[key] = after
     ends = known.updated(changes)
     begins = draft.soft.begin_offsets.updated(item.begin_offsets)
     draft.soft = draft.soft._replace(end_offsets=ends, begin_offsets=begins)
     for member_id in sorted(draft.soft.members):
-        _measure_anew(draft, member_id, known, changes)
-    return Done()
+        is_news = _measure_anew(draft, member_id, known, changes) or is_news
+    return Taken(is_news=is_news)
 
 
 def _measure_anew(
@@ -359,8 +392,11 @@ def _measure_anew(
     member_id: MemberId,
     before: Mapping[tuple[str, int], EndOffset],
     read: Mapping[tuple[str, int], EndOffset],
-) -> None:
-    """Measure the copies of a member whose changelogs were read, and doubt those that are of other changelogs."""
+) -> bool:
+    """Measure the copies of a member whose changelogs were read, and doubt those that are of other changelogs.
+
+    Return whether anything about them is different.
+    """
     member_soft, member = draft.soft.members[member_id], draft.group.members.get(member_id)
     reports = dict(member_soft.reports)
     doubted: dict[TaskId, Positions] = {}
@@ -380,6 +416,7 @@ def _measure_anew(
         reports[task_id] = measured._replace(lag=lag, other_incarnation=other)
     if doubted:
         draft.record(StateDoubted(member_id, dict(sorted(doubted.items()))))
-    if reports != member_soft.reports:
-        draft.set_member_soft(member_id, replace(member_soft, reports=reports))
-        draft.needs_step = True
+    if reports == member_soft.reports:
+        return False
+    draft.set_member_soft(member_id, replace(member_soft, reports=reports))
+    return True

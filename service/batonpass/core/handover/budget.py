@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Final, NamedTuple
 
-from batonpass.core.handover.copies import CopyRequest, TaskPlan, is_for_drain, lacking, plan_queued_task
+from batonpass.core.handover.copies import CopyRequest, TaskPlan, is_for_drain, lacking, plan_task
 from batonpass.core.handover.copy_capacity import CopyCapacity
 from batonpass.core.handover.lag import level_in_ms
 from batonpass.core.handover.view import View
@@ -27,24 +27,6 @@ from batonpass.core.state.model import Role, Task
 from batonpass.core.state.reasons import Held
 
 _NEVER: Final = 2**62
-_HOLD_A_READY_TARGET = (
-    *(Held.FAILED, Held.FAILED_THERE, Held.MEMBER_OVERDUE, Held.REVOKE_FIRST, Held.TAKE_OVER_FIRST),
-    *(Held.GRANTS_HELD, Held.OPEN_TRANSACTION),
-)
-"""Reasons that hold a task back although its target has a ready copy. Nothing else shows that it is held back."""
-
-
-class HeldBack(NamedTuple):
-    """A task that is held back, and why.
-
-    It is not at its target and has no copy there; or its copy there is ready, and the move is held; or it failed where
-    it is; or it cannot be granted yet. A move to a ready copy that a pause or a storm holds has no entry: the group's
-    state shows that. ``to`` is None if no member can have the task.
-    """
-
-    task: TaskId
-    to: MemberId | None
-    reason: Held
 
 
 class Slots:
@@ -114,6 +96,14 @@ class Slots:
             return Held.MEMBER_WARMUP_BUDGET
         return None
 
+    def hold_refused(self, task_plans: Iterable[TaskPlan]) -> None:
+        """Say why moves wait whose copy was not given."""
+        for plan in task_plans:
+            if plan.waits_for_copy and plan.requests[0].member_id not in plan.copies:
+                reason = self.why_not(plan.requests[0])
+                if reason is not None:
+                    plan.hold(plan.task.target, reason)
+
     def may_begin(self, member_id: MemberId) -> bool:
         """Say whether the member, which has no limit of its own, is present and may begin one more warmup."""
         return self._warmups[member_id] < self._per_member and self._view.present_member(member_id) is not None
@@ -171,16 +161,14 @@ class _Order(NamedTuple):
     """The owner's load for its capacity, negated, so that the highest comes first."""
 
 
-def give_slots(view: View, task_plans: list[TaskPlan], queue: Iterable[Task] = ()) -> Slots:
+def give_slots(
+    view: View, task_plans: list[TaskPlan], copy_capacity: CopyCapacity, queue: Iterable[Task] = ()
+) -> Slots:
     """Give slots to the requested copies, in order, and add these copies to ``task_plans``. Return the slots left.
-
-    First the copies and moves for which members with a limit have no room are taken out of ``task_plans``.
 
     ``queue`` are the tasks that wait for a slot and have no plan yet (``Pending.QUEUED``). Those that get a slot are
     added to ``task_plans``. The queue is not read if no slot is left.
     """
-    copy_capacity = CopyCapacity(view, task_plans)
-    copy_capacity.take_back_excess(task_plans)
     slots = Slots(view, task_plans, copy_capacity)
     requested: defaultdict[_Order, list[tuple[CopyRequest, TaskPlan]]] = defaultdict(list)
     tried = _last_tried(task_plans)
@@ -193,11 +181,12 @@ def give_slots(view: View, task_plans: list[TaskPlan], queue: Iterable[Task] = (
         alike = requested.get(order, [])
         for task, member_id in queued.get(order, ()) if slots.are_given(for_drain=not order.for_balance) else ():
             if task.id not in served:
-                served[task.id] = plan_queued_task(view, task)
+                served[task.id] = plan_task(view, task)
             plan = served[task.id]
             alike += [(request, plan) for request in plan.requests if request.member_id == member_id]
         _grant(view, slots, alike)
     task_plans.extend(plan for plan in served.values() if len(plan.copies) > len(plan.task.standbys))
+    slots.hold_refused(task_plans)
     return slots
 
 
@@ -266,50 +255,3 @@ def _catch_up_order(view: View, request: CopyRequest) -> tuple[float, float, int
         _NEVER if copy.lag is None else copy.lag,
         view.group.table.index_of[request.task.id],
     )
-
-
-def held_back(view: View, slots: Slots, task_plans: Iterable[TaskPlan]) -> list[HeldBack]:
-    """Return which moves of actives are held back once slots are given, one entry per task, in the tasks' order."""
-    entries = [_why_held_back(view, slots, plan) for plan in task_plans]
-    index_of = view.group.table.index_of
-    return sorted([entry for entry in entries if entry is not None], key=lambda entry: index_of[entry.task])
-
-
-def _why_held_back(view: View, slots: Slots, plan: TaskPlan) -> HeldBack | None:
-    task, choice, table = plan.task, plan.choice, view.group.table
-    wants_slot = bool(plan.requests) and plan.requests[0].for_active
-    has_none = wants_slot and plan.requests[0].member_id not in plan.copies
-    refused = slots.why_not(plan.requests[0]) if has_none else None
-    if refused is not None:
-        return HeldBack(task.id, task.target, refused)
-    if task.owner is None and choice.active is not None:
-        held = _why_not_granted(view, task)
-        if held is not None:
-            return HeldBack(task.id, choice.active, held)
-    if task.target is not None and choice.active == task.target and choice.held is not Held.FAILED:
-        return None
-    task_index = table.index_of.get(task.id)
-    if task_index is None or wants_slot or (not table.stateful[task_index] and choice.held is None):
-        return None
-    has_copy = task.target in plan.copies
-    if choice.held is not None and (not has_copy or choice.active is None or choice.held in _HOLD_A_READY_TARGET):
-        # A task that failed at its target waits for its owner to recover.
-        return HeldBack(task.id, task.target if task.target != choice.active else None, choice.held)
-    if task.target is None:
-        return HeldBack(task.id, None, Held(task.waiting_reason)) if task.waiting_reason else None
-    return HeldBack(task.id, task.target, Held.STALLED) if not has_copy and view.is_stalled(task, task.target) else None
-
-
-def _why_not_granted(view: View, task: Task) -> Held | None:
-    """Return why a task without an owner is not granted yet.
-
-    A missing confirmation is a reason only after a heartbeat interval: most members confirm at once.
-    """
-    if view.as_if_released:
-        return None
-    if task.unreleased:
-        if any(entry.free_at_ms is not None for entry in task.unreleased):
-            return Held.LEASE
-        if view.now_ms - task.since_ms >= view.config.heartbeat_interval_ms:
-            return Held.REVOKING
-    return Held.GRANTS_HELD if view.group.grants_from_ms > view.now_ms else None

@@ -9,14 +9,15 @@ So a standby moves as an active does: the old copy goes when the new one is read
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from batonpass.core.handover.lag import Readiness
 from batonpass.core.handover.owner import Choice, choose_active
 from batonpass.core.handover.view import View
-from batonpass.core.state.ids import MemberId
+from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import ActiveState, Role, Task
-from batonpass.core.state.reasons import Why
+from batonpass.core.state.reasons import Held
+from batonpass.placement.types import Readiness
 
 
 class CopyRequest(NamedTuple):
@@ -33,20 +34,67 @@ class CopyRequest(NamedTuple):
     needs_no_slot: bool
 
 
-class TaskPlan(NamedTuple):
+class HeldBack(NamedTuple):
+    """A task that is held back, and why.
+
+    It is not at its target and has no copy there; or its copy there is ready, and the move is held; or it failed where
+    it is; or it cannot be granted yet. A move to a ready copy that a pause or a storm holds has no entry: the group's
+    state shows that. ``to`` is None if no member can have the task.
+    """
+
+    task: TaskId
+    to: MemberId | None
+    reason: Held
+
+
+@dataclass(slots=True)
+class TaskPlan:
     """One task after this step: its active, its other copies by member, and the copies that it requests.
 
-    The copy for a move of the active, if requested, comes first.
+    The copy for a move of the active, if requested, comes first. Whoever stops a move says so in ``held``.
     """
 
     task: Task
     choice: Choice
     copies: dict[MemberId, Role]
     requests: tuple[CopyRequest, ...] = ()
+    held: HeldBack | None = None
+
+    def hold(self, to: MemberId | None, reason: Held) -> None:
+        self.held = HeldBack(self.task.id, to, reason)
+
+    @property
+    def waits_for_copy(self) -> bool:
+        """Whether its active is to move to a member that has no copy yet."""
+        return bool(self.requests) and self.requests[0].for_active
 
 
 def plan_task(view: View, task: Task) -> TaskPlan:
     """Return what members should hold of ``task`` when this step is complete, before slots are given."""
+    plan = _plan(view, task)
+    hold_if_chosen_elsewhere(view, plan)
+    return plan
+
+
+def hold_if_chosen_elsewhere(view: View, plan: TaskPlan) -> None:
+    """Say why the task is not to go to its target, unless a copy there is wanted: ``budget`` speaks for that."""
+    task, choice = plan.task, plan.choice
+    is_at_target = task.target is not None and choice.active == task.target
+    if (is_at_target and choice.held is not Held.FAILED) or plan.waits_for_copy:
+        return
+    has_copy = task.target in plan.copies
+    if choice.held is not None:
+        # The group's state shows what holds every move. A task that failed at its target waits for it to recover.
+        is_shown = has_copy and choice.active is not None and choice.held in (Held.PAUSED, Held.STORM)
+        if not is_shown:
+            plan.hold(None if is_at_target else task.target, choice.held)
+    elif view.is_stateful(task.id) and task.target is None and task.waiting_reason:
+        plan.hold(None, Held(task.waiting_reason))
+    elif task.target is not None and not has_copy and view.is_stateful(task.id) and view.is_stalled(task, task.target):
+        plan.hold(task.target, Held.STALLED)
+
+
+def _plan(view: View, task: Task) -> TaskPlan:
     choice = choose_active(view, task)
     active, members = choice.active, view.members
     if task.parked or not view.is_stateful(task.id):
@@ -61,18 +109,6 @@ def plan_task(view: View, task: Task) -> TaskPlan:
     ]
     has_copies = task.standbys or task.warmups or (task.owner is not None and task.owner != active)
     return _with_requests(view, task, choice, _kept(view, task, choice, wanted) if has_copies else {}, wanted)
-
-
-def plan_queued_task(view: View, task: Task) -> TaskPlan:
-    """Return the plan of a task that waits for a slot: nothing changes, and it requests the copies that it lacks."""
-    copies = view.holders(task)
-    for_drain = is_for_drain(view, task, task.owner, copies)
-    requests = [
-        CopyRequest(task, member_id, for_active=member_id == task.target, for_drain=for_drain, needs_no_slot=False)
-        for member_id in lacking(task)
-        if view.present_member(member_id) is not None
-    ]
-    return TaskPlan(task, Choice(task.owner, Why.STAYS, ready=True), copies, tuple(requests))
 
 
 def lacking(task: Task) -> list[MemberId]:

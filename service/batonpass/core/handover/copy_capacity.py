@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from batonpass.core.handover.copies import CopyRequest, TaskPlan
+from batonpass.core.handover.copies import CopyRequest, TaskPlan, hold_if_chosen_elsewhere
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.reasons import Held
@@ -88,9 +88,9 @@ class CopyCapacity:
         if not self._view.limited:
             return
         self._give_up_unwanted(task_plans)
-        for index, plan in enumerate(task_plans):
+        for plan in task_plans:
             if self._is_too_many(plan):
-                task_plans[index] = self._without_its_move(plan)
+                self._take_back_move(plan)
 
     def _give_up_unwanted(self, task_plans: list[TaskPlan]) -> None:
         for plan in task_plans:
@@ -115,14 +115,14 @@ class CopyCapacity:
         self._left.take(active, task_id, -1)
         return True
 
-    def _without_its_move(self, plan: TaskPlan) -> TaskPlan:
-        """Return the plan of a task whose active cannot move: it stays, or waits."""
+    def _take_back_move(self, plan: TaskPlan) -> None:
+        """Let the active of a task stay, or wait, because it cannot move."""
         owner = plan.task.owner
         if owner not in plan.copies:
             self._left.take(owner, plan.task.id)
-        copies = {member_id: role for member_id, role in plan.copies.items() if member_id != owner}
-        choice = plan.choice._replace(active=owner, ready=owner is not None, held=Held.NO_CAPACITY)
-        return plan._replace(choice=choice, copies=copies)
+        plan.copies = {member_id: role for member_id, role in plan.copies.items() if member_id != owner}
+        plan.choice = plan.choice._replace(active=owner, ready=owner is not None, held=Held.NO_CAPACITY)
+        hold_if_chosen_elsewhere(self._view, plan)
 
     @property
     def is_limited(self) -> bool:

@@ -1,4 +1,4 @@
-"""A decision in the making: the group so far, with the records, reasons and wake-ups so far.
+"""A decision in the making: the group so far, with the records and reasons so far.
 
 Each part of a decision folds its records at once, so the next part sees their effect. A ``DecisionDraft`` lives for one
 call of ``decide``.
@@ -19,27 +19,17 @@ from batonpass.placement.flow import Solver, minimum_flow
 
 
 class DecisionDraft:
-    """A decision in the making.
-
-    Attributes:
-        needs_step: something changed that may let a task move. The decision then takes the group one step further
-            before it ends. The code that handles an input sets this. ``decide`` clears it before each input, to see
-            which inputs set it, and sets it again in the end if any of them did.
-        estimated: members that have a warmup whose rate has just become known, so that its catch-up can be estimated.
-    """
+    """A decision in the making."""
 
     __slots__ = (
         "_view",
-        "estimated",
         "group",
-        "needs_step",
         "now_ms",
         "policy",
         "reasons",
         "records",
         "soft",
         "solver",
-        "wake_ms",
     )
 
     def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> None:
@@ -50,9 +40,6 @@ class DecisionDraft:
         self.solver = solver
         self.records: list[Record] = []
         self.reasons: list[Reason] = []
-        self.needs_step = False
-        self.estimated: dict[MemberId, None] = {}
-        self.wake_ms: int | None = soft.wake_ms
         self._view: View | None = None
 
     def record(self, *records: Record) -> None:
@@ -73,15 +60,6 @@ class DecisionDraft:
         """Add a reason. ``tasks`` is how many tasks share it."""
         self.reasons.append(Reason(code, task, to, detail, tasks))
 
-    def wake(self, at_ms: int) -> None:
-        """Ask to be woken at ``at_ms`` at the latest.
-
-        A decision on a tick or a start computes the wake-up anew (``liveness.find_wake``). An instant that
-        ``find_wake`` does not find is then lost.
-        """
-        if self.wake_ms is None or at_ms < self.wake_ms:
-            self.wake_ms = at_ms
-
     def view(self) -> View:
         if self._view is None:
             self._view = View(self.group, self.soft, self.now_ms, self.policy)
@@ -100,8 +78,6 @@ class DecisionDraft:
         if pending_ms is not None and due_ms <= pending_ms <= self.now_ms + longest_ms:
             due_ms = pending_ms
         self.record(RebalanceScheduled(due_ms, trigger))
-        self.wake(due_ms)
-        self.needs_step = True
 
     def member_soft(self, member_id: MemberId) -> MemberSoft | None:
         return self.soft.members.get(member_id)

@@ -10,7 +10,6 @@ assignor (``docs/decisions/0003-kafka-defects.md``).
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Final, NamedTuple
 
 from batonpass.core.state.ids import TaskId
@@ -19,20 +18,11 @@ from batonpass.core.state.numbers import WHOLE_MAX, bounded_sum
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import LAG_UNBOUNDED, GroupConfig
 from batonpass.core.state.soft import EndOffset, MeasuredReport, MemberSoft, Positions, TaskReport
+from batonpass.placement.types import Readiness
 
 LEAST_RATE: Final = 0.001
 """Records a second. A slower copy counts as one that reads nothing: halved with each report, the rate of a copy that
 has stopped would get ever smaller for a thousand reports, and its time to catch up longer than a number can say."""
-
-
-class Readiness(IntEnum):
-    """How ready a copy is, best first."""
-
-    RUNNING = 0
-    CAUGHT_UP = 1
-    BEHIND = 2
-    COLD = 3
-    UNKNOWN = 4
 
 
 class Copy(NamedTuple):

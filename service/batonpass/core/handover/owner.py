@@ -67,12 +67,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from batonpass.core.handover.availability import Availability
-from batonpass.core.handover.lag import Copy, Readiness, level_in_ms
+from batonpass.core.handover.lag import Copy, level_in_ms
 from batonpass.core.handover.room import has_limit
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId
-from batonpass.core.state.model import ActiveState, Member, Task
+from batonpass.core.state.model import ActiveState, Group, Member, Task
 from batonpass.core.state.reasons import Held, Why
+from batonpass.core.state.soft import Soft
+from batonpass.placement.types import Readiness
 
 
 class Choice(NamedTuple):
@@ -108,15 +110,13 @@ def choose_active(view: View, task: Task) -> Choice:
         return _choose_for_lost(view, task, owner)
     if owner.suspected:
         return _choose_for_suspected(view, task, owner)
-    if task.state is ActiveState.RUNNING:
-        return _choose_for_running(view, task, owner)
-    own = view.copy(task, owner.id)
-    if own.readiness is Readiness.RUNNING:
-        # This owner has not reported since the coordinator started, so it counts as running. One exception: if it got
-        # the task by a handover, and the previous owner is the target again, it keeps the task until it has reported.
-        is_way_back = owner.drain is None and task.target is not None and task.target == task.previous_owner
-        return _stays(view, task, owner) if is_way_back else _choose_for_running(view, task, owner)
-    return _choose_for_not_running(view, task, owner, own)
+    if task.state is not ActiveState.RUNNING:
+        own = view.copy(task, owner.id)
+        if own.readiness is not Readiness.RUNNING:
+            return _choose_for_not_running(view, task, owner, own)
+        if owner.drain is None and task.target is not None and task.target == task.previous_owner:
+            return _stays(view, task, owner)
+    return _choose_for_running(view, task, owner)
 
 
 def _stays(view: View, task: Task, owner: Member, held: Held | None = None) -> Choice:
@@ -325,13 +325,14 @@ def _cold(view: View, task: Task) -> Choice:
             elsewhere = _cold_elsewhere(view, task)
             if elsewhere is not None:
                 return elsewhere
-        if awaited and view.now_ms - _free_since(view, task) < view.config.warmup_stall_timeout_ms:
+        if awaited and view.now_ms < report_awaited_until_ms(view.group, view.soft, task):
             return Choice(None, Why.STAYS, held=Held.STATE_UNKNOWN)
     return _target_or_wait(view, task)
 
 
-def _free_since(view: View, task: Task) -> int:
-    return view.now_ms if view.as_if_released else max(task.since_ms, view.soft.started_ms)
+def report_awaited_until_ms(group: Group, soft: Soft, task: Task) -> int:
+    """Return until when a task without an owner waits for the report of a copy of unknown lag."""
+    return max(task.since_ms, soft.started_ms) + group.config.warmup_stall_timeout_ms
 
 
 def _has_reported(view: View, member_id: MemberId) -> bool:
@@ -412,7 +413,7 @@ def _best_ready(
         if is_ready and _may_take_over(view, task, member):
             is_previous_owner, is_target = member_id == task.previous_owner, member_id == task.target
             failed = _is_bad_for(view, task, member_id)
-            waits = not view.as_if_released and any(task_id != task.id for task_id in member.revoking)
+            waits = any(task_id != task.id for task_id in member.revoking)
             availability = view.availability(member_id)
             order = (availability, failed, waits, not is_previous_owner, not is_target, copy.lag or 0)
             ready.append((order, member_id))

@@ -58,9 +58,7 @@ def schedule_probe(draft: DecisionDraft) -> None:
     interval_ms = group.config.probing_rebalance_interval_ms
     is_set = group.next_probe_ms is not None and now_ms < group.next_probe_ms <= now_ms + 2 * interval_ms
     if not is_set and may_write:
-        at_ms = now_ms + _delay_ms(view)
-        draft.record(ProbeScheduled(at_ms))
-        draft.wake(at_ms)
+        draft.record(ProbeScheduled(now_ms + _delay_ms(view)))
 
 
 def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
@@ -79,7 +77,6 @@ def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
     at_ms = now_ms + max(soonest_ms, draft.group.config.look_again_ms)
     if 2 * (at_ms - now_ms) < due_ms - now_ms:
         draft.record(ProbeScheduled(at_ms))
-        draft.wake(at_ms)
 
 
 def _delay_ms(view: View) -> int:

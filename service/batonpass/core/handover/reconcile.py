@@ -29,9 +29,36 @@ from batonpass.core.handover.state_size import lag_at_start
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import Grant, Member, OnLeaseLost, Role, Task
-from batonpass.core.state.reasons import Why
+from batonpass.core.state.reasons import Held, Why
 from batonpass.core.state.records import AssignmentChanged, NextOwnerChosen, Record, ReleaseWaived
 from batonpass.core.state.soft import Positions
+
+
+def hold_ungranted(view: View, task_plans: Iterable[TaskPlan]) -> None:
+    """Say why tasks are not granted yet to the member that they go to, nor a copy to the target that has a slot for it.
+
+    That a task's last owner has not confirmed is a reason only after a heartbeat interval: most members do at once.
+    """
+    for plan in task_plans:
+        task, to = plan.task, plan.choice.active if plan.task.owner is None else None
+        if to is None and plan.waits_for_copy and plan.requests[0].member_id in plan.copies:
+            to = plan.requests[0].member_id
+        if to is not None and (held := _why_not_released(view, task) or _why_not_granted(view, to)) is not None:
+            plan.hold(to, held)
+
+
+def _why_not_released(view: View, task: Task) -> Held | None:
+    if task.owner is not None or not task.unreleased or view.as_if_released:
+        return None
+    if any(entry.free_at_ms is not None for entry in task.unreleased):
+        return Held.LEASE
+    return Held.REVOKING if view.now_ms - task.since_ms >= view.config.heartbeat_interval_ms else None
+
+
+def _why_not_granted(view: View, member_id: MemberId) -> Held | None:
+    if view.now_ms < view.group.grants_from_ms:
+        return Held.GRANTS_HELD
+    return Held.REVOKE_FIRST if view.members[member_id].revoking else None
 
 
 class _MemberChanges:

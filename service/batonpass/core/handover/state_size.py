@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from batonpass.core.handover.lag import Readiness, changelogs_of
+from batonpass.core.handover.lag import changelogs_of
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, task_id
 from batonpass.core.state.model import Group, Task
 from batonpass.core.state.numbers import bounded_sum
 from batonpass.core.state.soft import EndOffset, MeasuredReport, Soft
+from batonpass.placement.types import Readiness
 
 _Log = tuple[str, int]
 

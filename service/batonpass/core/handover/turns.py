@@ -16,12 +16,13 @@ from typing import Final, NamedTuple
 from batonpass.core.handover.budget import Slots
 from batonpass.core.handover.copies import is_for_drain
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.step import plan_step
+from batonpass.core.handover.planner import plan_step
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
-from batonpass.core.state.model import ActiveState, Role, Task
+from batonpass.core.state.model import ActiveState, Member, Role, Task
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import WarmupStalled
+from batonpass.core.state.soft import Soft
 
 _SHARED: Final = (Held.WARMUP_BUDGET, Held.MEMBER_WARMUP_BUDGET, Held.DRAIN_BUDGET, Held.NO_CAPACITY)
 """The reasons of waits that end when another move lets go of what it holds."""
@@ -36,12 +37,14 @@ class _Refused(NamedTuple):
     reason: Held
 
 
-def closer_ms(view: View, task_id: TaskId, member_id: MemberId) -> int:
-    """Return when a warmup last came closer. It counts from its grant, and from the start of this coordinator."""
-    member_soft = view.member_softs.get(member_id)
-    measured = member_soft.reports.get(task_id) if member_soft is not None else None
-    grant = view.members[member_id].assignment[task_id]
-    return max(grant.since_ms, view.soft.started_ms, measured.closer_ms if measured is not None else 0)
+def last_came_on(soft: Soft, task_id: TaskId, member: Member) -> tuple[int, int]:
+    """Return when a warmup last came closer, and last read on. Both count from its grant and from a start at least."""
+    known = soft.members.get(member.id)
+    measured = known.reports.get(task_id) if known is not None else None
+    since_ms = max(member.assignment[task_id].since_ms, soft.started_ms)
+    if measured is None:
+        return since_ms, since_ms
+    return max(since_ms, measured.closer_ms), max(since_ms, measured.progress_ms)
 
 
 def give_way(draft: DecisionDraft) -> bool:
@@ -52,13 +55,13 @@ def give_way(draft: DecisionDraft) -> bool:
         (task, member_id)
         for task in view.tasks.pick(view.group.table.in_order(view.group.moving_tasks()))
         for member_id in task.warmups
-        if view.now_ms - closer_ms(view, task.id, member_id) >= timeout_ms
+        if view.now_ms - last_came_on(view.soft, task.id, view.members[member_id])[0] >= timeout_ms
         and member_id != task.next_owner
         and not view.is_stalled(task, member_id)
     ]
     if not idle:
         return False
-    task_plans, _, slots = plan_step(view)
+    task_plans, slots = plan_step(view)
     refused = [
         _Refused(plan.task.id, request.member_id, request.for_drain, reason)
         for plan in task_plans

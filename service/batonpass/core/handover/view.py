@@ -195,7 +195,7 @@ class View:
     def newcomers(self) -> Mapping[MemberId, int]:
         """The members to which balance copies nothing yet (``newcomers``), and until when."""
         if self._newcomers is None:
-            most_ms = 0 if self.as_if_released else self.config.newcomer_wait_ms
+            most_ms = self.config.newcomer_wait_ms
             stays = {member.id: stay_began_ms(member) for member in self.members.values()}
             young = {member_id: since_ms for member_id, since_ms in stays.items() if since_ms > self.now_ms - most_ms}
             age_ms = newcomer_age_ms(self.group, self.now_ms) if young else 0

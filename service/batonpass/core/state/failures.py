@@ -82,6 +82,12 @@ def distrusted_until_ms(config: GroupConfig, known: HostFaults) -> int:
     return known.distrusted_ms + lasting_ms(config, known.times)
 
 
+def distrust_ends(group: Group) -> list[int]:
+    """Return until when each member that has faults is, or was, distrusted. 0: it never was."""
+    hosts = {host_of(member) for member in group.members.values()} if group.hosts else frozenset()
+    return [distrusted_until_ms(group.config, group.hosts[host]) for host in group.hosts if host in hosts]
+
+
 def may_be_the_host(failure: Failure, member: Member, config: GroupConfig) -> bool:
     """Say whether a member may be the next run of what a task failed on.
 

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from batonpass.core.handover.copies import TaskPlan, plan_task
+from batonpass.core.handover.copies import TaskPlan
 from batonpass.core.handover.copy_capacity import CopyCapacity
+from batonpass.core.handover.planner import plan_without_slots
 from batonpass.core.handover.room import has_limit, has_limits
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
@@ -62,10 +63,8 @@ def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachabili
         return Reachability()
     view = with_targets(view, changes)
     group, index_of = view.group, view.group.table.index_of
-    concerned = group.table.in_order({task_id for task_id in (*group.unsettled, *changes) if task_id in index_of})
-    task_plans = [plan_task(view, group.tasks[task_id]) for task_id in concerned]
-    copy_capacity = CopyCapacity(view, task_plans)
-    copy_capacity.take_back_excess(task_plans)
+    concerned = {task_id for task_id in (*group.unsettled, *changes) if task_id in index_of}
+    task_plans, copy_capacity = plan_without_slots(view, concerned)
     asked = [request for plan in task_plans for request in plan.requests]
     refused = tuple([plan for plan in task_plans if _is_refused(plan, copy_capacity)])
     if not refused and copy_capacity.allows_all(asked):

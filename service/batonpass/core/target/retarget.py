@@ -108,7 +108,6 @@ def place_now(draft: DecisionDraft) -> None:
             return
     generation = group.generation + (1 if changes else 0)
     draft.record(TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, moves, lower_bound))
-    draft.needs_step = True
 
 
 def _note_missing(draft: DecisionDraft, request: PlacementRequest, changes: Mapping[TaskId, Target]) -> None:

@@ -32,7 +32,7 @@ from typing import Final
 
 from batonpass.core.handover.availability import Availability
 from batonpass.core.handover.copy_capacity import RoomLeft
-from batonpass.core.handover.lag import Readiness, copy_as_reported
+from batonpass.core.handover.lag import copy_as_reported
 from batonpass.core.handover.owner import choose_active
 from batonpass.core.handover.state_size import state_sizes
 from batonpass.core.handover.view import View
@@ -46,13 +46,11 @@ from batonpass.placement.types import (
     Placed,
     PlacementMember,
     PlacementRequest,
-    Ready,
+    Readiness,
     Warmth,
 )
 
-_CLASS: Final = (Ready.RUNNING, Ready.CAUGHT_UP, Ready.BEHIND, Ready.NOTHING, Ready.UNKNOWN)
-"""The class of warmth, by readiness."""
-_WITHOUT_LAG: Final = tuple(Warmth(int(ready), 0) for ready in _CLASS)
+_WITHOUT_LAG: Final = tuple(Warmth(int(readiness), 0) for readiness in Readiness)
 
 _READS_A_TASK: Final = 4
 _OWNER: Final[Callable[[Task], MemberId | None]] = attrgetter("owner")
@@ -426,8 +424,8 @@ class _Constraints:
     def _judge(self, task: Task, member: Member) -> Warmth:
         readiness, lag, on_disk, _ = copy_as_reported(self._view.group, self._member_softs.get(member.id), task, member)
         if on_disk and task.owner is not None and readiness is not Readiness.UNKNOWN:
-            return Warmth(int(Ready.ON_DISK), lag or 0)
-        return Warmth(int(_CLASS[readiness]), lag) if lag else _WITHOUT_LAG[readiness]
+            return Warmth(int(Readiness.ON_DISK), lag or 0)
+        return Warmth(int(readiness), lag) if lag else _WITHOUT_LAG[readiness]
 
 
 def _begins_ready(task: Task) -> bool:

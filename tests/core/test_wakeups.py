@@ -1,0 +1,47 @@
+"""Whatever waits for an instant is looked at then; a rule that forgets to say when it ends fails its scenes."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.scenes import pair
+from tests.core.test_held_back import SCENES
+
+from batonpass.core import wakeups
+from batonpass.core.state.ids import MemberId
+from batonpass.core.state.inputs import PollBroken
+from batonpass.core.state.model import OnLeaseLost
+from batonpass.core.state.reasons import Held
+from batonpass.explain.task import WAITS_FOR, WaitsFor
+
+HELD_FOR_A_TIME = [held for held in Held if WAITS_FOR[held] is WaitsFor.TIME]
+
+
+@pytest.mark.parametrize("held", [*HELD_FOR_A_TIME, Held.STALLED, Held.STATE_UNKNOWN, Held.REJOIN_GRACE])
+def test_a_scene_fails_what_is_held_for_a_time_and_has_no_wake_up(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = SCENES[held]()
+    scene.whole = True
+    scene.tick()
+    monkeypatch.setattr(wakeups, "_from_now_on", lambda *_: [])
+    with pytest.raises(AssertionError, match="has no wake-up"):
+        scene.tick()
+
+
+def test_a_broken_poll_is_looked_at_although_nothing_is_recorded() -> None:
+    scene = pair()
+    scene.join("c", on_lease_lost=OnLeaseLost.CONTINUE)
+    scene.settle()
+    scene.do(PollBroken(MemberId("c")))
+    assert scene.of(object) == []
+    assert scene.soft.wake_ms == scene.now_ms + scene.group.config.suspect_timeout_ms
+
+
+def test_a_heartbeat_without_news_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It only postpones, so the wake-up that is known stands: a tick that comes too early is harmless."""
+    scene = pair()
+    scene.settle()
+    before_ms = scene.soft.wake_ms
+    monkeypatch.setattr(wakeups, "_from_now_on", lambda *_: [])
+    scene.now_ms += 1_000
+    scene.whole = False
+    scene.obey("a")
+    assert scene.soft.wake_ms == before_ms
