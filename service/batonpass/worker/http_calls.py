@@ -48,9 +48,7 @@ class HttpCalls:
             ValueError: when one of them is not an http or https URL, or there is none, or the proxy that the
                 environment names for one of them cannot be used.
         """
-        self._urls = [_base(part.strip()) for url in urls for part in url.split(",") if part.strip()]
-        if not self._urls:
-            raise ValueError("a member needs the URL of at least one coordinator")
+        self._urls = base_urls(urls)
         self._group = group
         self._token = options.token
         self._answer_bytes_max = options.answer_bytes_max
@@ -169,6 +167,18 @@ async def _keep_from_children(forks_before: int, event: str, about: Mapping[str,
         if forks() != forks_before:
             await stream.aclose()
             raise httpx.ConnectError("this process was forked while it connected")
+
+
+def base_urls(urls: Sequence[str]) -> list[str]:
+    """Return the URLs that these texts name, with commas between those of one text.
+
+    Raises:
+        ValueError: when one of them is not an http or https URL, or there is none.
+    """
+    found = [_base(part.strip()) for url in urls for part in url.split(",") if part.strip()]
+    if not found:
+        raise ValueError("a member needs the URL of at least one coordinator")
+    return found
 
 
 def _base(url: str) -> str:

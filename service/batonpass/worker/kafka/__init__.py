@@ -1,14 +1,17 @@
 """Workers on Kafka, over aiokafka: state in stores rebuilt from changelogs, and everything in transactions.
 
-`KafkaRuntime` is what a `Member` calls. The way through the files: `stores` hold what a task knows, `changelog` fills
-them, `active` takes a task over and processes it with what `clients` has ready, `transaction` is what the worker's own
-code sees. `connection` says how the cluster is reached, `metadata` and `topics` what is asked of it, `reading` what it
-means when a read brings nothing.
+`App` is a whole job in a few lines, and `KafkaRuntime` what a `Member` calls. The way through the files: `stores` hold
+what a task knows, `changelog` fills them, `active` takes a task over and processes it with what `clients` has ready,
+`transaction` is what the worker's own code sees. `connection` says how the cluster is reached, `metadata` and `topics`
+what is asked of it, `reading` what it means when a read brings nothing.
 """
 
+from batonpass.worker.kafka.app import App
+from batonpass.worker.kafka.app_driver import AppTest
 from batonpass.worker.kafka.connection import KafkaConnection
 from batonpass.worker.kafka.options import ActiveOptions, Step
 from batonpass.worker.kafka.runtime import KafkaRuntime
+from batonpass.worker.kafka.serdes import BYTES, INT, JSON, TEXT, Serde, json_of, msgpack_of, optional
 from batonpass.worker.kafka.stores import (
     MemoryStore,
     OpenStore,
@@ -22,23 +25,40 @@ from batonpass.worker.kafka.stores import (
 )
 from batonpass.worker.kafka.subtopology import Process, Subtopology
 from batonpass.worker.kafka.transaction import Context, StoreInTransaction
+from batonpass.worker.kafka.typed import KeyValueStore, Record, State, Table, Timer, Topic
 
 __all__ = [
+    "BYTES",
+    "INT",
+    "JSON",
+    "TEXT",
     "ActiveOptions",
+    "App",
+    "AppTest",
     "Context",
     "KafkaConnection",
     "KafkaRuntime",
+    "KeyValueStore",
     "MemoryStore",
     "OpenStore",
     "Process",
     "ReadableStore",
+    "Record",
     "RocksMemory",
     "RocksStore",
+    "Serde",
+    "State",
     "Step",
     "Store",
     "StoreClosed",
     "StoreFailed",
     "StoreInTransaction",
     "Subtopology",
+    "Table",
+    "Timer",
+    "Topic",
     "in_memory",
+    "json_of",
+    "msgpack_of",
+    "optional",
 ]

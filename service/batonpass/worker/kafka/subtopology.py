@@ -57,7 +57,7 @@ class Subtopology:
             raise TypeError(f'changelogs maps stores to topics, as in {{"store": "topic"}}; it is {self.changelogs!r}')
         _check_names("changelogs", tuple(self.changelogs))
         _check_names("changelogs", self.changelog_topics)
-        _check_process(self.process)
+        check_process(self.process)
         for topic in self.changelog_topics:
             if topic in self.sources or topic in self.outputs:
                 where = "a source" if topic in self.sources else "an output"
@@ -140,8 +140,12 @@ def _check_names(where: str, names: object) -> None:
             raise ValueError(f"{where} names {name} more than once")
 
 
-def _check_process(process: object) -> None:
-    """Refuse what cannot be awaited. A lambda or an object may return something that can; its calls show that."""
+def check_process(process: object) -> None:
+    """Refuse what cannot be awaited. A lambda or an object may return something that can; its calls show that.
+
+    Raises:
+        TypeError: saying what to write instead.
+    """
     if not callable(process):
         raise TypeError(f"process is {process!r}, which cannot be called")
     function: object = process

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar, overload
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.client import ConnectionGroup, CoordinationType
@@ -20,6 +20,10 @@ from batonpass.worker.kafka.connection import in_time, to_its_end
 from batonpass.worker.kafka.metadata import adopt
 from batonpass.worker.kafka.stores import ReadableStore, TaskState, checked_bytes
 from batonpass.worker.kafka.topics import MissingPartition, look_up
+from batonpass.worker.kafka.typed import KeyValueStore, Table, Topic
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 STOP_S = 1.0
 """How long a producer that stops waits for answers before it gives up a request that it waits for."""
@@ -239,10 +243,26 @@ class BatchRefused(KafkaError):  # type: ignore[misc]  # aiokafka has no types
         self.largest = largest
 
 
+class Writer(Protocol):
+    """What a transaction is written with: a `Producer`, or what takes its place in tests."""
+
+    async def send(self, topic: str, value: bytes | None, **where: Any) -> asyncio.Future[object]:
+        """Add a record, and return what will be its place."""
+        ...
+
+    def announce(self, partitions: Iterable[TopicPartition]) -> None:
+        """Tell what will be written to."""
+        ...
+
+    async def write_out(self) -> None:
+        """Wait until all records are written, or have failed."""
+        ...
+
+
 class Context:
     """What the worker's own code gets to process the records of one transaction with."""
 
-    def __init__(self, state: TaskState, names: Mapping[str, str], producer: Producer) -> None:
+    def __init__(self, state: TaskState, names: Mapping[str, str], producer: Writer) -> None:
         self._state = state
         self._producer = producer
         self._stores = {name: StoreInTransaction(state.stores[topic]) for name, topic in names.items()}
@@ -261,14 +281,19 @@ class Context:
         """The partition that the task reads from each of its sources."""
         return self._state.partition
 
-    def store(self, name: str) -> StoreInTransaction:
-        """Return one of the task's stores.
+    @overload
+    def store(self, name: str) -> StoreInTransaction: ...
+    @overload
+    def store(self, name: Table[K, V]) -> KeyValueStore[K, V]: ...
+    def store(self, name: str | Table[K, V]) -> StoreInTransaction | KeyValueStore[K, V]:
+        """Return one of the task's stores, by its name or as a table.
 
         Raises:
-            KeyError: when the subtopology has no store of this name.
+            KeyError: when the subtopology has no such store.
         """
-        return self._stores[name]
+        return self._stores[name] if isinstance(name, str) else KeyValueStore(name, self._stores[name.name])
 
+    @overload
     async def send(
         self,
         topic: str,
@@ -277,14 +302,41 @@ class Context:
         key: bytes | None = None,
         partition: int | None = None,
         headers: Sequence[tuple[str, bytes]] = (),
+        timestamp_ms: int | None = None,
+    ) -> None: ...
+    @overload
+    async def send(
+        self,
+        topic: Topic[K, V],
+        value: V,
+        *,
+        key: K,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
+        timestamp_ms: int | None = None,
+    ) -> None: ...
+    async def send(
+        self,
+        topic: str | Topic[Any, Any],
+        value: Any,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
+        timestamp_ms: int | None = None,
     ) -> None:
         """Write an output; readers of committed records see it together with the rest of the transaction, or never.
+
+        Without ``partition``, the key's hash says which (murmur2, as Java's producer has it), or chance without a key.
+        ``timestamp_ms`` is in milliseconds since 1970; None: now.
 
         Raises:
             RecordTooLarge: when it is larger than the producer sends.
             KafkaError: when the producer cannot accept it.
         """
-        await self._send(topic, value, key=key, partition=partition, headers=list(headers))
+        if isinstance(topic, Topic):
+            value, key, topic = topic.value.dump(value), topic.key.dump(key), topic.name
+        await self._send(topic, value, key=key, partition=partition, headers=list(headers), timestamp_ms=timestamp_ms)
 
     def announce(self) -> None:
         """Tell the cluster which changelogs will be written to, before anything waits for that."""

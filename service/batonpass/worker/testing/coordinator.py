@@ -16,7 +16,7 @@ from batonpass.codec.answers import problem_body, status_and_body, to_json
 from batonpass.codec.bodies import PollQuery
 from batonpass.codec.requests import checked_name, read_call, read_declaration
 from batonpass.codec.shape import Shape
-from batonpass.codec.views import assignments_body, group_summary
+from batonpass.codec.views import assignments_body, group_summary, topology_body
 from batonpass.core.arrivals.answers import answer_to_poll
 from batonpass.core.decide import decide
 from batonpass.core.state.errors import InvalidRequest, ProtocolError
@@ -165,7 +165,7 @@ class LocalCoordinator:
         await self._ask(GroupId(group), read_declaration(GroupId(group), body, if_match=None)[0], Declared)
 
     async def describe(self, group: str) -> dict[str, Any]:
-        """Return a group's state, and its target, intermediate and current assignment.
+        """Return a group's state and topology, and its target, intermediate and current assignment.
 
         Raises:
             ProtocolError: when the group is not declared.
@@ -173,6 +173,7 @@ class LocalCoordinator:
         found, soft = await self.coordinator.look(GroupId(group))
         now_ms, policy = self.coordinator.now_ms(), self.coordinator.policy
         summary = group_summary(found, describe_group(found, soft, now_ms, policy))
+        summary["topology"] = topology_body(found.topology)
         return summary | assignments_body(describe_assignments(found, soft, now_ms, policy))
 
     async def at_rest(self, group: str, *, timeout_s: float = 60) -> dict[str, Any]:

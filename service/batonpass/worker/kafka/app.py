@@ -1,0 +1,364 @@
+"""A job in a few lines: its topics, its tables, and a function for each topic that it reads.
+
+    app = App("orders")
+    orders = app.topic("orders", key=TEXT, value=INT)
+    totals = app.topic("totals", key=TEXT, value=INT)
+    sums = app.table("sums", key=TEXT, value=INT)
+
+    @app.process(orders, state=sums)
+    async def add(order: Record[str, int], context: Context, total: State[int]) -> None:
+        total.put(total.get(0) + order.value)
+        await context.send(totals, total.get(0), key=order.key)
+
+    app.run()
+
+It is made of a `KafkaRuntime` and a `Member`, which may be used without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, Unpack, overload
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
+
+from batonpass.variables import variable
+from batonpass.worker.declaring import declare
+from batonpass.worker.kafka.app_driver import AppTest
+from batonpass.worker.kafka.connection import KafkaConnection, in_words
+from batonpass.worker.kafka.metadata import partition_counts
+from batonpass.worker.kafka.options import ActiveOptions
+from batonpass.worker.kafka.runtime import KafkaRuntime
+from batonpass.worker.kafka.serdes import Serde
+from batonpass.worker.kafka.steps import TIMERS, Call, Steps
+from batonpass.worker.kafka.stores import OpenStore, RocksStore
+from batonpass.worker.kafka.subtopology import Subtopology, check_job, check_partitions, check_process
+from batonpass.worker.kafka.topics import MissingPartition
+from batonpass.worker.kafka.transaction import Context
+from batonpass.worker.kafka.typed import Record, State, Table, Timer, Topic
+from batonpass.worker.member import Member
+from batonpass.worker.options import MemberOptions, Options
+from batonpass.worker.protocol import OnLeaseLost
+
+K = TypeVar("K")
+V = TypeVar("V")
+S = TypeVar("S")
+
+Stateless = Callable[[Record[K, V], Context], Awaitable[None]]
+"""A function for the records of a topic."""
+
+Stateful = Callable[[Record[K, V], Context, State[S]], Awaitable[None]]
+"""A function for the records of a topic, with what a table has of the record's key."""
+
+OnTimer = Callable[[Timer[K], Context, State[S]], Awaitable[None]]
+"""A function for the timers of a table's keys."""
+
+Punctuation = Callable[[int, Context], Awaitable[None]]
+"""A function that is called every so often, with the time."""
+
+COPIES_MAX = 3
+"""How many replicas a topic gets that is made here; fewer on a cluster with fewer brokers."""
+
+
+class App:
+    """A job of one group. What its arguments leave out is in the environment.
+
+    ``url`` names the coordinators (BATONPASS_URL), ``token`` is shown to them (BATONPASS_TOKEN), ``connection`` is the
+    cluster (BATONPASS_KAFKA_BOOTSTRAP and the variables for logging in). ``instance_id`` (BATONPASS_INSTANCE) is this
+    worker's name over restarts. ``folder`` (BATONPASS_STATE, else ``state``) keeps the state, in a folder for each
+    instance id. ``config`` has settings of the group, which count when this declares it. All further keywords are those
+    of `Member`.
+    """
+
+    def __init__(  # noqa: PLR0913 - all but the group may be left out
+        self,
+        group: str,
+        *,
+        url: str | None = None,
+        connection: KafkaConnection | None = None,
+        folder: Path | None = None,
+        open_store: OpenStore = RocksStore,
+        options: ActiveOptions | None = None,
+        config: Mapping[str, object] | None = None,
+        **member: Unpack[MemberOptions],
+    ) -> None:
+        """Make a job that does nothing yet."""
+        self.group = group
+        self._url = url
+        self._connection = connection
+        self._folder = folder
+        self._open_store = open_store
+        self._options = options
+        self._config = dict(config or {})
+        self._member = member
+        self._topics: dict[str, int | None] = {}
+        self._tables: dict[str, Table[Any, Any]] = {}
+        self._steps: dict[str, Steps] = {}
+
+    # --- the parts of the job ---------------------------------------------------------------------------------------
+
+    def topic(self, name: str, *, key: Serde[K], value: Serde[V], partitions: int | None = None) -> Topic[K, V]:
+        """Name a topic to read or to write. With ``partitions`` it is made with so many if it is missing.
+
+        Raises:
+            ValueError: when the topic was named before.
+        """
+        if name in self._topics:
+            raise ValueError(f"topic {name} was named before: use what app.topic returned then")
+        self._topics[name] = partitions
+        return Topic(name, key, value)
+
+    @overload
+    def table(self, of: Topic[K, V], *, changelog: str | None = None, subtopology: str = "0") -> Table[K, V]: ...
+    @overload
+    def table(
+        self, of: str, *, key: Serde[K], value: Serde[V], changelog: str | None = None, subtopology: str = "0"
+    ) -> Table[K, V]: ...
+    def table(
+        self,
+        of: str | Topic[Any, Any],
+        *,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        changelog: str | None = None,
+        subtopology: str = "0",
+    ) -> Table[Any, Any]:
+        """Name state by key, or the latest value of each key of a topic, which is read to its end before others.
+
+        Every function of the subtopology may use it: ``context.store(table)``. Its changelog is
+        ``<group>-<name>-changelog`` unless it is named, and made if it is missing.
+
+        Raises:
+            ValueError: when there is a table of this name.
+        """
+        if isinstance(of, Topic):
+            name, key, value = of.name, of.key, of.value
+        else:
+            name = of
+        if key is None or value is None:
+            raise TypeError(f"table {name} needs a serde for its keys and one for its values")
+        if name in self._tables:
+            raise ValueError(f"there are two tables {name}: give one of them another name")
+        table = Table(name, key, value, changelog or f"{self.group}-{name}-changelog", subtopology)
+        self._tables[name] = table
+        if isinstance(of, Topic):
+            self._of(subtopology).tables[name] = of
+        return table
+
+    @overload
+    def process(
+        self, source: Topic[K, V], *, subtopology: str = "0"
+    ) -> Callable[[Stateless[K, V]], Stateless[K, V]]: ...
+    @overload
+    def process(
+        self, source: Topic[K, V], *, state: Table[K, S], subtopology: str = "0"
+    ) -> Callable[[Stateful[K, V, S]], Stateful[K, V, S]]: ...
+    def process(
+        self, source: Topic[Any, Any], *, state: Table[Any, Any] | None = None, subtopology: str = "0"
+    ) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., Awaitable[None]]]:
+        """Have a function called with each record of a topic; several of one topic are called in their order.
+
+        Partition n of all topics of a ``subtopology`` belongs to one task, which has the tables of the subtopology. A
+        topic that a job writes and reads again with other keys belongs to another subtopology.
+
+        Raises:
+            TypeError: when the function is not ``async``.
+            ValueError: when the table belongs to another subtopology.
+        """
+        if state is not None and state.subtopology != subtopology:
+            raise ValueError(
+                f"table {state.name} belongs to subtopology {state.subtopology}, and {source.name} is read in "
+                f"{subtopology}: name the same for both"
+            )
+
+        def add(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+            check_process(function)
+            calls = self._of(subtopology).calls.setdefault(source.name, [])
+            calls.append(Call(source, function, state))
+            return function
+
+        return add
+
+    def on_timer(self, table: Table[K, S]) -> Callable[[OnTimer[K, S]], OnTimer[K, S]]:
+        """Have a function called for timers of a table's keys (`State.set_timer`), within the task's transaction.
+
+        A timer fires once stream time, the highest timestamp of the task's records so far, has reached it, before the
+        record that brings that is processed. It is kept in the task's state.
+
+        Raises:
+            TypeError: when the function is not ``async``.
+            ValueError: when the table has such a function.
+        """
+
+        def add(function: OnTimer[K, S]) -> OnTimer[K, S]:
+            check_process(function)
+            functions = self._of(table.subtopology).on_timer
+            if table.name in functions:
+                raise ValueError(f"timers of table {table.name} have two functions: let one of them do both")
+            functions[table.name] = (table, function)
+            return function
+
+        return add
+
+    def punctuate(self, every_ms: int, *, subtopology: str = "0") -> Callable[[Punctuation], Punctuation]:
+        """Have a function called for each task every ``every_ms`` of stream time, within the task's transaction.
+
+        It is called with the time that has come, a multiple of ``every_ms``, before the record that brings it; and once
+        where records are so far apart that several have passed. Its name goes with the state: do not change it.
+
+        Raises:
+            TypeError: when the function is not ``async``.
+            ValueError: when ``every_ms`` is no whole number from 1 on, or the name was there before.
+        """
+        if every_ms < 1:
+            raise ValueError(f"every_ms is a whole number from 1 on, and not {every_ms}")
+
+        def add(function: Punctuation) -> Punctuation:
+            check_process(function)
+            every = self._of(subtopology).every
+            name = getattr(function, "__name__", "punctuate")
+            if name in every:
+                raise ValueError(f"two functions {name} are called by time: give one of them another name")
+            every[name] = (every_ms, function)
+            return function
+
+        return add
+
+    def _of(self, subtopology: str) -> Steps:
+        return self._steps.setdefault(subtopology, Steps())
+
+    def subtopologies(self) -> dict[str, Subtopology]:
+        """Return what the job does, as a `KafkaRuntime` takes it.
+
+        Raises:
+            ValueError: when parts of it would disturb one another, or there are none.
+        """
+        if not self._steps:
+            raise ValueError("the job does nothing: give a topic to a function with @app.process(topic)")
+        unread = {table.subtopology for table in self._tables.values()} | self._steps.keys()
+        unread -= {name for name, steps in self._steps.items() if steps.sources}
+        if unread:
+            raise ValueError(f"subtopology {', '.join(sorted(unread))} has tables or timers, and reads no topic")
+        parts = {
+            name: Subtopology(
+                sources=steps.sources,
+                process=steps.process,
+                changelogs=self._changelogs(name, steps),
+                outputs=tuple(topic for topic in self._topics if topic not in steps.sources),
+                tables=tuple(steps.tables),
+            )
+            for name, steps in sorted(self._steps.items())
+        }
+        check_job(parts)
+        return parts
+
+    def _changelogs(self, subtopology: str, steps: Steps) -> dict[str, str]:
+        found = {each.name: each.changelog for each in self._tables.values() if each.subtopology == subtopology}
+        if steps.has_time:
+            found[TIMERS] = f"{self.group}-{subtopology}-timers-changelog"
+        return found
+
+    def test(self) -> AppTest:
+        """Return the job with its topics in memory, for tests without a broker.
+
+        Raises:
+            ValueError: when parts of it would disturb one another, or there are none.
+        """
+        return AppTest(self.subtopologies())
+
+    # --- running it -------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Work until SIGTERM or Ctrl-C; see `run_async`."""
+        asyncio.run(self.run_async())
+
+    async def run_async(self) -> None:
+        """Check or make the topics, declare the group, and work until told to stop.
+
+        Raises:
+            ValueError: when something is missing in the arguments and in the environment, or the job cannot be meant.
+            MissingPartition: when a topic is missing, or has other partitions than the job needs.
+            NotDeclared: when the group has another topology.
+            ConnectionError: when no coordinator answers.
+            KafkaError: when the cluster does not answer.
+            JoinRefused: when the coordinator refuses this member.
+        """
+        parts = self.subtopologies()
+        url = self._url or variable("BATONPASS_URL")
+        if url is None:
+            raise ValueError("no coordinator is named: set BATONPASS_URL, or give App a url")
+        connection = self._connection or KafkaConnection.from_environment()
+        if connection is None:
+            raise ValueError("no cluster is named: set BATONPASS_KAFKA_BOOTSTRAP, or give App a connection")
+        given = MemberOptions(on_lease_lost=OnLeaseLost.CONTINUE)
+        if token := variable("BATONPASS_TOKEN"):
+            given["token"] = token
+        if instance_id := variable("BATONPASS_INSTANCE"):
+            given["instance_id"] = instance_id
+        given |= self._member
+        try:
+            counts = await self._have_topics(parts, connection)
+        except KafkaConnectionError as error:
+            raise KafkaConnectionError(await in_words(error, connection)) from error
+        await declare([url], self.group, _declared(parts, counts), self._config, Options(**given))
+        runtime = KafkaRuntime(
+            connection,
+            self.group,
+            parts,
+            folder=(self._folder or Path(variable("BATONPASS_STATE") or "state"))
+            / (given.get("instance_id") or self.group),
+            open_store=self._open_store,
+            options=self._options,
+        )
+        given["on_disk"] = await runtime.on_disk()
+        async with Member(url, self.group, runtime, **given) as member:
+            await member.run()
+
+    async def _have_topics(self, parts: Mapping[str, Subtopology], connection: KafkaConnection) -> dict[str, int]:
+        """Return how many partitions each topic has, once those that the job makes are there."""
+        changelogs = {topic for part in parts.values() for topic in part.changelog_topics}
+        admin = AIOKafkaAdminClient(**connection.client_options())
+        try:
+            await admin.start()
+            known = await partition_counts(admin._client, changelogs | self._topics.keys())  # noqa: SLF001 - makes none
+            counts = {topic: count for topic, count in self._topics.items() if count is not None} | known
+            if missing := sorted(self._topics.keys() - counts.keys()):
+                raise MissingPartition(
+                    f"topic {' and '.join(missing)} does not exist, or may not be read: make it first "
+                    "(kafka-topics.sh --create), or say with how many partitions app.topic makes it"
+                )
+            for part in parts.values():
+                count = max(counts[topic] for topic in part.sources)
+                counts = dict.fromkeys(part.changelog_topics, count) | counts
+                check_partitions(part, {topic: range(number) for topic, number in counts.items()})
+            if made := sorted(counts.keys() - known.keys()):
+                copies = min(COPIES_MAX, len((await admin.describe_cluster())["brokers"]))
+                compacted = {"cleanup.policy": "compact"}
+                answer = await admin.create_topics(
+                    [
+                        NewTopic(name, counts[name], copies, topic_configs=compacted if name in changelogs else {})
+                        for name in made
+                    ]
+                )
+                for name, code, message in answer.topic_errors:
+                    # Another worker may have made it meanwhile.
+                    if code and not issubclass(for_code(code), TopicAlreadyExistsError):
+                        raise for_code(code)(f"topic {name} is missing and cannot be made: {message}")
+        finally:
+            await admin.close()
+        return counts
+
+
+def _declared(parts: Mapping[str, Subtopology], counts: Mapping[str, int]) -> list[dict[str, object]]:
+    return [
+        {
+            "id": name,
+            "partitions": max(counts[topic] for topic in part.sources),
+            "source_topics": sorted(part.sources),
+            "changelog_topics": sorted(part.changelog_topics),
+        }
+        for name, part in parts.items()
+    ]

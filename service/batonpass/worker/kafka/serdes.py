@@ -1,0 +1,81 @@
+"""Serdes: how keys and values of topics and tables become bytes, and bytes become keys and values again.
+
+A record may lack its key or its value; only `optional` takes that, as None. A pair of functions of one's own is a serde
+too: ``Serde(encode, decode)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Serde(Generic[T]):
+    """Two functions: ``encode`` makes bytes of a value, ``decode`` makes the same value of these bytes."""
+
+    def __init__(self, encode: Callable[[T], bytes], decode: Callable[[bytes], T]) -> None:
+        self._encode = encode
+        self._decode = decode
+
+    def dump(self, value: T) -> bytes | None:
+        """Return a value as bytes."""
+        return self._encode(value)
+
+    def load(self, data: bytes | None) -> T:
+        """Return the value that the bytes are.
+
+        Raises:
+            ValueError: when there are none, or they are no such value.
+        """
+        if data is None:
+            raise ValueError("there is none: if that may be, its serde is optional(...)")
+        return self._decode(data)
+
+
+class _Optional(Serde[T | None]):
+    """A serde that takes what is not there for None."""
+
+    def __init__(self, inner: Serde[T]) -> None:
+        self._inner = inner
+
+    def dump(self, value: T | None) -> bytes | None:
+        return None if value is None else self._inner.dump(value)
+
+    def load(self, data: bytes | None) -> T | None:
+        return None if data is None else self._inner.load(data)
+
+
+def optional(inner: Serde[T]) -> Serde[T | None]:
+    """Return a serde for keys that may be left out, and for values that say that their key is deleted."""
+    return _Optional(inner)
+
+
+def json_of(kind: type[T]) -> Serde[T]:
+    """Return a serde for JSON of a type that msgspec knows: a Struct, a dataclass, ``dict[str, int]``, and so on."""
+    return Serde(msgspec.json.encode, msgspec.json.Decoder(kind).decode)
+
+
+def msgpack_of(kind: type[T]) -> Serde[T]:
+    """Return a serde for MessagePack of a type that msgspec knows; it is shorter than JSON, and not for people."""
+    return Serde(msgspec.msgpack.encode, msgspec.msgpack.Decoder(kind).decode)
+
+
+def _as_it_is(data: bytes) -> bytes:
+    return data
+
+
+BYTES = Serde[bytes](_as_it_is, _as_it_is)
+"""Bytes as they are."""
+
+TEXT = Serde[str](str.encode, bytes.decode)
+"""Text in UTF-8."""
+
+INT = Serde[int](lambda number: b"%d" % number, int)
+"""A whole number in decimal digits."""
+
+JSON = Serde[Any](msgspec.json.encode, msgspec.json.decode)
+"""Whatever JSON is; `json_of` checks it."""

@@ -1,0 +1,119 @@
+"""What the tasks of a subtopology of an `App` do with each record: first what time has come for, then its functions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from batonpass.worker.kafka.timers import Timers
+from batonpass.worker.kafka.transaction import Context
+from batonpass.worker.kafka.typed import State, Table, Timer, Topic
+
+Function = Callable[..., Awaitable[None]]
+"""A function of the worker's own; `App` has its types."""
+
+TIMERS = "batonpass-timers"
+"""The store of a task's timers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function that is called with the records of a topic, and with the state of their keys if it wants that."""
+
+    topic: Topic[Any, Any]
+    function: Function
+    state: Table[Any, Any] | None
+
+
+@dataclass(slots=True)
+class Steps:
+    """What happens in the tasks of one subtopology.
+
+    ``tables`` are the topics that are kept as tables, ``calls`` the functions for records, each by topic;
+    ``on_timer`` has the functions for timers by the name of their table, with the table, and ``every`` those that are
+    called every so many milliseconds of stream time, by their names.
+    """
+
+    tables: dict[str, Topic[Any, Any]] = field(default_factory=dict)
+    calls: dict[str, list[Call]] = field(default_factory=dict)
+    on_timer: dict[str, tuple[Table[Any, Any], Function]] = field(default_factory=dict)
+    every: dict[str, tuple[int, Function]] = field(default_factory=dict)
+    _timers: WeakKeyDictionary[Context, Timers] = field(default_factory=WeakKeyDictionary)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The topics that are read."""
+        return tuple(self.tables | self.calls)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether anything waits for a time."""
+        return bool(self.on_timer or self.every)
+
+    async def process(self, raw: Any, context: Context) -> None:
+        """Process one record.
+
+        Records of topics that are only tables do not move stream time: all of them are read before the first of the
+        others.
+        """
+        if raw.topic in self.tables:
+            _fill(self.tables[raw.topic], raw, context)
+        if raw.topic not in self.calls:
+            return
+        if self.has_time:
+            await self._pass_time(raw.timestamp, context)
+        for call in self.calls[raw.topic]:
+            record = call.topic.record(raw)
+            if call.state is None:
+                await call.function(record, context)
+            else:
+                await call.function(record, context, self._state(call.state, context, record.key))
+
+    async def _pass_time(self, to_ms: int, context: Context) -> None:
+        timers = self._timers_of(context)
+        for at_ms, owner in timers.advance(to_ms):
+            name, _, key = owner.partition(b"\0")
+            if not name:
+                await self._call_every(key, at_ms, timers, context)
+            elif name.decode() in self.on_timer:
+                table, function = self.on_timer[name.decode()]
+                of = table.key.load(key)
+                await function(Timer(of, at_ms), context, self._state(table, context, of))
+        for function_name, (every_ms, _) in self.every.items():
+            owner = b"\0" + function_name.encode()
+            if timers.of(owner) is None:
+                timers.set(owner, _next(timers.now_ms, every_ms))
+
+    async def _call_every(self, name: bytes, at_ms: int, timers: Timers, context: Context) -> None:
+        if name.decode() not in self.every:
+            # An earlier release had it.
+            return
+        every_ms, function = self.every[name.decode()]
+        timers.set(b"\0" + name, _next(timers.now_ms, every_ms))
+        await function(at_ms, context)
+
+    def _state(self, table: Table[Any, Any], context: Context, key: Any) -> State[Any]:
+        timers = self._timers_of(context) if table.name in self.on_timer else None
+        return State(table, context.store(table), key, timers)
+
+    def _timers_of(self, context: Context) -> Timers:
+        timers = self._timers.get(context)
+        if timers is None:
+            timers = self._timers[context] = Timers(context.store(TIMERS))
+        return timers
+
+
+def _next(now_ms: int, every_ms: int) -> int:
+    return (now_ms // every_ms + 1) * every_ms
+
+
+def _fill(topic: Topic[Any, Any], raw: Any, context: Context) -> None:
+    store = context.store(topic.name)
+    if raw.value is None:
+        store.delete(raw.key)
+    else:
+        # Read once, so that whoever looks it up later finds what the topic says.
+        topic.record(raw)
+        store.put(raw.key, raw.value)

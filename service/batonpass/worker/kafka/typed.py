@@ -1,0 +1,177 @@
+"""Topics and tables with their types: what a record and the state of its key are for code that handles no bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, overload
+
+from batonpass.worker.kafka.serdes import Serde
+from batonpass.worker.kafka.timers import ByteStore, Timers
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Generic[K, V]):
+    """A record that was read. ``timestamp_ms`` is in milliseconds since 1970."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: K
+    value: V
+    headers: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic(Generic[K, V]):
+    """A topic, and what its keys and values are."""
+
+    name: str
+    key: Serde[K]
+    value: Serde[V]
+
+    def record(self, raw: Any) -> Record[K, V]:
+        """Return a record of aiokafka's with its key and value read.
+
+        Raises:
+            ValueError: when one of them is not what the topic says.
+        """
+        return Record(
+            raw.topic,
+            raw.partition,
+            raw.offset,
+            raw.timestamp,
+            _read("key", self.key, raw.key),
+            _read("value", self.value, raw.value),
+            tuple(raw.headers),
+        )
+
+
+def _read(which: str, serde: Serde[T], data: bytes | None) -> T:
+    try:
+        return serde.load(data)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"its {which} cannot be read: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[K, V]):
+    """State by key, in a store of each task of a subtopology; ``changelog`` is the topic that it is rebuilt from."""
+
+    name: str
+    key: Serde[K]
+    value: Serde[V]
+    changelog: str
+    subtopology: str
+
+
+class KeyValueStore(Generic[K, V]):
+    """A table as the present transaction has it."""
+
+    def __init__(self, table: Table[K, V], store: ByteStore) -> None:
+        self._table = table
+        self._store = store
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V) -> V: ...
+    def get(self, key: K, default: V | None = None) -> V | None:
+        """Return the value of a key, or ``default``."""
+        found = self._store.get(self._key(key))
+        return default if found is None else self._table.value.load(found)
+
+    def put(self, key: K, value: V) -> None:
+        """Set the value of a key.
+
+        Raises:
+            ValueError: when key or value is None, which only topics take; `delete` removes a key.
+        """
+        self._store.put(self._key(key), self._bytes("value", self._table.value.dump(value)))
+
+    def delete(self, key: K) -> None:
+        """Remove a key."""
+        self._store.delete(self._key(key))
+
+    def scan(self, prefix: bytes = b"") -> Iterator[tuple[K, V]]:
+        """Yield the keys whose bytes begin with ``prefix`` with their values, in the order of the bytes."""
+        for key, value in self._store.scan(prefix):
+            yield self._table.key.load(key), self._table.value.load(value)
+
+    def _key(self, key: K) -> bytes:
+        return self._bytes("key", self._table.key.dump(key))
+
+    def _bytes(self, which: str, data: bytes | None) -> bytes:
+        if data is None:
+            raise ValueError(f"table {self._table.name} has no room for a {which} that is None")
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Timer(Generic[K]):
+    """A timer of a key that is due. ``at_ms`` is for when it was set, in stream time: milliseconds since 1970."""
+
+    key: K
+    at_ms: int
+
+
+class State(Generic[V]):
+    """What a table has of the key of the record, or the timer, that is processed."""
+
+    def __init__(self, table: Table[K, V], store: KeyValueStore[K, V], key: K, timers: Timers | None) -> None:
+        self._table = table.name
+        self._store: KeyValueStore[Any, V] = store
+        self._of = key
+        self._owner = owner_of(table, key)
+        self._timers = timers
+
+    @overload
+    def get(self) -> V | None: ...
+    @overload
+    def get(self, default: V) -> V: ...
+    def get(self, default: V | None = None) -> V | None:
+        """Return the value, or ``default``."""
+        found = self._store.get(self._of)
+        return default if found is None else found
+
+    def put(self, value: V) -> None:
+        """Set the value."""
+        self._store.put(self._of, value)
+
+    def delete(self) -> None:
+        """Remove the key, and its timer."""
+        self._store.delete(self._of)
+        if self._timers is not None:
+            self._timers.clear(self._owner)
+
+    def set_timer(self, at_ms: int) -> None:
+        """Have the table's `App.on_timer` called once stream time is ``at_ms``, instead of when it was set for before.
+
+        Raises:
+            ValueError: when the table has no such function, or there is no such time.
+        """
+        self._known_timers.set(self._owner, at_ms)
+
+    def clear_timer(self) -> None:
+        """Take the key's timer away, if it has one.
+
+        Raises:
+            ValueError: when the table has no function for timers.
+        """
+        self._known_timers.clear(self._owner)
+
+    @property
+    def _known_timers(self) -> Timers:
+        if self._timers is None:
+            raise ValueError(f"nothing is called for timers of table {self._table}: write one with @app.on_timer")
+        return self._timers
+
+
+def owner_of(table: Table[K, Any], key: K) -> bytes:
+    """Return whose timer it is that a key has in a table."""
+    return table.name.encode() + b"\0" + (table.key.dump(key) or b"")

@@ -1,0 +1,432 @@
+"""A job in a few lines does on a real broker what it says: topics, group, types, tables, and what is refused."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from tests.waiting import until
+from tests.worker.kafka.totals import Job, NewTopics, read
+
+from batonpass.worker.declaring import NotDeclared
+from batonpass.worker.kafka import (
+    BYTES,
+    INT,
+    JSON,
+    TEXT,
+    App,
+    Context,
+    KafkaConnection,
+    MemoryStore,
+    Record,
+    Serde,
+    State,
+    Timer,
+    json_of,
+    msgpack_of,
+    optional,
+)
+from batonpass.worker.kafka.stores import TaskState
+from batonpass.worker.kafka.topics import MissingPartition, settings_of
+from batonpass.worker.testing import HttpServer, LocalCoordinator
+
+BEGIN_MS = (time.time_ns() // 1_000_000_000 - 3_600) * 1_000
+"""What times of records are counted from: an hour ago, for brokers delete what is older than a week."""
+
+
+class User(msgspec.Struct):
+    """Who clicks."""
+
+    name: str
+    age: int
+
+
+@dataclass
+class World:
+    """A cluster, a coordinator, and the names of a job that nobody else uses."""
+
+    connection: KafkaConnection
+    coordinator: LocalCoordinator
+    url: str
+    folder: Path
+    name: str
+
+    def app(self, instance: str = "a", **more: Any) -> App:
+        """Return a job that does nothing yet."""
+        return App(
+            self.name,
+            url=self.url,
+            connection=self.connection,
+            folder=self.folder,
+            instance_id=instance,
+            config={"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0},
+            **more,
+        )
+
+    def topic_name(self, name: str) -> str:
+        """Return the name of a topic of this job alone."""
+        return f"{self.name}-{name}"
+
+    async def write(self, topic: str, *records: tuple[bytes | None, bytes | None, int]) -> None:
+        """Write keys and values with their times to partition 0."""
+        async with AIOKafkaProducer(**self.connection.client_options()) as producer:
+            for key, value, at_ms in records:
+                await producer.send_and_wait(topic, value, key=key, partition=0, timestamp_ms=BEGIN_MS + at_ms)
+
+    async def read(self, topic: str) -> list[tuple[bytes, bytes, int]]:
+        """Return keys, values and times of a topic's partition 0."""
+        job = Job(self.connection, self.name, "", "", "")
+        return [(one.key, one.value, one.timestamp - BEGIN_MS) for one in await read(job, topic)]
+
+    async def has(self, topic: str, *values: bytes) -> bool:
+        """Whether a topic has these values, and no others."""
+        return [value for _, value, _ in await self.read(topic)] == list(values)
+
+
+@pytest.fixture
+async def world(bootstrap: str, tmp_path: Path) -> AsyncIterator[World]:
+    async with LocalCoordinator() as coordinator, HttpServer(coordinator.answer) as server:
+        connection = KafkaConnection(bootstrap_servers=bootstrap)
+        yield World(connection, coordinator, server.url, tmp_path, f"job-{uuid.uuid4().hex[:8]}")
+
+
+@asynccontextmanager
+async def running(app: App) -> AsyncIterator[None]:
+    """Run a job until the end of the block; what ends it sooner is raised."""
+    work = asyncio.create_task(app.run_async())
+    body = asyncio.current_task()
+    assert body is not None
+
+    def end_the_block(_: object) -> None:
+        body.cancel()
+
+    work.add_done_callback(end_the_block)
+    try:
+        yield
+    except asyncio.CancelledError:
+        work.result()
+        raise
+    finally:
+        work.remove_done_callback(end_the_block)
+        work.cancel()
+        await asyncio.wait((work,))
+
+
+def adding(world: World, instance: str = "a", *, partitions: int | None = 1) -> App:
+    """Return the job of the page: it adds numbers up."""
+    app = world.app(instance)
+    orders = app.topic(world.topic_name("orders"), key=TEXT, value=INT, partitions=partitions)
+    totals = app.topic(world.topic_name("totals"), key=TEXT, value=INT, partitions=partitions)
+    sums = app.table("sums", key=TEXT, value=INT)
+
+    @app.process(orders, state=sums)
+    async def add(order: Record[str, int], context: Context, total: State[int]) -> None:
+        total.put(total.get(0) + order.value)
+        await context.send(totals, total.get(0), key=order.key, timestamp_ms=order.timestamp_ms)
+
+    return app
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def app() -> App:
+    return App("orders")
+
+
+async def ignore(record: Record[str, int], context: Context) -> None:
+    """Do nothing."""
+
+
+def test_a_job_that_does_nothing_is_refused(app: App) -> None:
+    with pytest.raises(ValueError, match=r"give a topic to a function with @app\.process"):
+        app.subtopologies()
+
+
+def test_a_table_that_no_function_can_use_is_refused(app: App) -> None:
+    app.process(app.topic("a", key=TEXT, value=INT))(ignore)
+    app.table("sums", key=TEXT, value=INT, subtopology="1")
+    with pytest.raises(ValueError, match="subtopology 1 has tables or timers, and reads no topic"):
+        app.subtopologies()
+
+
+def test_a_topic_and_a_table_are_named_once(app: App) -> None:
+    app.topic("a", key=TEXT, value=INT)
+    with pytest.raises(ValueError, match="topic a was named before"):
+        app.topic("a", key=TEXT, value=INT)
+    app.table("sums", key=TEXT, value=INT)
+    with pytest.raises(ValueError, match="two tables sums"):
+        app.table("sums", key=TEXT, value=INT)
+
+
+def test_a_table_needs_its_serdes(app: App) -> None:
+    with pytest.raises(TypeError, match="needs a serde for its keys"):
+        app.table("sums")  # type: ignore[call-overload]
+
+
+def test_a_function_that_is_not_async_is_refused(app: App) -> None:
+    def blocking(record: Record[str, int], context: Context) -> None:
+        """Do nothing."""
+
+    with pytest.raises(TypeError, match=r"'.*blocking' is no coroutine function"):
+        app.process(app.topic("a", key=TEXT, value=INT))(blocking)  # type: ignore[arg-type]
+
+
+def test_state_of_another_subtopology_is_refused(app: App) -> None:
+    orders, sums = app.topic("a", key=TEXT, value=INT), app.table("sums", key=TEXT, value=INT, subtopology="1")
+    with pytest.raises(ValueError, match="table sums belongs to subtopology 1, and a is read in 0"):
+        app.process(orders, state=sums)
+
+
+def test_a_topic_that_two_subtopologies_read_is_refused(app: App) -> None:
+    orders = app.topic("a", key=TEXT, value=INT)
+    app.process(orders)(ignore)
+    app.process(orders, subtopology="1")(ignore)
+    with pytest.raises(ValueError, match="subtopologies 0 and 1 both read a"):
+        app.subtopologies()
+
+
+@pytest.mark.parametrize("missing", ["BATONPASS_URL", "BATONPASS_KAFKA_BOOTSTRAP"])
+async def test_what_nobody_has_named_is_asked_for(missing: str, monkeypatch: pytest.MonkeyPatch, app: App) -> None:
+    app.process(app.topic("a", key=TEXT, value=INT))(ignore)
+    monkeypatch.setenv("BATONPASS_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("BATONPASS_KAFKA_BOOTSTRAP", "127.0.0.1:9")
+    monkeypatch.delenv(missing)
+    with pytest.raises(ValueError, match=f"set {missing}"):
+        await app.run_async()
+
+
+def test_a_table_has_one_function_for_its_timers(app: App) -> None:
+    sums = app.table("sums", key=TEXT, value=INT)
+
+    async def over(timer: Timer[str], context: Context, state: State[int]) -> None:
+        """Do nothing."""
+
+    app.on_timer(sums)(over)
+    with pytest.raises(ValueError, match="timers of table sums have two functions"):
+        app.on_timer(sums)(over)
+
+
+def test_what_is_called_by_time_is_told_apart_by_its_name(app: App) -> None:
+    async def tick(at_ms: int, context: Context) -> None:
+        """Do nothing."""
+
+    with pytest.raises(ValueError, match="every_ms is a whole number from 1 on, and not 0"):
+        app.punctuate(0)
+    app.punctuate(10)(tick)
+    with pytest.raises(ValueError, match="two functions tick"):
+        app.punctuate(20)(tick)
+
+
+# --- serdes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("serde", "value", "data"),
+    [
+        (BYTES, b"x", b"x"),
+        (TEXT, "ä", "ä".encode()),
+        (INT, -5, b"-5"),
+        (JSON, {"a": [1]}, b'{"a":[1]}'),
+        (json_of(User), User("ada", 36), b'{"name":"ada","age":36}'),
+        (json_of(dict[str, int]), {"a": 1}, b'{"a":1}'),
+        (msgpack_of(list[int]), [1, 2], b"\x92\x01\x02"),
+        (optional(INT), None, None),
+        (optional(INT), 3, b"3"),
+        (Serde(lambda one: one.upper().encode(), lambda data: data.decode().lower()), "own", b"OWN"),
+    ],
+)
+def test_a_serde_reads_what_it_writes(serde: Serde[Any], value: object, data: bytes | None) -> None:
+    assert serde.dump(value) == data
+    assert serde.load(data) == value
+
+
+@pytest.mark.parametrize(
+    ("serde", "data"), [(TEXT, None), (TEXT, b"\xff"), (INT, b"x"), (json_of(User), b'{"name":"ada"}'), (JSON, b"{")]
+)
+def test_bytes_that_are_no_such_value_are_an_error(serde: Serde[Any], data: bytes | None) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        serde.load(data)
+
+
+# --- on a broker ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("kafka")
+async def test_a_job_makes_its_topics_declares_its_group_and_counts(world: World) -> None:
+    orders, totals = world.topic_name("orders"), world.topic_name("totals")
+    async with running(adding(world)):
+        await at_rest(world)
+        await world.write(orders, (b"k", b"1", 1_000), (b"k", b"2", 2_000), (b"other", b"5", 3_000))
+        await until(lambda: world.has(totals, b"1", b"3", b"5"))
+    # Outputs have the times that they were given.
+    assert [at_ms for _, _, at_ms in await world.read(totals)] == [1_000, 2_000, 3_000]
+    described = await world.coordinator.describe(world.name)
+    [part] = described["topology"]["subtopologies"]
+    assert (part["id"], part["partitions"], part["source_topics"]) == ("0", 1, [orders])
+    assert part["changelog_topics"] == [f"{world.name}-sums-changelog"]
+    admin = AIOKafkaAdminClient(**world.connection.client_options())
+    await admin.start()
+    changelog = part["changelog_topics"][0]
+    settings = await settings_of(admin._client, [changelog], ["cleanup.policy"])
+    await admin.close()
+    assert settings == {changelog: {"cleanup.policy": "compact"}}
+
+
+async def at_rest(world: World) -> None:
+    """Wait until the group is declared and all of its tasks run."""
+
+    async def is_so() -> bool:
+        reply = await world.coordinator.answer("GET", f"/v1/groups/{world.name}")
+        return reply.status == 200 and b'"at_rest":true' in reply.body and b'"members":0' not in reply.body
+
+    await until(is_so)
+
+
+@pytest.mark.needs("kafka")
+async def test_another_worker_of_the_job_goes_on_where_the_first_one_stopped(world: World) -> None:
+    orders, totals = world.topic_name("orders"), world.topic_name("totals")
+    async with running(adding(world, "a")):
+        await at_rest(world)
+        await world.write(orders, (b"k", b"1", 1_000))
+        await until(lambda: world.has(totals, b"1"))
+        async with running(adding(world, "b")):
+            await until(lambda: two_members(world))
+            await world.write(orders, (b"k", b"2", 2_000))
+            await until(lambda: world.has(totals, b"1", b"3"))
+    async with running(adding(world, "a")):
+        await world.write(orders, (b"k", b"4", 3_000))
+        await until(lambda: world.has(totals, b"1", b"3", b"7"))
+
+
+async def two_members(world: World) -> bool:
+    return bool((await world.coordinator.describe(world.name))["members"] == 2)
+
+
+@pytest.mark.needs("kafka")
+async def test_a_topic_as_a_table_is_joined_and_forgets_what_is_deleted(world: World) -> None:
+    users_name, clicks_name, joined_name = (world.topic_name(name) for name in ("users", "clicks", "joined"))
+    app = world.app()
+    users_topic = app.topic(users_name, key=TEXT, value=json_of(User), partitions=1)
+    clicks = app.topic(clicks_name, key=TEXT, value=TEXT, partitions=1)
+    joined = app.topic(joined_name, key=TEXT, value=optional(json_of(User)), partitions=1)
+    users = app.table(users_topic)
+
+    @app.process(clicks)
+    async def join(click: Record[str, str], context: Context) -> None:
+        await context.send(joined, context.store(users).get(click.key), key=click.key)
+
+    async with running(app):
+        await at_rest(world)
+        ada = b'{"name":"Ada","age":36}'
+        await world.write(users_name, (b"a", ada, 1_000), (b"b", b'{"name":"Bob","age":7}', 1_001))
+        await world.write(clicks_name, (b"a", b"/", 2_000))
+        await until(lambda: world.has(joined_name, ada))
+        await world.write(users_name, (b"a", None, 3_000))
+        await world.write(clicks_name, (b"a", b"/", 4_000))
+        await until(lambda: world.has(joined_name, ada, None))  # type: ignore[arg-type]
+
+
+@pytest.mark.needs("kafka")
+async def test_a_record_that_is_not_what_its_topic_says_is_named(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    orders = world.topic_name("orders")
+    async with running(adding(world)):
+        await at_rest(world)
+        await world.write(orders, (b"k", b"no number", 1_000))
+        await until(lambda: "its value cannot be read: invalid literal" in caplog.text)
+    assert f"in {orders}-0 at offset 0, key b'k'" in caplog.text
+
+
+@pytest.mark.needs("kafka")
+async def test_a_topic_that_is_missing_is_named_with_what_to_do(world: World) -> None:
+    with pytest.raises(MissingPartition, match=r"-orders and .*-totals does not exist, .*or say with how many"):
+        await adding(world, partitions=None).run_async()
+
+
+@pytest.mark.needs("kafka")
+async def test_a_changelog_that_does_not_fit_is_refused(world: World, new_topic: NewTopics) -> None:
+    app = world.app()
+    changelog = await new_topic("sums", partitions=2, cleanup_policy="compact")
+    app.process(app.topic(world.topic_name("a"), key=TEXT, value=INT, partitions=1))(ignore)
+    app.table("sums", key=TEXT, value=INT, changelog=changelog)
+    with pytest.raises(MissingPartition, match=rf"there are 1 tasks, .*\({changelog} has 2\): make it with 1"):
+        await app.run_async()
+
+
+@pytest.mark.needs("kafka")
+async def test_a_group_of_another_topology_is_refused_with_both_values(world: World) -> None:
+    await world.coordinator.declare(world.name, partitions=1)
+    with pytest.raises(NotDeclared) as refused:
+        await adding(world).run_async()
+    assert f"source_topics of subtopology 0 is declared as [], and here it is ['{world.name}-orders']" in str(
+        refused.value
+    )
+    assert "declare it anew with a higher epoch than" in str(refused.value)
+
+
+@pytest.mark.needs("kafka")
+async def test_a_coordinator_that_never_answers_ends_the_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batonpass.worker.declaring.PATIENCE_S", 0.1)
+    world.url = "http://127.0.0.1:9"
+    with pytest.raises(ConnectionError, match="no coordinator has answered for"):
+        await adding(world).run_async()
+
+
+@pytest.mark.needs("kafka")
+async def test_a_function_is_called_every_so_often_by_the_times_of_records(world: World) -> None:
+    """Also after another worker has taken the task over; and once where several times have passed."""
+    source, ticks = world.topic_name("source"), world.topic_name("ticks")
+
+    def ticking(instance: str) -> App:
+        app = world.app(instance)
+        read_from = app.topic(source, key=optional(TEXT), value=INT, partitions=1)
+        written = app.topic(ticks, key=optional(TEXT), value=TEXT, partitions=1)
+        sums = app.table("sums", key=TEXT, value=INT)
+
+        @app.process(read_from)
+        async def add(record: Record[str | None, int], context: Context) -> None:
+            store = context.store(sums)
+            store.put("all", store.get("all", 0) + record.value)
+
+        @app.punctuate(1_000)
+        async def tick(at_ms: int, context: Context) -> None:
+            await context.send(written, f"{at_ms - BEGIN_MS} {context.store(sums).get('all')}", key=None)
+
+        return app
+
+    async with running(ticking("a")):
+        await at_rest(world)
+        await world.write(source, *[(None, b"1", at_ms) for at_ms in (500, 900, 1_000, 1_500, 1_400)])
+        await until(lambda: world.has(ticks, b"1000 2"))
+    world.folder /= "empty"
+    async with running(ticking("a")):
+        await world.write(source, *[(None, b"1", at_ms) for at_ms in (1_600, 5_100, 5_900, 6_000)])
+        await until(lambda: world.has(ticks, b"1000 2", b"2000 6", b"6000 8"))
+
+
+async def test_a_timer_without_a_function_is_refused() -> None:
+    app = App("orders")
+    orders, sums = app.topic("a", key=TEXT, value=INT), app.table("sums", key=TEXT, value=INT)
+
+    @app.process(orders, state=sums)
+    async def add(order: Record[str, int], context: Context, state: State[int]) -> None:
+        state.set_timer(order.timestamp_ms)
+
+    process = app.subtopologies()["0"].process
+    record = SimpleNamespace(topic="a", partition=0, offset=0, timestamp=1, key=b"k", value=b"1", headers=())
+    state = TaskState("0_0", {"orders-sums-changelog": MemoryStore()}, Path("nowhere"))
+    context = Context(state, {"sums": "orders-sums-changelog"}, None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"nothing is called for timers of table sums: .* @app\.on_timer"):
+        await process(record, context)

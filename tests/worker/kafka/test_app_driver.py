@@ -1,0 +1,107 @@
+"""A job is tested without a broker; `test_first_worker` holds what comes of that to a real one."""
+
+import asyncio
+
+import pytest
+
+from batonpass.worker.kafka import BYTES, INT, TEXT, App, Context, Record, State, Timer, optional
+
+GONE = 99
+
+app = App("orders")
+orders = app.topic("orders", key=TEXT, value=INT)
+prices = app.topic("prices", key=TEXT, value=optional(INT))
+totals = app.topic("totals", key=TEXT, value=INT)
+sums = app.table("sums", key=TEXT, value=INT)
+price_of = app.table(prices)
+doubled = app.topic("doubled", key=optional(BYTES), value=INT)
+
+
+@app.process(orders, state=sums)
+async def add(order: Record[str, int], context: Context, total: State[int]) -> None:
+    """Add orders up by key, at their price."""
+    total.put(total.get(0) + order.value * (context.store(price_of).get(order.key) or 1))
+    await context.send(totals, total.get(0), key=order.key, headers=[("by", b"add")])
+    total.set_timer(order.timestamp_ms + 1_000)
+    if order.value < 0:
+        raise ValueError("less than nothing")
+    if order.value == 0:
+        total.clear_timer()
+    if order.value == GONE:
+        total.delete()
+
+
+@app.on_timer(sums)
+async def forget(_timer: Timer[str], _context: Context, total: State[int]) -> None:
+    """Forget what has rested for a second."""
+    total.delete()
+
+
+@app.process(totals, subtopology="1")
+async def double(total: Record[str, int], context: Context) -> None:
+    """Pass on twice of it."""
+    await context.send(doubled, 2 * total.value, key=None, timestamp_ms=total.timestamp_ms + 1)
+
+
+async def test_what_is_sent_goes_through_every_subtopology() -> None:
+    test = app.test()
+    await test.send(orders, 2, key="a", timestamp_ms=1_000)
+    await test.send(orders, 3, key="a", timestamp_ms=1_001)
+    assert [(one.key, one.value, one.timestamp_ms, one.headers) for one in test.records(totals)] == [
+        ("a", 2, 1_000, (("by", b"add"),)),
+        ("a", 5, 1_001, (("by", b"add"),)),
+    ]
+    assert [(one.key, one.value, one.timestamp_ms) for one in test.records(doubled)] == [
+        (None, 4, 1_001),
+        (None, 10, 1_002),
+    ]
+
+
+async def test_a_table_follows_its_topic() -> None:
+    test = app.test()
+    await test.send(prices, 10, key="a", timestamp_ms=9_000)
+    await test.send(orders, 2, key="a", timestamp_ms=1_000)
+    await test.send(prices, None, key="a", timestamp_ms=9_001)
+    await test.send(orders, 2, key="a", timestamp_ms=1_001)
+    assert [one.value for one in test.records(totals)] == [20, 22]
+    assert list(test.store(price_of).scan()) == []
+
+
+async def test_time_passes_with_records_and_state_and_timers_outlive_a_restore() -> None:
+    test = app.test()
+    for key, value, at_ms in (("a", 1, 1_000), ("b", 2, 1_500), ("c", 0, 1_600)):
+        await test.send(orders, value, key=key, timestamp_ms=at_ms)
+    before = [list(test.store(sums).scan()), test.changelog(sums.changelog)]
+    test.restore()
+    assert [list(test.store(sums).scan()), test.changelog(sums.changelog)] == before
+    await test.send(orders, 5, key="d", timestamp_ms=2_400)
+    assert dict(test.store(sums).scan()) == {"b": 2, "c": 0, "d": 5}
+    await test.send(orders, 5, key="e", timestamp_ms=9_000)
+    # Its timer was taken away.
+    assert dict(test.store(sums).scan()) == {"c": 0, "e": 5}
+    assert test.changelog(sums.changelog).keys() == {b"c", b"e"}
+
+
+async def test_what_is_removed_leaves_no_timer() -> None:
+    test = app.test()
+    for value in (1, GONE):
+        await test.send(orders, value, key="a", timestamp_ms=1_000)
+    assert test.changelog(sums.changelog) == {}
+    # Only the time is left.
+    assert len(test.changelog("orders-0-timers-changelog")) == 1
+
+
+async def test_of_a_function_that_raises_nothing_stays_and_the_record_is_next_again() -> None:
+    test = app.test()
+    await test.send(orders, 1, key="a", timestamp_ms=1_000)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="less than nothing"):
+            await test.send(orders, -1, key="a", timestamp_ms=1_000)
+        assert [one.value for one in test.records(totals)] == [1]
+        assert test.store(sums).get("a") == 1
+
+
+def test_it_needs_no_loop_of_its_own() -> None:
+    test = app.test()
+    asyncio.run(test.send(orders, 1, key="a", timestamp_ms=1_000))
+    assert test.store(sums).get("a") == 1
