@@ -179,7 +179,7 @@ async def test_a_question_that_is_refused_is_shown_with_its_group_until_one_is_a
     for _ in range(2):
         await api.call("POST", "/app/advice", good)
     heard = (await api.call("GET", "/app")).json()["application"]
-    assert heard == {"last_heard_at": heard["last_heard_at"], "silent": False, "refused": None}
+    assert heard == {"last_heard_at": heard["last_heard_at"], "silent": False, "refused": None, "application_id": ""}
     for _ in range(2):
         api.clock.at_ms += 60_000
         assert (await api.call("POST", "/app/advice", bad)).status_code == 422
@@ -194,6 +194,24 @@ async def test_a_question_that_is_refused_is_shown_with_its_group_until_one_is_a
     assert refused["why"] in explained["sentences"][0]
     await api.call("POST", "/app/advice", good)
     assert (await api.call("GET", "/app")).json()["application"]["refused"] is None
+
+
+async def test_another_application_is_shown_as_refused_while_it_asks_and_the_first_one_stays_at_rest(api: Api) -> None:
+    """Protocol 14.8; also if its question cannot be understood, and whose that is, is all that can be read."""
+    good = advice_body(process("a", **ALL)) | {"application_id": "app", "cluster_id": "c-1"}
+    for _ in range(2):
+        await api.call("POST", "/app/advice", good)
+    for bad in ({"application_id": "other"}, {"cluster_id": "c-2", "tasks": []}):
+        assert (await api.call("POST", "/app/advice", good | bad)).status_code == 422
+    group = (await api.call("GET", "/app")).json()
+    assert (group["at_rest"], group["state"], group["detail"]) == (True, "at-rest", "")
+    known = group["application"]
+    assert (known["application_id"], known["refused"]["is_another"], known["refused"]["times"]) == ("app", True, 2)
+    said = (await api.call("GET", "/app/explain")).json()["sentences"]
+    assert said[1].startswith("Another application asks under this name, and is refused: ")
+    assert (await api.client.post("/v1/groups/app/advice", content=b"{")).status_code == 422
+    known = (await api.call("GET", "/app")).json()["application"]
+    assert (known["refused"]["is_another"], known["refused"]["times"]) == (False, 1)
 
 
 async def test_the_group_of_an_application_that_is_stopped_is_deleted_without_force(api: Api) -> None:

@@ -18,6 +18,7 @@ BEGIN_MS: Final = int(datetime(2026, 11, 18, tzinfo=UTC).timestamp() * 1_000)
 MINUTE_MS: Final = 60_000
 REBALANCES: Final = 60
 TASKS: Final = 6
+SEED: Final = 7
 ACCEPTABLE: Final = 10_000
 """Kafka's default for `acceptable.recovery.lag`."""
 
@@ -38,12 +39,14 @@ class _Recorded(Scene):
         return reply
 
 
-def lived_by_streams(group: str, acceptable_recovery_lag: int = ACCEPTABLE, *, resizes: bool = True) -> GroupRows:
+def lived_by_streams(
+    group: str, acceptable_recovery_lag: int = ACCEPTABLE, *, resizes: bool = True, seed: int = SEED
+) -> GroupRows:
     """Processes come, go and crash, and Kafka decides by itself at times; the coordinator starts anew once.
 
     If it ``resizes``, topics go and come back, and a process has now more and now fewer threads.
     """
-    app = Application(random.Random(7), tasks=TASKS)
+    app = Application(random.Random(seed), tasks=TASKS)
     app.copies["p9"] = {}
     leader = Leader(TASKS, num_standby_replicas=1, acceptable_recovery_lag=acceptable_recovery_lag)
     recorder = GroupRecorder(group, policy=leader.scene.policy)

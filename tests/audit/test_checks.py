@@ -342,6 +342,17 @@ def test_a_copy_in_a_kafka_streams_application_is_left_to_the_replay() -> None:
     assert [one["law"] for one in found(handed_over(COPY, before=[others]))] == ["L7"]
 
 
+def test_a_copy_that_was_an_active_once_is_one_still_whoever_adopts_the_task() -> None:
+    """An adoption takes the task from its owner, and from nobody who has a copy of it."""
+    given_up = [row(0, what, "a", TASK) for what in ("demoted", "standby", "released")]
+    begun = [grant("a", 1), runs("a"), *given_up, grant("c", 2, ready=True), runs("c")]
+    adopted = [row(0, "adopted", "b", TASK, token=3, ready=True), row(0, "released", "c", TASK)]
+    taken = [row(0, what, "b", TASK) for what in ("revoked", "released")]
+    rows = in_order(*begun, *adopted, *taken, grant("a", 4, ready=False), runs("a"))
+    details = [one["detail"] for one in found(rows)]
+    assert [detail.partition(", which had ")[2] for detail in details] == ["a standby that was not caught up"]
+
+
 def topology(**stateful: bool) -> Row:
     """Return the topology of a group: ``s0``, ``s1``... are its parts "0", "1"..., with state or without."""
     parts = tuple(Subtopology(name[1:], 6, stateful=has) for name, has in stateful.items())
@@ -415,6 +426,14 @@ def test_a_second_handover_may_have_its_own_reason(between: Sequence[Row]) -> No
     before = [row(0, "target", "b", TASK), row(0, "warmup", "c", TASK), row(0, "dropped", "c", TASK)]
     assert len(found(returned(before=before))) == 1
     assert found(returned(*between, before=before)) == []
+
+
+def test_a_task_that_somebody_else_turned_out_to_run_is_handed_over_to_its_target_again() -> None:
+    """Kafka moved it by itself, or commits were lost: no decision of the group did."""
+    before = [row(0, "target", "b", TASK), grant("a", 1), runs("a")]
+    adopted = (row(0, "adopted", "c", TASK, token=3, ready=True), row(0, "released", "b", TASK))
+    taken = (row(0, "revoked", "c", TASK), row(0, "released", "c", TASK), grant("b", 4), runs("b"))
+    assert found(in_order(*before, *TAKEN, grant("b", 2), runs("b"), *adopted, *taken)) == []
 
 
 def settings(warmups: int | str, drains: int | str, on_member: int = 9) -> Row:

@@ -185,8 +185,9 @@ class Job:
 
 
 def _last_asked(log: Path) -> str:
-    """Return the time at which a log speaks of a coordinator last."""
-    return max((line.split()[0] for line in log.read_text().splitlines() if " Batonpass: " in line), default="")
+    """Return the time at which a log says last what came of a question; any instance that starts looks its group up."""
+    lines = [line for line in log.read_text().splitlines() if " Batonpass: " in line]
+    return max((line.split()[0] for line in lines if "could not be asked whether" not in line), default="")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from tests.core.scene import Scene, topology
 
+from batonpass.core.state import application as known
 from batonpass.core.state.errors import GroupNotEmpty, InvalidConfig, InvalidRequest, TooLarge
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
@@ -833,6 +834,66 @@ def test_an_application_that_has_moved_takes_its_group_along_when_the_setting_is
     leader.scene.ok(GroupDeletion(force=True), Done)
     leader.scene.ok(leader.named("returns", "c-3"), StreamsAdvice)
     assert leader.scene.group.config.application_id == "returns"
+
+
+def test_another_application_is_said_to_be_refused_while_it_asks_and_takes_nothing_from_the_first() -> None:
+    """Protocol 14.8: it asks each minute; the first one rests, and says nothing for hours."""
+    leader = Leader()
+    scene = leader.scene
+    first = replace(leader.named("totals", "c-1"), processes=(process("a", ALL),))
+    scene.ok(first, StreamsAdvice)
+    scene.ok(first, StreamsAdvice)
+    answered_ms = scene.now_ms
+    for _ in range(3):
+        scene.now_ms += 60_000
+        scene.refused(leader.named("returns", "c-1"), InvalidRequest)
+    said = explanation(leader)
+    assert said.startswith("At the application's last rebalance, 3 min ago, every task was where it belongs")
+    assert "Another application asks under this name, and is refused: group 'g' is that of another application" in said
+    assert "(3 refusals in 2 min, the last 0 ms ago)" in said
+
+    def application() -> known.Application:
+        status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+        assert (status.at_rest, status.state) == (True, GroupState.AT_REST)
+        assert status.application is not None
+        return status.application
+
+    # The first one is silent, whoever else asks, so its group can be deleted.
+    assert (application().heard_ms, application().is_silent) == (answered_ms, True)
+    refused = application().refused
+    assert refused is not None
+    assert (refused.times, refused.is_another) == (3, True)
+    # It is no less true when the first one is answered.
+    scene.ok(first, StreamsAdvice)
+    assert application().refused == refused
+    scene.now_ms = refused.last_ms + 105_001
+    assert application().refused is None
+    assert "nother application" not in explanation(leader)
+    # It comes back: that is another row of refusals.
+    scene.refused(leader.named("returns", "c-1"), InvalidRequest)
+    assert application().refused == Refused(refused.why, scene.now_ms, scene.now_ms, 1, is_another=True)
+
+
+def test_what_an_application_itself_is_refused_counts_before_what_another_one_is() -> None:
+    leader = Leader()
+    scene = leader.scene
+    scene.ok(leader.named("totals", "c-1"), StreamsAdvice)
+    scene.refused(leader.named("returns", "c-1"), InvalidRequest)
+    scene.do(RefusedRebalance("tasks: names no task", {"application_id": "totals", "cluster_id": "c-1"}))
+    own = scene.soft.refused
+    assert own == Refused("tasks: names no task", scene.now_ms, scene.now_ms, 1)
+    scene.refused(leader.named("returns", "c-1"), InvalidRequest)
+    scene.do(RefusedRebalance("tasks: names no task", {"application_id": "returns"}))
+    assert scene.soft.refused == own
+    scene.ok(leader.named("totals", "c-1"), StreamsAdvice)
+    assert scene.soft.refused is None
+
+
+def test_another_application_is_told_so_even_if_it_is_too_large() -> None:
+    leader = Leader()
+    leader.scene.ok(leader.named("totals", "c-1"), StreamsAdvice)
+    leader.scene.policy = replace(leader.scene.policy, max_members=0)
+    leader.scene.refused(leader.named("returns", "c-1"), InvalidRequest)
 
 
 @pytest.mark.parametrize("item", [Tick(), Started()])

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from batonpass.api.openapi import route
 from batonpass.api.service import asked_of, group_of, json_response, service_of
-from batonpass.codec.streams import StreamsBody, advice_body, read_rebalance
+from batonpass.codec.streams import StreamsBody, advice_body, read_names, read_rebalance
 from batonpass.core.state.errors import ProtocolError
 from batonpass.core.state.inputs import RefusedRebalance
 from batonpass.core.state.replies import StreamsAdvice
@@ -28,11 +28,12 @@ async def advise(request: Request) -> Response:
     """Take what the leader of a Kafka Streams group knows at a rebalance, and answer who is to have what."""
     service = service_of(request)
     group_id = group_of(request)
+    body = await service.raw_body(request)
     try:
-        rebalance = read_rebalance(await service.raw_body(request))
+        rebalance = read_rebalance(body)
     except ProtocolError as refused:
         if await service.coordinator.knows(group_id):
-            await service.coordinator.ask(group_id, RefusedRebalance(refused.detail))
+            await service.coordinator.ask(group_id, RefusedRebalance(refused.detail, read_names(body)))
         raise
     advice = await service.ask(group_id, rebalance, StreamsAdvice, asked_of(request))
     return json_response(advice_body(group_id, "assign" if rebalance.other is None else "shadow", advice))

@@ -434,9 +434,11 @@ class Ledger:
             task.run.taken, task.run.taken_role = entry, role_before
         if what == "adopted":
             self._raised_seq = entry.seq
-            # Somebody else turned out to run it after lost commits: its holder gives it up, next in order.
+            # Somebody turned out to run it, whatever was decided: its target may be reached from there once more.
+            task.target += 1
+            # Its owner gives it up, next in order; whoever has a copy keeps it.
             for other, held in list(task.copies.items()):
-                if other != entry.member and held.grant is not None:
+                if other != entry.member and held.role == "active":
                     dropped = Entry(
                         entry.seq, entry.place, entry.at_ms, entry.coordinator_epoch, "dropped", name, other
                     )

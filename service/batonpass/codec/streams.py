@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from batonpass.codec.bodies import TAGS_MAX, Count, Name, Share, TagKey, TagValue, TaskName, Text
@@ -65,6 +66,13 @@ class StreamsOtherBody(Struct, forbid_unknown_fields=True):
     followup_ms: Count | None = None
 
 
+class StreamsNamesBody(Struct):
+    """Whose rebalance it is. A group keeps both names, so as not to be taken for another application's."""
+
+    application_id: Text = ""
+    cluster_id: Text = ""
+
+
 class StreamsBody(Struct, forbid_unknown_fields=True):
     """A rebalance of a Kafka Streams group, as its leader sees it."""
 
@@ -87,9 +95,6 @@ _SETTINGS: Final[tuple[str, ...]] = (
     "rack_aware_tags",
 )
 """The settings of a group that an application has too, and sends at each rebalance. All others are the group's own."""
-
-_NAMES: Final[tuple[str, ...]] = ("application_id", "cluster_id")
-"""The names of the application and of its Kafka cluster, which a group keeps so as not to be taken for another's."""
 
 
 def read_rebalance(body: bytes) -> StreamsRebalance:
@@ -119,8 +124,20 @@ def read_rebalance(body: bytes) -> StreamsRebalance:
         }
         other = OtherAssignment(said.other.assignor or "Kafka's assignor", actives)
     config = {name: said.config[name] for name in _SETTINGS if name in said.config}
-    config |= {name: named for name in _NAMES if (named := getattr(said, name))}
+    config |= _names(said)
     return StreamsRebalance(topology, config, tuple(_process(member) for member in said.members), other)
+
+
+def read_names(body: bytes) -> dict[str, str]:
+    """Return whose rebalance a body is that was refused, as far as it can be read."""
+    try:
+        return _names(msgspec.json.decode(body, type=StreamsNamesBody))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+
+
+def _names(said: StreamsNamesBody | StreamsBody) -> dict[str, str]:
+    return {name: named for name in ("application_id", "cluster_id") if (named := getattr(said, name))}
 
 
 @dataclass(slots=True)

@@ -51,6 +51,7 @@ def _application_body(application: Application | None) -> dict[str, Any] | None:
         return None
     refused = application.refused
     return {
+        "application_id": application.id,
         "last_heard_at": time_of(application.heard_ms),
         "silent": application.is_silent,
         "refused": None
@@ -60,6 +61,7 @@ def _application_body(application: Application | None) -> dict[str, Any] | None:
             "since": rfc3339(refused.since_ms),
             "last_at": rfc3339(refused.last_ms),
             "times": refused.times,
+            "is_another": refused.is_another,
         },
     }
 

@@ -17,7 +17,7 @@ So the group takes the same steps as any other, with the leader's report in plac
 
 The application's tasks are those of the report. What it has no longer, and what another task has the id of, ends at
 once (``_end``): no process runs it after the rebalance. A refused report changes nothing, and is remembered until one
-is taken (``refuse``).
+is taken (``refuse``), or, if it is another application's, for as long as that asks.
 
 A leader in ``shadow`` follows Kafka's own assignor: the target is placed and shown, and no step is taken.
 """
@@ -39,6 +39,7 @@ from batonpass.core.handover.probing import is_at_rest
 from batonpass.core.handover.step import take_step
 from batonpass.core.handover.turns import give_way
 from batonpass.core.handover.view import View
+from batonpass.core.state.application import refused_now
 from batonpass.core.state.errors import InvalidRequest, ProtocolError, TooLarge
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import (
@@ -88,11 +89,12 @@ OTHER_ASSIGNOR = "other-assignor"
 def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     """Take in the leader's report of a rebalance, and answer with the assignment of every process."""
     # Everything that may be refused comes before the first record.
-    refused = _too_large(draft, item) or _declare(draft, item)
+    refused = _of_another(draft, item.config) or _too_large(draft, item) or _declare(draft, item)
     if refused is not None:
-        refuse(draft, RefusedRebalance(refused.detail))
+        refuse(draft, RefusedRebalance(refused.detail, item.config))
         return refused
-    draft.soft = draft.soft._replace(refused=None)
+    if draft.soft.refused is not None and not draft.soft.refused.is_another:
+        draft.soft = draft.soft._replace(refused=None)
     let_in_when_over(draft)
     _take_members(draft, item)
     _take_reports(draft, item)
@@ -115,12 +117,34 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
 
 
 def refuse(draft: DecisionDraft, item: RefusedRebalance) -> Done:
-    """Remember that the application's question was refused: nothing moves before one is answered."""
+    """Remember that a question was refused: nothing moves before one is answered.
+
+    What another application was refused is remembered while the group's own is not refused.
+    """
     if draft.group.declared and draft.group.config.kafka_streams:
-        known = draft.soft.refused or Refused(item.why, draft.now_ms, draft.now_ms, 0)
-        refused = known._replace(why=item.why, last_ms=draft.now_ms, times=known.times + 1)
-        draft.soft = draft.soft._replace(refused=refused)
+        is_another = _of_another(draft, item.config) is not None
+        known = refused_now(draft.group, draft.soft, draft.now_ms)
+        if known is None or (known.is_another and not is_another):
+            known = Refused(item.why, draft.now_ms, draft.now_ms, 0, is_another)
+        if known.is_another == is_another:
+            refused = known._replace(why=item.why, last_ms=draft.now_ms, times=known.times + 1)
+            draft.soft = draft.soft._replace(refused=refused)
     return Done()
+
+
+def _of_another(draft: DecisionDraft, config: Mapping[str, object]) -> InvalidRequest | None:
+    """Return the refusal of an application that is not the one whose group this is."""
+    group = draft.group
+    for name in ("application_id", "cluster_id") if group.declared else ():
+        known, said = getattr(group.config, name), config.get(name)
+        if known and said and known != said:
+            message = (
+                f"group {group.id!r} is that of another application: its {name} is {known!r}, and not {said!r}. Give each "
+                f"application a name of its own (batonpass.group). If this one has taken the other's place, delete the "
+                f'group, or set its {name} to ""'
+            )
+            return InvalidRequest(message, errors=[(name, message)])
+    return None
 
 
 def _too_large(draft: DecisionDraft, item: StreamsRebalance) -> TooLarge | None:
@@ -139,15 +163,6 @@ def _declare(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | No
     if group.declared and not group.config.kafka_streams:
         message = f"group {group.id!r} is one of members that heartbeat; name another group for the application"
         return InvalidRequest(message, errors=[("path.group", message)])
-    for name in ("application_id", "cluster_id") if group.declared else ():
-        known, said = getattr(group.config, name), item.config.get(name)
-        if known and said and known != said:
-            message = (
-                f"group {group.id!r} is that of another application: its {name} is {known!r}, and not {said!r}. Give each "
-                f"application a name of its own (batonpass.group). If this one has taken the other's place, delete the "
-                f'group, or set its {name} to ""'
-            )
-            return InvalidRequest(message, errors=[(name, message)])
     topology = reported_topology(group.topology, item.topology)
     config_said = {**within_ranges(item.config), "kafka_streams": True}
     try:

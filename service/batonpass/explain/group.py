@@ -25,7 +25,7 @@ from batonpass.core.state.model import Group, Member, Role, Task
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import meaning_of
 from batonpass.core.state.soft import Soft
-from batonpass.explain.health import Health, health_of, silence_of, was_to_rebalance
+from batonpass.explain.health import Health, health_of, refusals, silence_of, was_to_rebalance
 from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
 from batonpass.explain.task import SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
 
@@ -285,9 +285,11 @@ _OF_DETAIL: Final = ("unrevoked", "away")
 
 
 def _of_application(view: View, application: Application) -> Iterator[str]:
-    """Yield that nothing was heard of an application that is not due, which may mean that it is stopped."""
+    """Yield that nothing was heard of an application that is not due, and that another one asks under its name."""
     if application.is_silent and not was_to_rebalance(view):
         yield silence_of(view, application, "it rests, is stopped, or does not get through")
+    if application.refused is not None and not application.is_refused:
+        yield f"Another application asks under this name, and is refused: {refusals(view, application.refused)}"
 
 
 def _count(number: int, singular: str, plural: str) -> str:

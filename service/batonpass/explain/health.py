@@ -259,9 +259,12 @@ def _findings(look: _Look) -> Iterator[Finding]:
         yield _without_members(look)
         return
     application = look.status.application
-    if application is not None and application.refused is not None:
-        since_ms, words = application.refused.since_ms, _of_refusals(look.view, application.refused)
-        yield Finding(Level.TROUBLE, "refused", words, since_ms, runbook="rebalances-refused")
+    is_refused = application is not None and application.is_refused
+    if is_refused and application is not None and application.refused is not None:
+        since_ms, words = application.refused.since_ms, refusals(look.view, application.refused)
+        yield Finding(
+            Level.TROUBLE, "refused", f"Rebalances are refused: {words}", since_ms, runbook="rebalances-refused"
+        )
     yield from _of_tasks(look)
     yield from _of_group(look)
     for member in look.silent:
@@ -277,7 +280,6 @@ def _findings(look: _Look) -> Iterator[Finding]:
         due_ms = look.group.next_probe_ms or 0
         meaning = f"it was to rebalance {_ago(look.view, due_ms)}, so it is stopped, or does not get through"
         yield Finding(Level.ATTENTION, "silent", silence_of(look.view, application, meaning), since_ms=due_ms)
-    is_refused = application is not None and application.refused is not None
     if look.status.moves_pending or not (look.status.at_rest or is_refused):
         yield _moving(look)
     elif look.status.at_rest and not look.unheard and not look.silent:
@@ -576,10 +578,11 @@ def _at_last_rebalance(view: View, application: Application) -> str:
     return f"At the application's last rebalance, {_ago(view, application.answered_ms)}"
 
 
-def _of_refusals(view: View, refused: Refused) -> str:
+def refusals(view: View, refused: Refused) -> str:
+    """Return why questions are refused, how often and since when, and what that means for who asks."""
     effect = "" if view.soft.other_assignor else " Nothing moves for who asks, and new instances get nothing."
     return (
-        f"Rebalances are refused: {refused.why} ({count(refused.times, 'refusal')} in "
+        f"{refused.why} ({count(refused.times, 'refusal')} in "
         f"{duration(view.now_ms - refused.since_ms)}, the last {_ago(view, refused.last_ms)}).{effect}"
     )
 

@@ -73,7 +73,7 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
     """Return where the group stands, given what the present step holds back."""
     group = view.group
     application = application_of(group, view.soft, view.now_ms)
-    is_refused = application is not None and application.refused is not None
+    is_refused = application is not None and application.is_refused
     at_rest = is_ready(group.topology) and is_at_rest(view) and not idle_tasks(view) and not is_refused
     waits = [group.tasks[task_id] for task_id in group.unsettled if task_id in group.table.index_of]
     etas = [
@@ -134,7 +134,7 @@ def _state(group: Group, application: Application | None, *, at_rest: bool) -> t
         return GroupState.EMPTY, ""
     if group.pause is not None:
         return GroupState.PAUSED, group.pause.reason
-    if application is not None and application.refused is not None:
+    if application is not None and application.is_refused and application.refused is not None:
         return GroupState.BALANCING, f"rebalances are refused: {application.refused.why}"
     return (GroupState.AT_REST if at_rest else GroupState.BALANCING), ""
 

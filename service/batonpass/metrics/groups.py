@@ -67,7 +67,7 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         ("group",),
     ),
     "refused_rebalances": (
-        "Rebalances of a Kafka Streams application that were refused since the last answer; 0 once there is one.",
+        "Rebalances of a Kafka Streams application that were refused since the last answer, or those of another one that asks under the name of the group; 0 once there is an answer, or the other one has stopped.",
         ("group",),
     ),
     "storm": ("1 while too many members are lost at once, and balance moves and cold takeovers stop.", ("group",)),

@@ -184,7 +184,7 @@ class Coordinator:
         except LimitExceeded as refused:
             if isinstance(item, StreamsRebalance):
                 with contextlib.suppress(LimitExceeded):
-                    await runtime.mailbox.ask(RefusedRebalance(refused.detail))
+                    await runtime.mailbox.ask(RefusedRebalance(refused.detail, item.config))
             return refused
         finally:
             self._tidy(runtime)

@@ -101,7 +101,12 @@ class Relay:
 
     def _serve(self, leader: socket.socket) -> None:
         question, fault = _question(leader), self._fault
-        self.versions.add(json.loads(question.partition(b"\r\n\r\n")[2])["plugin_version"])
+        body = question.partition(b"\r\n\r\n")[2]
+        if not body:
+            # An instance that starts looks its group up; faults are those of rebalances.
+            leader.sendall(_asked(self.to, question))
+            return
+        self.versions.add(json.loads(body)["plugin_version"])
         try:
             fault(self, lambda: _asked(self.to, question), leader)
         finally:

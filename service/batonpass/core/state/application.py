@@ -19,16 +19,23 @@ class Application(NamedTuple):
     """What is known of an application.
 
     Attributes:
+        id: its application id; "" if its leader has not said it.
         answered_ms: when it last rebalanced and was answered. None: not since this coordinator started.
         heard_ms: when it last asked, whether it was answered or refused. None: not since this coordinator started.
         is_silent: it has not asked for longer than a session, nor when it was to.
-        refused: the refusals since its last answer.
+        refused: the refusals since its last answer, or those of another application that still asks.
     """
 
+    id: str
     answered_ms: int | None
     heard_ms: int | None
     is_silent: bool
     refused: Refused | None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the application itself is refused. Another one that is takes nothing from it."""
+        return self.refused is not None and not self.refused.is_another
 
 
 def application_of(group: Group, soft: Soft, now_ms: int) -> Application | None:
@@ -37,7 +44,16 @@ def application_of(group: Group, soft: Soft, now_ms: int) -> Application | None:
         return None
     answered_ms = heard_ms = max([one.heard_ms for one in soft.members.values()], default=None)
     expected_ms = max(heard_ms or soft.started_ms, group.next_probe_ms or 0)
-    if soft.refused is not None:
-        heard_ms, expected_ms = soft.refused.last_ms, soft.refused.last_ms + ASKS_AGAIN_MS
+    refused = refused_now(group, soft, now_ms)
+    if refused is not None and not refused.is_another:
+        heard_ms, expected_ms = refused.last_ms, refused.last_ms + ASKS_AGAIN_MS
     is_silent = now_ms - expected_ms > group.config.session_timeout_ms
-    return Application(answered_ms, heard_ms, is_silent, soft.refused)
+    return Application(group.config.application_id, answered_ms, heard_ms, is_silent, refused)
+
+
+def refused_now(group: Group, soft: Soft, now_ms: int) -> Refused | None:
+    """Return the refusals that count. Those of another application do while it asks: no answer ever ends them."""
+    refused = soft.refused
+    if refused is None or not refused.is_another:
+        return refused
+    return refused if now_ms - refused.last_ms <= ASKS_AGAIN_MS + group.config.session_timeout_ms else None

@@ -250,9 +250,13 @@ class StreamsRebalance:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRebalance:
-    """A question of the leader of a Kafka Streams group was refused before it got here, because it is malformed."""
+    """A question of the leader of a Kafka Streams group was refused, before it got here or here.
+
+    ``config`` is what it says of its application, as far as that can be read.
+    """
 
     why: str
+    config: Mapping[str, object] = field(default_factory=dict)
 
 
 Input = (

@@ -149,12 +149,16 @@ class EndOffset(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The questions of a Kafka Streams application that were refused in a row: why the last one was, and when."""
+    """The questions of a Kafka Streams application that were refused in a row: why the last one was, and when.
+
+    ``is_another`` is true if they were those of another application, which asks under the group's name.
+    """
 
     why: str
     since_ms: int
     last_ms: int
     times: int
+    is_another: bool = False
 
 
 class Soft(NamedTuple):
@@ -171,7 +175,8 @@ class Soft(NamedTuple):
             its own last silence.
         placed_without: the members that stay and that the present target gives nothing new, because they were not there
             (``availability``). Once one of them is, the group is placed anew.
-        refused: the refusals since the last answer to a Kafka Streams application. None: it was answered, or not heard.
+        refused: the refusals since the last answer to a Kafka Streams application, or else those of another one under
+            its name (``application.refused_now``). None: it was answered, or not heard.
     """
 
     started_ms: int = 0
