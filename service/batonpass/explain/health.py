@@ -259,12 +259,10 @@ def _findings(look: _Look) -> Iterator[Finding]:
         yield _without_members(look)
         return
     application = look.status.application
-    is_refused = application is not None and application.is_refused
-    if is_refused and application is not None and application.refused is not None:
-        since_ms, words = application.refused.since_ms, refusals(look.view, application.refused)
-        yield Finding(
-            Level.TROUBLE, "refused", f"Rebalances are refused: {words}", since_ms, runbook="rebalances-refused"
-        )
+    refused = application.refused if application is not None and application.is_refused else None
+    if refused is not None:
+        words = f"Rebalances are refused: {refusals(look.view, refused)}"
+        yield Finding(Level.TROUBLE, "refused", words, refused.since_ms, runbook="rebalances-refused")
     yield from _of_tasks(look)
     yield from _of_group(look)
     for member in look.silent:
@@ -280,7 +278,7 @@ def _findings(look: _Look) -> Iterator[Finding]:
         due_ms = look.group.next_probe_ms or 0
         meaning = f"it was to rebalance {_ago(look.view, due_ms)}, so it is stopped, or does not get through"
         yield Finding(Level.ATTENTION, "silent", silence_of(look.view, application, meaning), since_ms=due_ms)
-    if look.status.moves_pending or not (look.status.at_rest or is_refused):
+    if look.status.moves_pending or not (look.status.at_rest or refused is not None):
         yield _moving(look)
     elif look.status.at_rest and not look.unheard and not look.silent:
         yield _resting(look)
