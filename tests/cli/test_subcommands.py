@@ -79,7 +79,7 @@ def test_every_package_of_an_extra_is_known() -> None:
     packages: dict[str, set[str]] = {}
     for extra, requirements in extras.items():
         for requirement in requirements:
-            name = requirement.partition("[")[0].partition(">")[0].replace("-", "_")
+            name = requirement.partition("[")[0].partition(">")[0].replace("-", "_").removesuffix("_py")
             packages.setdefault(name, set()).add(extra)
     assert set(cli.EXTRA_OF) == set(packages)
     assert all(extra in packages[name] for name, extra in cli.EXTRA_OF.items())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.core.scene import Scene, copy, failed, running, topology
 from tests.core.scenes import TASK, guarded
 
@@ -83,6 +85,14 @@ def test_a_warmup_waits_until_its_member_has_confirmed_what_it_gave_up() -> None
     assert found.sentences[-1] == f"It waits for the confirmation of b: {detail}."
     scene.beat("b", {})
     assert [(wait.what, wait.member_id) for wait in of_task(scene, "0_1").waits] == [(WaitsFor.WARMUP, B)]
+
+
+def test_a_standby_waits_until_its_member_has_confirmed_what_it_gave_up() -> None:
+    scene, told_ms = revoking()
+    task = scene.task("0_1")._replace(target=A, target_standbys=(B,), warmups=())
+    scene.group = replace(scene.group, tasks=scene.group.tasks.updated({task.id: task}))
+    detail = "it must first confirm that it gave up 1 task"
+    assert of_task(scene, "0_1").waits == (Wait(WaitsFor.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, detail),)
 
 
 def test_a_task_that_nobody_runs_waits_once_for_a_taker_that_has_to_confirm() -> None:

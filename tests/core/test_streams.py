@@ -385,6 +385,16 @@ def test_what_nobody_may_have_runs_all_the_same_because_kafka_leaves_out_what_ha
     assert roles(advice, "a") == {"active": ["0_0", "0_1", "0_2"]}
 
 
+def test_what_only_a_process_that_is_kept_out_could_have_runs_there_all_the_same() -> None:
+    leader = Leader(tasks=2)
+    both = {"0_0": RUNS, "0_1": RUNS}
+    leader.ask(process("a", both), process("b"))
+    leader.scene.do(DrainRequest(MemberId("a"), until_undone=True))
+    leader.ask(process("b", both))
+    advice = leader.ask(process("a"))
+    assert roles(advice, "a") == {"active": ["0_0", "0_1"]}
+
+
 def test_a_warmup_that_does_not_get_on_is_tried_elsewhere() -> None:
     leader = Leader(tasks=2, max_warmup_replicas=1)
     both = {"0_0": RUNS, "0_1": RUNS}

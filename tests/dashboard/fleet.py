@@ -208,7 +208,7 @@ class Fleet:
         return {
             "level": "trouble",
             "what": "not-processed",
-            "sentence": f"2 of {len(self.tasks)} tasks are not processed: 1 failed, 1 without an owner.",
+            "sentence": f"2 of {len(self.tasks):,} tasks are not processed: 1 failed, 1 without an owner.",
             "since": at(-270),
             "until": None,
             "ends": "when it is mended",

@@ -618,7 +618,7 @@ async def test_a_record_that_no_coordinator_writes_is_skipped_counted_and_logged
         assert (await poll(transport, wait_ms=30_000)).json() == answer()
         await producer.send_and_wait(topics.assignments, to_json(answer(member_epoch=9)), key=b"orders/m1")
         await until(lambda: epoch(transport, 9))
-    skipped = [one.message for one in caplog.records if "is skipped" in one.message]
+    skipped = [one.getMessage() for one in caplog.records if "is skipped" in one.getMessage()]
     assert len(skipped) == 2
     assert "1 records could not be read so far" in skipped[0]
 
@@ -668,4 +668,4 @@ async def test_a_refusal_that_is_too_large_for_a_record_keeps_nobody_else_from_a
         await say(kind="join", member="m")
         await until(lambda: bool(of(assignments(), f"{GROUP}/m")))
     assert of(assignments(), f"{GROUP}/odd") == []
-    assert [one.message for one in caplog.records if "too large" in one.message]
+    assert [one.getMessage() for one in caplog.records if "too large" in one.getMessage()]

@@ -12,8 +12,8 @@ EMPTY = [f"delete from {table.name}" for table in metadata.tables.values()]  # n
 
 
 def beside(url: str, database: str) -> str:
-    """Return the URL of another database of the same server."""
-    return make_url(url).set(database=database).render_as_string(hide_password=False)
+    """Return the URL of another database of the same server, without options, so that a test may add its own."""
+    return make_url(url).set(database=database, query={}).render_as_string(hide_password=False)
 
 
 async def run_sql(url: str, *statements: str) -> None:

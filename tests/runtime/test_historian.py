@@ -42,7 +42,7 @@ from batonpass.core.state.pmap import PMap
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.records import Record
 from batonpass.core.state.replies import Done, Reply
-from batonpass.core.state.soft import EndOffset, MemberSoft, Soft
+from batonpass.core.state.soft import EndOffset, MemberSoft, Refused, Soft
 from batonpass.core.target import retarget
 from batonpass.invariants import check_repeated
 from batonpass.placement.flow import PlacementError
@@ -354,6 +354,7 @@ SOFT = Soft(
     other_assignor="Kafka's",
     listens_since_ms=10,
     placed_without=frozenset({MemberId("m3")}),
+    refused=Refused("the topology has 4 tasks", 11, 12, 3, is_another=True),
 )
 
 

@@ -77,6 +77,7 @@ EXTRA_OF = {
     "numpy": "testing",
     "ortools": "testing",
     "jinja2": "audit",
+    "markdown_it": "dashboard",
     "pandas": "audit",
     "plotly": "audit",
     "prometheus_client": "server",

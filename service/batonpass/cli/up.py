@@ -38,7 +38,7 @@ from batonpass.terminal import say, say_on_stderr, screen
 from batonpass.variables import variable
 
 LOOK_EVERY_S = 1.0
-DASHBOARD_NEEDS: Final = ("jinja2", "starlette", "uvicorn")
+DASHBOARD_NEEDS: Final = ("jinja2", "markdown_it", "starlette", "uvicorn")
 AUDIT_NEEDS: Final = ("pyspark", "pyarrow", "adbc_driver_postgresql", "jinja2", "plotly")
 
 

@@ -64,9 +64,8 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         plausible, faults = without_implausible_tokens(group, item)
         if faults:
             outcome = heartbeat(draft, plausible)
-            if isinstance(outcome, Taken):
-                return replace(outcome, ignored=(*outcome.ignored, *invalid_numbers(faults)))
-            return outcome
+            ignored = invalid_numbers(faults)
+            return replace(outcome, ignored=(*outcome.ignored, *ignored)) if isinstance(outcome, Taken) else outcome
         implausible = believe(draft, member, item)
         # Once the log has caught up with the member, the heartbeat is taken like any other.
         return heartbeat(draft, item) if implausible is None else implausible

@@ -99,10 +99,9 @@ class Slots:
     def hold_refused(self, task_plans: Iterable[TaskPlan]) -> None:
         """Say why moves wait whose copy was not given."""
         for plan in task_plans:
-            if plan.waits_for_copy and plan.requests[0].member_id not in plan.copies:
-                reason = self.why_not(plan.requests[0])
-                if reason is not None:
-                    plan.hold(plan.task.target, reason)
+            is_without = plan.waits_for_copy and plan.requests[0].member_id not in plan.copies
+            if is_without and (reason := self.why_not(plan.requests[0])) is not None:
+                plan.hold(plan.task.target, reason)
 
     def may_begin(self, member_id: MemberId) -> bool:
         """Say whether the member, which has no limit of its own, is present and may begin one more warmup."""
