@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from alembic.script import ScriptDirectory
-from tests.postgres.databases import run_sql
+from tests.postgres.databases import beside, run_sql
 
 from batonpass.postgres.schema import Fit, least_known, migrations, standing_of, upgrade
 from batonpass.runtime.ports import StoreUnavailable
@@ -78,4 +78,4 @@ async def test_a_database_that_is_away_is_said_to_be(own_url: str) -> None:
         await standing_of("postgresql://batonpass@127.0.0.1:1/postgres")
     await run_sql(own_url, "select 1")
     with pytest.raises(StoreUnavailable, match="does not exist"):
-        await standing_of(own_url.replace("?", "_not?"))
+        await standing_of(beside(own_url, "not_there"))
