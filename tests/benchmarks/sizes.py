@@ -25,7 +25,8 @@ from batonpass.core.state.model import ActiveState, Role
 from batonpass.core.state.soft import TaskReport
 from batonpass.dry_run.plan import plan
 from batonpass.explain.group import explain_group
-from batonpass.explain.status import describe_assignments, describe_group
+from batonpass.explain.health import describe
+from batonpass.explain.status import describe_assignments
 
 SIZES = (Shape(100, 10, 1), Shape(1_000, 100, 1), Shape(10_000, 1_000, 1), Shape(100_000, 10_000, 1))
 """Ten actives and ten standbys a member, whatever the size, so that nothing but the group differs."""
@@ -152,7 +153,7 @@ def _described(moment: Moment) -> dict[str, float]:
     at = (moment.now_ms, POLICY)
     calls: dict[str, Callable[[], object]] = {
         "tasks not settled": lambda: None,
-        "status": lambda: describe_group(moment.group, moment.soft, *at),
+        "status": lambda: describe(moment.group, moment.soft, *at),
         "why it is not at rest": lambda: explain_group(moment.group, moment.soft, *at, limit=100),
         "assignments": lambda: describe_assignments(moment.group, moment.soft, *at),
         "dry run": lambda: plan(moment.group, moment.soft, *at),
