@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from tests.core.placing import Group, faults, is_balanced, loads, moved, seat, seats, skew, tasks
+from tests.core.placing import Group, Unsolvable, faults, is_balanced, loads, moved, seat, seats, skew, tasks
 
+from batonpass.placement import flow
 from batonpass.placement.types import Readiness, Waits, Warmth
 
 CAUGHT_UP = Warmth(Readiness.CAUGHT_UP, 0)
@@ -221,3 +222,14 @@ def test_what_fits_nowhere_waits() -> None:
     placed = group.place()
     assert sorted(placed.waiting.values()) == [Waits.NO_CAPACITY] * 2
     assert faults(group, placed) == []
+
+
+def test_weights_that_all_differ_leave_the_solver_nothing_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flow for each of them would take a millisecond each: seconds for thousands."""
+    group = Group(tasks(60, weight=lambda _one, partition: 1.0 + partition / 59), seats(5))
+    monkeypatch.setattr(flow, "SimpleMinCostFlow", Unsolvable)
+    placed = group.place()
+    assert is_balanced(group, placed.owner)
+    settled = group.settle(placed)
+    joined = replace(settled, seats=(*settled.seats, seat("z")))
+    assert is_balanced(joined, joined.place().owner)

@@ -60,7 +60,7 @@ if something is still missing or uneven.
 
 Tasks of **unequal weights** are placed one weight after the other, each by the same flow. How many of each weight a
 member gets is decided before (``amounts``): no move of one task, and no exchange of two, may lower the higher of two
-loads per capacity. Then the quotas of the flow are these numbers.
+loads per capacity. Then the quotas of the flow are these numbers. A weight that only one task has needs no flow.
 
 For example, a member joins ten with 100 equal tasks. Its quota is 9.09, so it must have 9. The others have 10 each,
 which is their ceiling, so nothing else has to move: the bound is nine moves, one each from nine of the ten members.

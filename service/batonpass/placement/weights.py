@@ -36,6 +36,7 @@ def place_weighted(state: PlacementState, kind: Kind) -> int:
     tasks_of = np.split(kind.tasks[order], np.cumsum(np.bincount(sorts.sort))[:-1])
     for tasks, counts, lacking in zip(tasks_of, amounts.counts.T, amounts.lacking.tolist(), strict=True):
         if len(tasks) == 1 and not lacking:
+            # No other task weighs the same, so the amounts leave no choice.
             state.owner[tasks[0]] = int(counts.argmax())
             continue
         quota = Quotas(counts.tolist(), [False] * len(counts), 0)
