@@ -414,4 +414,3 @@ class Holdings:
 
 def _in_order(tasks: Iterable[str] | Mapping[str, object]) -> list[str]:
     return sorted(tasks, key=task_sort_key)
-
