@@ -97,6 +97,7 @@ def test_the_changelogs_of_a_task_are_those_of_its_subtopology() -> None:
     assert changelogs_of(scene.group, TaskId("0_3")) == (("b", "a"), 3)
     assert changelogs_of(scene.group, TaskId("1_3")) == ((), 3)
     assert changelogs_of(scene.group, TaskId("gone_3")) == ((), 0)
+    assert changelogs_of(scene.group, TaskId("0_x")) == ((), 0)
 
 
 def test_the_first_report_begins_its_progress() -> None:

@@ -61,10 +61,10 @@ ASSUMED_RUNNING = Copy(Readiness.RUNNING)
 
 
 def changelogs_of(group: Group, task_id: TaskId) -> Changelogs:
-    """Return the changelogs of a task: none if the topology has dropped it."""
+    """Return the changelogs of a task: none if the topology has dropped it, or if it is no name of a task."""
     name, _, partition = task_id.rpartition("_")
     for part in group.topology.subtopologies:
-        if part.id == name:
+        if part.id == name and partition.isdecimal():
             return part.changelog_topics, int(partition)
     return (), 0
 
