@@ -45,9 +45,9 @@ POSITION = 812
 class Played:
     """One member. While it ``reads_on``, its copies read between any two heartbeats, as in a group under load.
 
-    Every ``lists_every``-th heartbeat names the tasks, as the SDK does where a group is at rest: never (0) while nothing
-    changes, and every fourth while caught-up copies read on, with the defaults of a group (protocol 4.10). A client that
-    knows nothing of that names them each time (1), and so does everybody until the group is at rest.
+    Every ``lists_every``-th heartbeat names the tasks. In a group at rest the SDK's never do (0) while nothing changes,
+    and every fourth does while caught-up copies read on, with a group's defaults (protocol 4.10). A client that knows
+    nothing of that names them each time (1), and so does everybody until the group is at rest.
     """
 
     path: str
