@@ -51,7 +51,7 @@ def given_to_who_is_not_there(transition: Transition) -> list[str]:
                         task.handover.next_owner,
                         task.handover.away_owner,
                         task.marks.pin,
-                        *((was.target, was.owner) if was is not None else ()),
+                        *((was.target.owner, was.owner) if was is not None else ()),
                     }
                     if not is_there(transition, target) and target not in had:
                         found.append(f"{task_id} belongs to {target}, which is not there as {free} are")

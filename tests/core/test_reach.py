@@ -13,7 +13,7 @@ from batonpass.core.handover.owner import Choice
 from batonpass.core.handover.view import View
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ResumeRequest
-from batonpass.core.state.model import ActiveState, PauseScope, Pending, Role, Stall, Target
+from batonpass.core.state.model import ActiveState, Marks, PauseScope, Pending, Role, Stall, Target
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held, Why
 from batonpass.core.target.reach import (
@@ -134,7 +134,7 @@ def with_first(scene: Scene, **fields: object) -> Scene:
 def test_a_ring_is_one_only_when_nothing_else_goes_on() -> None:
     """A stall that ends, or an owner that failed, may yet make room."""
     assert {plan.task.id for plan in find_unreachable(*swapped(full_pair())).unreachable} == {FIRST, SECOND}
-    stalled = with_first(full_pair(), stalls=(Stall(C, 2_000_000),))
+    stalled = with_first(full_pair(), marks=Marks(stalls=(Stall(C, 2_000_000),)))
     failed = with_first(full_pair(), state=ActiveState.FAILED)
     for scene in (stalled, failed):
         assert find_unreachable(*swapped(scene)) == Reachability(may_free_up=True)
