@@ -16,7 +16,6 @@ import msgspec
 
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.model import (
-    NO_HANDOVER,
     UNMARKED,
     ActiveState,
     Failure,
@@ -29,6 +28,7 @@ from batonpass.core.state.model import (
     Target,
     Task,
     Unreleased,
+    shared,
 )
 from batonpass.core.state.pmap import PMap
 from batonpass.core.state.topology import build_table
@@ -147,11 +147,9 @@ def _task(stored: StoredTask, alike: dict[Target, Target]) -> Task:
     target = Target(stored.target, stored.target_standbys, stored.waiting)
     handover = Handover(stored.claims, stored.heir, stored.keeper, stored.final, stored.awaits, stored.stop)
     marks = Marks(stored.pin, stored.parked, stored.failures, stored.stalls)
-    return Task(
-        *stored[:6],
-        *(stored.ran_since_ms, stored.well_ms, stored.standbys, stored.warmups, alike.setdefault(target, target)),
-        *(NO_HANDOVER if handover == NO_HANDOVER else handover, UNMARKED if marks == UNMARKED else marks),
-    )
+    run = (*stored[:6], stored.ran_since_ms, stored.well_ms, stored.standbys, stored.warmups)
+    marks = UNMARKED if marks == UNMARKED else marks
+    return Task._make((*run, alike.setdefault(target, target), shared(handover), marks))
 
 
 def _plain(value: object) -> object:

@@ -35,6 +35,7 @@ from batonpass.core.state.model import (
     GoneMember,
     Grant,
     Group,
+    Handover,
     HostFaults,
     KeptOut,
     Loss,
@@ -50,6 +51,7 @@ from batonpass.core.state.model import (
     Topology,
     Unreleased,
     pending,
+    shared,
 )
 from batonpass.core.state.newcomers import stay_began_ms
 from batonpass.core.state.pmap import PMap
@@ -338,7 +340,7 @@ def _fail(
     well_ms = ran_until_ms if task.owner == member.id and ran_well(task, ran_until_ms, config) else task.well_ms
     failures = with_failure(task, member, outcome, at_ms, config, ran_until_ms=ran_until_ms)
     failures = (*failures[:-1], failures[-1]._replace(detail=detail))
-    builder.tasks[task.id] = task._replace(well_ms=well_ms).with_marks(failures=failures)
+    builder.tasks[task.id] = task._replace(well_ms=well_ms, marks=task.marks._replace(failures=failures))
 
 
 def _charge_hosts(builder: GroupBuilder, task: Task, now_ms: int) -> None:
@@ -374,19 +376,17 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
 
     If the member may still run the task until its lease ends, it stays unreleased until then.
     """
-    member_id, known = record.member_id, task.handover.unreleased
-    unreleased = _without(known, member_id)
+    member_id, target = record.member_id, task.target
+    unreleased, known = _without(task.handover.unreleased, member_id), task.handover.unreleased
     if record.lease_end_ms > record.at_ms and (task.owner == member_id or len(unreleased) != len(known)):
         unreleased = (*unreleased, Unreleased(member_id, record.lease_end_ms))
+    away_owner = None if task.handover.away_owner == member_id else task.handover.away_owner
     departure = Stop(member_id, None, record.cause, record.heard_ms)
-    after = _without_departed(task, unreleased, record.at_ms, departure)
-    target, handover, marks = after.target, after.handover, after.marks
     if target.owner == member_id or member_id in target.standbys:
         owner = None if target.owner == member_id else target.owner
-        after = after._replace(target=target._replace(owner=owner, standbys=_removed(target.standbys, member_id)))
-    if marks.pin == member_id:
-        after = after.with_marks(pin=None)
-    return after.with_handover(away_owner=None) if handover.away_owner == member_id else after
+        target = Target(owner, _removed(target.standbys, member_id), target.waiting_reason)
+    after = _without_departed(task, unreleased, departure, record.at_ms, away_owner, target)
+    return after.with_marks(pin=None) if task.marks.pin == member_id else after
 
 
 def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
@@ -397,9 +397,8 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
     for task_id in _tasks_involving(builder, member):
         task = builder.task(task_id)
         unreleased, departure = _without(task.handover.unreleased, member.id), Stop(member.id, None, Cause.RESTARTED)
-        after = _without_departed(task, unreleased, record.at_ms, departure)
-        if task.owner == member.id:
-            after = after.with_handover(away_owner=member.id)
+        away_owner = member.id if task.owner == member.id else task.handover.away_owner
+        after = _without_departed(task, unreleased, departure, record.at_ms, away_owner, task.target)
         if after != task:
             builder.tasks[task_id] = after
     builder.change_member(
@@ -629,17 +628,16 @@ def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> N
 def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.AssignmentChanged) -> Revocation:
     task = builder.task(task_id)
     was_active = task.owner == member.id
-    unreleased = (*task.handover.unreleased, Unreleased(member.id, None)) if was_active else task.handover.unreleased
+    handover, since_ms = task.handover, task.since_ms
     if was_active:
         has_run = task.state is ActiveState.RUNNING
         if task_id in record.stuck or (member.suspected and has_run):
             outcome = Outcome.STUCK if task_id in record.stuck else Outcome.DIED
             _fail(builder, task, member, outcome, (record.at_ms, record.at_ms))
             task = builder.task(task_id)
-        task = task._replace(since_ms=record.at_ms)
-        if has_run:
-            task = task.with_handover(stop=Stop(member.id, None, SUSPECTED if member.suspected else REVOKED))
-    builder.tasks[task_id] = _without_member(task, member.id, unreleased)
+        stop = Stop(member.id, None, SUSPECTED if member.suspected else REVOKED) if has_run else handover.stop
+        handover, since_ms = _unreleased_by(task, member.id, stop), record.at_ms
+    builder.tasks[task_id] = _without_member(task, member.id, handover, since_ms)
     return Revocation(record.epoch, record.at_ms, was_active)
 
 
@@ -647,24 +645,17 @@ def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> 
     """Return the task once the member holds it in the role of the grant."""
     standbys, warmups = _removed(task.standbys, member_id), _removed(task.warmups, member_id)
     if grant.role is Role.STANDBY:
-        return task._replace(standbys=_added(standbys, member_id), warmups=warmups)
+        return task.with_copies(_added(standbys, member_id), warmups)
     if grant.role is Role.WARMUP:
-        return task._replace(standbys=standbys, warmups=_added(warmups, member_id))
-    task = task._replace(
-        owner=member_id,
-        state=ActiveState.GRANTED,
-        ready_grant=ready,
-        since_ms=grant.since_ms,
-        token=grant.token,
-        standbys=standbys,
-        warmups=warmups,
-    )
-    if task.handover is NO_HANDOVER:
-        return task
-    previous_owner = task.handover.previous_owner
-    return task.with_handover(
-        next_owner=None, away_owner=None, previous_owner=None if previous_owner == member_id else previous_owner
-    )
+        return task.with_copies(standbys, _added(warmups, member_id))
+    handover = task.handover
+    if handover is not NO_HANDOVER:
+        unreleased, _, previous_owner, final_position, _, stop = handover
+        previous_owner = None if previous_owner == member_id else previous_owner
+        handover = shared(Handover(unreleased, None, previous_owner, final_position, None, stop))
+    granted = (task.id, member_id, ActiveState.GRANTED, ready, grant.since_ms, grant.token)
+    kept = (task.ran_since_ms, task.well_ms, standbys, warmups, task.target, handover, task.marks)
+    return Task._make((*granted, *kept))
 
 
 def _released(builder: GroupBuilder, record: r.TaskReleased) -> None:
@@ -743,12 +734,15 @@ def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
         outcome = Outcome.LOST if lost_what_it_had else Outcome.FAILED
         _fail(builder, task, member, outcome, (record.at_ms, record.at_ms), detail=record.detail)
         task = builder.task(record.task)
+    handover, ran_since_ms = task.handover, task.ran_since_ms
     if record.state is ActiveState.RUNNING:
-        since_ms = task.ran_since_ms if task.state is ActiveState.RUNNING else record.at_ms
-        task = task._replace(ran_since_ms=since_ms).with_handover(previous_owner=None, final_position=(), stop=None)
+        ran_since_ms = ran_since_ms if task.state is ActiveState.RUNNING else record.at_ms
+        if handover is not NO_HANDOVER:
+            handover = shared(handover._replace(previous_owner=None, final_position=(), stop=None))
     elif task.state is ActiveState.RUNNING:
-        task = task.with_handover(stop=Stop(record.member_id, record.at_ms, record.state.value))
-    builder.tasks[record.task] = task = task._replace(state=record.state)
+        handover = handover._replace(stop=Stop(record.member_id, record.at_ms, record.state.value))
+    task = task._replace(state=record.state, ran_since_ms=ran_since_ms, handover=handover)
+    builder.tasks[record.task] = task
     _charge_hosts(builder, task, record.at_ms)
 
 
@@ -805,8 +799,9 @@ def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
         task = builder.task(task_id)
         assignment[task_id] = None
         revoking[task_id] = Revocation(member.epoch, record.at_ms, active=True)
-        after = _without_member(task, member.id, (*task.handover.unreleased, Unreleased(member.id, None)))
-        builder.tasks[task_id] = after.with_handover(stop=task.handover.stop or Stop(member.id, record.at_ms, REVOKED))
+        stop = task.handover.stop or Stop(member.id, record.at_ms, REVOKED)
+        handover = _unreleased_by(task, member.id, stop)
+        builder.tasks[task_id] = _without_member(task, member.id, handover, task.since_ms)
     for task_id, token in record.tokens.items():
         task = builder.task(task_id)
         if task.owner is not None and task.owner != member.id:
@@ -832,7 +827,8 @@ def _dispossess(builder: GroupBuilder, task_id: TaskId, record: r.TasksAdopted) 
     if other is None:
         return
     epoch = other.epoch + 1
-    builder.tasks[task_id] = _without_member(task, other.id, (*task.handover.unreleased, Unreleased(other.id, None)))
+    handover = _unreleased_by(task, other.id, task.handover.stop)
+    builder.tasks[task_id] = _without_member(task, other.id, handover, task.since_ms)
     builder.change_member(
         other.id,
         epoch=epoch,
@@ -869,32 +865,49 @@ def _named_in(task: Task) -> set[MemberId]:
     return {member_id for member_id in named if member_id is not None}
 
 
-def _without_member(task: Task, member_id: MemberId, unreleased: tuple[Unreleased, ...]) -> Task:
-    """Return the task once the member holds nothing of it, except what ``unreleased`` says."""
-    handover, next_owner, previous_owner = task.handover, task.handover.next_owner, task.handover.previous_owner
-    if member_id in (next_owner, previous_owner) or unreleased != handover.unreleased:
-        task = task.with_handover(
-            unreleased=unreleased,
-            next_owner=None if next_owner == member_id else next_owner,
-            previous_owner=None if previous_owner == member_id else previous_owner,
-        )
+def _unreleased_by(task: Task, member_id: MemberId, stop: Stop | None) -> Handover:
+    """Return the handover of a task that a member has yet to give up, and with it this end of its last run."""
+    return task.handover._replace(unreleased=(*task.handover.unreleased, Unreleased(member_id, None)), stop=stop)
+
+
+def _without_member(
+    task: Task, member_id: MemberId, handover: Handover, since_ms: int, target: Target | None = None
+) -> Task:
+    """Return the task once the member holds nothing of it, except what ``handover`` says.
+
+    A member that leaves may be named by thousands of tasks, so each is made in one go.
+    """
+    unreleased, next_owner, previous_owner, final_position, away_owner, stop = handover
+    if member_id in (next_owner, previous_owner):
+        next_owner = None if next_owner == member_id else next_owner
+        previous_owner = None if previous_owner == member_id else previous_owner
+        handover = Handover(unreleased, next_owner, previous_owner, final_position, away_owner, stop)
     owner = None if task.owner == member_id else task.owner
-    standbys, warmups = _removed(task.standbys, member_id), _removed(task.warmups, member_id)
-    return task._replace(owner=owner, standbys=standbys, warmups=warmups)
+    run = (task.id, owner, task.state, task.ready_grant, since_ms, task.token, task.ran_since_ms, task.well_ms)
+    copies = (_removed(task.standbys, member_id), _removed(task.warmups, member_id))
+    return Task._make((*run, *copies, target or task.target, shared(handover), task.marks))
 
 
-def _without_departed(task: Task, unreleased: tuple[Unreleased, ...], at_ms: int, departure: Stop) -> Task:
+def _without_departed(
+    task: Task,
+    unreleased: tuple[Unreleased, ...],
+    departure: Stop,
+    at_ms: int,
+    away_owner: MemberId | None,
+    target: Target,
+) -> Task:
     """Return the task without the member of ``departure``, which holds nothing of it any more but ``unreleased``."""
-    member_id, stop = departure.member_id, task.handover.stop
-    ran = task.owner == member_id
+    member_id, (_, next_owner, previous_owner, final_position, _, stop) = departure.member_id, task.handover
+    since_ms, ran = task.since_ms, task.owner == member_id
     is_its_stop = stop is not None and stop.member_id == member_id and stop.at_ms is None
     if is_its_stop or (ran and task.state is ActiveState.RUNNING):
         stop = departure
-    after, stop = _without_member(task, member_id, unreleased), _stop_completed(stop, unreleased, at_ms)
     if ran:
         # The member may have written since its last report, so the final position of the owner before it is outdated.
-        return after._replace(since_ms=at_ms).with_handover(stop=stop, final_position=())
-    return after.with_handover(stop=stop) if stop is not task.handover.stop else after
+        since_ms, final_position = at_ms, ()
+    stop = _stop_completed(stop, unreleased, at_ms)
+    handover = Handover(unreleased, next_owner, previous_owner, final_position, away_owner, stop)
+    return _without_member(task, member_id, handover, since_ms, target)
 
 
 def _stop_completed(stop: Stop | None, unreleased: tuple[Unreleased, ...], at_ms: int) -> Stop | None:

@@ -295,21 +295,31 @@ class Task(NamedTuple):
     handover: Handover = NO_HANDOVER
     marks: Marks = UNMARKED
 
+    def with_copies(self, standbys: tuple[MemberId, ...], warmups: tuple[MemberId, ...]) -> Task:
+        """Return the task with these copies beside its active."""
+        *run, _, _, target, handover, marks = self
+        return Task._make((*run, standbys, warmups, target, handover, marks))
+
     def with_target(self, target: Target) -> Task:
         """Return the task with another target. A task that belongs nowhere has no next owner either."""
-        placed = self._replace(target=target)
-        is_next = target.owner is None and self.handover.next_owner is not None
-        return placed.with_handover(next_owner=None) if is_next else placed
+        *before, _, handover, marks = self
+        if target.owner is None and handover.next_owner is not None:
+            handover = shared(handover._replace(next_owner=None))
+        return Task._make((*before, target, handover, marks))
 
     def with_handover(self, **changes: object) -> Task:
         """Return the task with these fields of its handover."""
-        handover = self.handover._replace(**changes)  # type: ignore[arg-type]
-        return self._replace(handover=NO_HANDOVER if handover == NO_HANDOVER else handover)
+        return self._replace(handover=shared(self.handover._replace(**changes)))  # type: ignore[arg-type]
 
     def with_marks(self, **changes: object) -> Task:
         """Return the task with these fields of its marks."""
         marks = self.marks._replace(**changes)  # type: ignore[arg-type]
         return self._replace(marks=UNMARKED if marks == UNMARKED else marks)
+
+
+def shared(handover: Handover) -> Handover:
+    """Return the handover, or the one that all tasks share that have none."""
+    return NO_HANDOVER if handover == NO_HANDOVER else handover
 
 
 class Pending(IntEnum):
