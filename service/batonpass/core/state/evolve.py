@@ -385,7 +385,7 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
     if target.owner == member_id or member_id in target.standbys:
         owner = None if target.owner == member_id else target.owner
         target = Target(owner, _removed(target.standbys, member_id), target.waiting_reason)
-    after = _without_departed(task, unreleased, departure, record.at_ms, away_owner, target)
+    after = _without_departed(task, unreleased, departure, record.at_ms, away_owner=away_owner, target=target)
     return after.with_marks(pin=None) if task.marks.pin == member_id else after
 
 
@@ -398,7 +398,7 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
         task = builder.task(task_id)
         unreleased, departure = _without(task.handover.unreleased, member.id), Stop(member.id, None, Cause.RESTARTED)
         away_owner = member.id if task.owner == member.id else task.handover.away_owner
-        after = _without_departed(task, unreleased, departure, record.at_ms, away_owner, task.target)
+        after = _without_departed(task, unreleased, departure, record.at_ms, away_owner=away_owner, target=task.target)
         if after != task:
             builder.tasks[task_id] = after
     builder.change_member(
@@ -893,6 +893,7 @@ def _without_departed(
     unreleased: tuple[Unreleased, ...],
     departure: Stop,
     at_ms: int,
+    *,
     away_owner: MemberId | None,
     target: Target,
 ) -> Task:
