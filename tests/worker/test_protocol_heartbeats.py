@@ -121,9 +121,9 @@ def test_a_copy_that_restores_is_reported_with_every_heartbeat_until_it_has_repo
 
 
 def test_a_warmup_that_a_raised_lag_makes_ready_is_reported_once_and_at_once() -> None:
-    fields = {"report_interval_ms": 10_000, "acceptable_recovery_lag": 10}
+    fields: dict[str, Any] = {"report_interval_ms": 10_000, "acceptable_recovery_lag": 10}
     worker = following("warmup", **fields)
-    raised = {"report_interval_ms": 10_000}
+    raised: dict[str, Any] = {"report_interval_ms": 10_000}
     worker.beat(1, **raised)
     worker.do("copy_progress", "0_1", at(4_900))
     worker.later(60)
