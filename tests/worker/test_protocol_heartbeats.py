@@ -57,7 +57,7 @@ def at(position: int, end: int = 5_000, **more: Any) -> Progress:
 def following(role: str = "standby", **fields: Any) -> Scripted:
     """Return a worker whose coordinator wants positions of caught-up copies every ten seconds. It has told of one."""
     fields = {"report_interval_ms": 10_000} | fields
-    worker = joined(1, assignment(**{role: ["0_1"]}), **fields)
+    worker = joined(1, assignment(standby=["0_1"]) if role == "standby" else assignment(warmup=["0_1"]), **fields)
     worker.do("copy_progress", "0_1", at(4_900))
     worker.beat(1, **fields)
     assert lists_tasks(worker)
