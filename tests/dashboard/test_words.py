@@ -65,6 +65,16 @@ def test_members_are_called_by_their_instance_ids() -> None:
     assert names(MEMBER) == "demo-2"
 
 
+def test_names_are_short_where_there_is_little_room_and_keep_their_ends() -> None:
+    pods = ["payments-7f9c8d6b5-abcde", "payments-7f9c8d6b5-fghij"]
+    assert list(words.briefly(pods).values()) == ["…abcde", "…fghij"]
+    assert words.briefly(["demo-1", "demo-2"]) == {"demo-1": "demo-1", "demo-2": "demo-2"}
+    assert words.briefly(["a-single-name-that-is-long"]) == {"a-single-name-that-is-long": "a-s…-is-long"}
+    alike = ["one-and-the-same-12345678", "one-and-a-same-12345678x", "one-and-b-same-12345678x"]
+    assert words.briefly(alike)[alike[0]] == "…th…12345678"
+    assert len(set(words.briefly(alike).values())) == 3
+
+
 def test_sentences_name_members_and_keep_their_marks() -> None:
     names = words.Names({MEMBER: "demo-2", "m": "x"})
     assert names.within(f"{MEMBER} runs orders_0 (on {MEMBER}).") == "demo-2 runs orders_0 (on demo-2)."

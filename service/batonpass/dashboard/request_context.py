@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
 import jinja2
@@ -31,7 +31,22 @@ LEAST_EVERY_MS: Final = 2_000
 SIGNED_OUT: Final = 401
 TRY_AGAIN: Final = 500
 
+LISTED: Final = 100
+"""How many entries of a list a page shows at once, unless it says otherwise."""
+
+T = TypeVar("T")
 Page = Callable[["RequestContext"], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[T]):
+    """Some entries of a list: where they begin, and how many there are in all. ``name`` is that of its parameter."""
+
+    entries: Sequence[T]
+    begin: int
+    size: int
+    total: int
+    name: str
 
 
 class Dashboard:
@@ -95,6 +110,16 @@ class RequestContext:
         """Return a whole number of the query that is not negative; an invalid one counts as left out."""
         text = self.asked(name)
         return min(int(text), most) if text.isascii() and text.isdigit() else otherwise
+
+    def part(self, entries: Sequence[T], size: int = LISTED, name: str = "begin") -> Part[T]:
+        """Return the entries from the one on that the parameter ``name`` counts, ``size`` at most."""
+        begin = self.asked_number(name, 0, most=max(len(entries) - 1, 0))
+        return Part(entries[begin : begin + size], begin, size, len(entries), name)
+
+    def here(self, **changes: Any) -> str:
+        """Return the address of this very page with some parameters changed; one that is None is left out."""
+        kept = [(name, value) for name, value in self.request.query_params.multi_items() if name not in changes]
+        return f"?{urlencode([(name, value) for name, value in (*kept, *changes.items()) if value not in (None, '')])}"
 
     def at(self, *names: str) -> str:
         """Return a path below ``/v1/groups`` and this group, quoted."""

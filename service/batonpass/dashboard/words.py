@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any, Final
 
 from batonpass.client import instant, is_uuid, readable_name
@@ -15,6 +17,7 @@ DASH: Final = durations.DASH
 duration: Final = durations.duration
 
 SHORT_ID: Final = 8
+BRIEF: Final = 12
 
 WHY: Final[Mapping[str, str]] = {
     "stays": "stays",
@@ -129,6 +132,28 @@ def sentence(text: object) -> str:
 def ended(code: str | None) -> str:
     """Return how a run ended, in words; a dash while it goes on."""
     return DASH if not code else "was asked to give it up" if code == "revoked" else code.replace("-", " ")
+
+
+def briefly(names: Iterable[str], most: int = BRIEF) -> dict[str, str]:
+    """Return each name short enough for a narrow place: what all begin with goes, then what is in the middle.
+
+    Their ends stay, where names differ. A name that would not be told from another stays whole.
+    """
+    whole = list(dict.fromkeys(names))
+    pairs = zip(min(whole, default=""), max(whole, default=""), strict=False) if len(whole) > 1 else ()
+    shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    shared = shared[: max(shared.rfind(mark) for mark in "-._/:") + 1]
+    found = {
+        one: one if len(one) <= most else _cut(f"…{one.removeprefix(shared)}" if shared else one, most) for one in whole
+    }
+    times = Counter(found.values())
+    return {one: text if times[text] == 1 else one for one, text in found.items()}
+
+
+def _cut(name: str, most: int) -> str:
+    """Return a name without its middle, if it is too long."""
+    head = (most - 1) // 3
+    return name if len(name) <= most else f"{name[:head]}…{name[head + 1 - most :]}"
 
 
 class Names:

@@ -13,11 +13,15 @@ from batonpass.dashboard.pages.group_state import GroupState, group_state
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, listing
-from batonpass.dashboard.view_models.health import LEVELS, stuck_tasks
+from batonpass.dashboard.view_models.health import LEVELS, STANDING_STILL, stuck_tasks
 
 EVENTS_SHOWN: Final = 12
 WARMUPS_SHOWN: Final = 8
 STUCK_SHOWN: Final = 8
+CARDS_MAX: Final = 12
+"""The most groups of which those at rest have a card each; of more, a line."""
+
+CALM: Final = ("at-rest", "not-deployed")
 
 
 async def show_groups(context: RequestContext) -> Response:
@@ -27,12 +31,14 @@ async def show_groups(context: RequestContext) -> Response:
     level, name = context.asked("level"), context.asked("name")
     groups = await context.client.pages("/groups", "groups")
     levels = Counter(one["health"]["level"] for one in worst_first(groups, name=name))
+    found = worst_first(groups, level, name)
     return context.show(
         "groups.html",
         title="Groups",
         total=len(groups),
-        groups=worst_first(groups, level, name),
-        levels={one: levels[one] for one in LEVELS if levels[one]},
+        groups=found,
+        in_lines=CALM if len(found) - levels[CALM[-1]] > CARDS_MAX else CALM[-1:],
+        levels=[(one, words.lower(), levels[one]) for one, words in LEVELS.items() if levels[one]],
         level=level,
         name=name,
         level_names=LEVELS,
@@ -47,6 +53,8 @@ async def show_group(context: RequestContext) -> Response:
         context.client.newest_events(context.group, limit=EVENTS_SHOWN),
     )
     names = context.client.names
+    stuck = stuck_tasks(explained, names)
+    still = sum(amount for state, amount in explained["health"]["tasks"].items() if state in STANDING_STILL)
     return context.show(
         "group.html",
         title=context.group,
@@ -56,7 +64,8 @@ async def show_group(context: RequestContext) -> Response:
         health=explained["health"],
         reasons=[names.within(one) for one in explained["sentences"][1:]],
         level_names=LEVELS,
-        stuck=stuck_tasks(explained, names)[:STUCK_SHOWN],
+        stuck=stuck[:STUCK_SHOWN],
+        stuck_more=max(still - STUCK_SHOWN, 0),
         event_lines=event_lines(events["events"], names),
         warmups=seen.warmups[:WARMUPS_SHOWN],
         warmups_more=max(len(seen.warmups) - WARMUPS_SHOWN, 0),

@@ -172,6 +172,8 @@
     });
   }
 
+  const tab = document.querySelector(".tabs [aria-current]");
+  if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - (tab.parentElement.clientWidth - tab.offsetWidth) / 2;
   setInterval(tick, 1000);
   if (document.getElementById("middle").dataset.live !== "yes") return;
   // A page that nobody looks at asks for nothing and holds no connection.

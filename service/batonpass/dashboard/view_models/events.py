@@ -41,6 +41,9 @@ TONES: Final[Mapping[str, str]] = {
     "placement-failed": "bad",
 }
 
+TONE_WORDS: Final[Mapping[str, str]] = {"bad": "to look at", "warn": "out of the ordinary", "ok": "gone well"}
+"""What the tones mean that events can be filtered by."""
+
 SENTENCES: Final[Mapping[str, str]] = {
     "member-joined": "{member} joined.",
     "member-changed": "{member} has other threads, other tags or another address.",
