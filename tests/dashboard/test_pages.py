@@ -428,6 +428,36 @@ async def test_a_group_that_is_not_there_has_no_pages(operator: httpx.AsyncClien
     assert 'class="tabs"' not in answer.text
 
 
+async def test_every_time_is_in_the_zone_that_the_reader_chose(canned: Canned) -> None:
+    """UTC unless they choose, and with its date unless that is today."""
+    client = await visitor(canned)
+    assert re.search(">20 Nov (2026 )?03:03:37<", (await client.get("/groups/fleet/events")).text)
+    assert '<span class="lane-name soft small">UTC</span>' in (await client.get("/groups/fleet/timeline")).text
+    query = {"zone": "Asia/Tokyo", "next": "/groups/fleet/events?q=worker"}
+    answer = await client.get("/zone", params=query)
+    assert answer.headers["location"] == "/groups/fleet/events?q=worker"
+    client.cookies.update(dict(answer.cookies.items()))
+    for page, words in (
+        ("events", ">20 Nov (2026 )?12:03:37<"),
+        ("gaps", ">20 Nov (2026 )?12:03:25<"),
+        ("gaps", 'title="20 Nov 2026 12:03:25 Asia/Tokyo"'),
+        ("timeline", '<span class="lane-name soft small">Asia/Tokyo</span>'),
+        ("tasks/orders_0", "ran it from 20 Nov (2026 )?12:03:16 until now"),
+        ("audits/2026-11-19", "20 Nov (2026 )?09:34:05 to 20 Nov (2026 )?09:34:06 Asia/Tokyo"),
+        ("", 'data-zone="Asia/Tokyo"'),
+    ):
+        assert re.search(words, (await client.get(f"/groups/fleet/{page}".rstrip("/"))).text), page
+    refused = await client.get("/zone", params={"zone": "Vienna"})
+    assert refused.status_code == 422
+    assert "write UTC, or for example Europe/Vienna" in refused.text
+    for elsewhere in ("https://evil.example", "//evil.example", "/\\evil.example"):
+        answer = await client.get("/zone", params={"zone": "UTC", "next": elsewhere})
+        assert answer.headers["location"] == "/"
+    client.cookies.set("batonpass_zone", "nowhere")
+    assert 'data-zone="UTC"' in (await client.get("/groups/fleet")).text
+    await client.aclose()
+
+
 async def test_many_who_look_cost_what_one_costs(canned: Canned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Visitors with one token, who look at the same time, make the coordinator answer once."""
     monkeypatch.setattr(shared_client, "FRESH_S", 60.0)

@@ -39,11 +39,7 @@ def test_instants_are_written_relative_to_now() -> None:
     assert words.ago("2026-11-20T12:03:00Z", NOON) == "in 3 min"
     assert words.ago("2026-11-20T12:00:00.3Z", NOON) == "now"
     assert words.soon("2026-11-20T11:59:48Z", NOON) == "now"
-    assert (words.ago(None), words.clock(None), words.clock("2026-11-20T14:03:00+02:00")) == (
-        words.DASH,
-        words.DASH,
-        "12:03:00",
-    )
+    assert words.ago(None) == words.DASH
 
 
 def test_every_reason_has_words() -> None:

@@ -25,6 +25,7 @@ from batonpass.dashboard.live import live
 from batonpass.dashboard.origins import is_served
 from batonpass.dashboard.pages import PAGES
 from batonpass.dashboard.request_context import Dashboard, guarded
+from batonpass.dashboard.zone import choose_zone
 
 HEADERS: Final = [
     (
@@ -102,6 +103,7 @@ def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = Non
         Route("/login", login.sign_in, methods=["POST"]),
         Route("/logout", login.sign_out, methods=["POST"]),
         Route("/live", live),
+        Route("/zone", guarded(choose_zone)),
         *(Route(place, guarded(page)) for place, page in PAGES.items()),
         Route("/groups/{group}/do/{command}", guarded(commands.ask), methods=["GET"]),
         Route("/groups/{group}/do/{command}", guarded(commands.carry_out), methods=["POST"]),

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -20,7 +21,9 @@ from batonpass.dashboard import words
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.sessions import Session, Sessions
 from batonpass.dashboard.shared_client import SharedClient
+from batonpass.zones import UTC_ZONE, Zone, zone_named
 
+ZONE_COOKIE: Final = "batonpass_zone"
 PART: Final = "x-part"
 """The header by which the script of a page asks only for the part in its middle."""
 
@@ -102,6 +105,14 @@ class RequestContext:
         """Return the group that the path names."""
         return str(self.request.path_params["group"])
 
+    @property
+    def zone(self) -> Zone:
+        """Return the zone that this browser wants times in; UTC if it names none that is known here."""
+        try:
+            return zone_named(self.request.cookies.get(ZONE_COOKIE) or UTC_ZONE.name)
+        except ValueError:
+            return UTC_ZONE
+
     def asked(self, name: str, otherwise: str = "") -> str:
         """Return a parameter of the query, without blanks around it."""
         return self.request.query_params.get(name, otherwise).strip()
@@ -135,7 +146,8 @@ class RequestContext:
             "here": self.request.url.path.removeprefix(self.dashboard.config.root_path) or "/",
             "every_ms": max(LEAST_EVERY_MS, round(took_ms * SLOWER)),
             "live": live,
-            "now": time.time(),
+            "now": datetime.now(UTC).isoformat(),
+            "zone": self.zone,
             "names": self.client.names,
             "layout": "part.html" if PART in self.request.headers else "page.html",
             "server": self.dashboard.client.url,
@@ -222,7 +234,6 @@ def _templates(root_path: str) -> jinja2.Environment:
     environment.globals["w"] = words
     environment.filters["duration"] = words.duration
     environment.filters["number"] = words.number
-    environment.filters["clock"] = words.clock
     environment.filters["ago"] = words.ago
     environment.filters["soon"] = words.soon
     return environment

@@ -108,17 +108,6 @@ def span_whole(milliseconds: float) -> str:
     return duration(round(milliseconds / 1_000) * 1_000) if milliseconds >= 500 else "0 s"
 
 
-def clock(text: str | None) -> str:
-    """Return the time of day of an instant, in UTC; a dash for None."""
-    at = instant(text)
-    return DASH if at is None else at.astimezone(UTC).strftime("%H:%M:%S")
-
-
-def clock_of(at_s: float) -> str:
-    """Return the time of day of an instant in seconds, in UTC."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%H:%M:%S")
-
-
 def why(code: str | None) -> str:
     """Return why a task is where it is, in words."""
     return WHY.get(code or "", (code or "").replace("-", " "))

@@ -68,7 +68,7 @@ async def show_gaps(context: RequestContext) -> Response:
     gaps = gaps_of(events)
     now = datetime.now(UTC)
     first = min((at for gap in gaps if (at := instant(gap.at))), default=now - timedelta(minutes=5))
-    along = axis(first, now)
+    along = axis(first, now, context.zone)
     return context.show(
         "gaps.html",
         title="Handovers",

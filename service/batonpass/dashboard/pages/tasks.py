@@ -32,7 +32,7 @@ async def show_task(context: RequestContext) -> Response:
         context.client.members(context.group),
         context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
     )
-    along = axis_of(task["runs"], datetime.now(UTC))
+    along = axis_of(task["runs"], datetime.now(UTC), context.zone)
     order = _order([task], members, context.client.names)
     return context.show(
         "task.html",
@@ -65,7 +65,7 @@ async def show_timeline(context: RequestContext) -> Response:
         *(context.client.get(context.at("tasks", one), limit=HISTORY) for one in tasks.entries)
     )
     now = datetime.now(UTC)
-    along = axis(now - SPANS.get(length, SPANS[SPAN_USUAL]), now)
+    along = axis(now - SPANS.get(length, SPANS[SPAN_USUAL]), now, context.zone)
     order = _order(found, members, context.client.names)
     return context.show(
         "timeline.html",

@@ -64,8 +64,8 @@
   }
 
   // ---- how fresh is it ----
-  const pad = (number) => String(number).padStart(2, "0");
-  const clock = (at) => { const d = new Date(at); return `${pad(d.getUTCHours())}:${pad(d.getUTCMinutes())}:${pad(d.getUTCSeconds())}`; };
+  const zone = document.body.dataset.zone;
+  const clock = (at) => new Intl.DateTimeFormat("en-GB", { timeZone: zone, timeStyle: "medium" }).format(at);
 
   function say() {
     const isLive = heard.live && !refused;
@@ -74,7 +74,7 @@
     standing.title = isLive ? "Events are heard as they happen" : refused || heard.why;
     const said = refused || (heard.live || heard.quiet ? "" : `${capital(heard.why)}. This page asks every ${SLOW_MS / 1000} seconds instead.`);
     alarm.hidden = !said;
-    alarm.textContent = said ? `Not live: ${said} What you see is of ${clock(lastAt)} UTC.` : "";
+    alarm.textContent = said ? `Not live: ${said} What you see is of ${clock(lastAt)} ${zone}.` : "";
     document.getElementById("as-of").textContent = clock(lastAt);
   }
 
@@ -172,6 +172,9 @@
     });
   }
 
+  const own = document.createElement("option");
+  own.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  document.getElementById("zones").append(own);
   const tab = document.querySelector(".tabs [aria-current]");
   if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - (tab.parentElement.clientWidth - tab.offsetWidth) / 2;
   setInterval(tick, 1000);
