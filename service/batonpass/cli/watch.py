@@ -25,6 +25,7 @@ from batonpass.cli.members import state_of
 from batonpass.cli.spans import ago, span_ms
 from batonpass.client import ApiError, name_of, path
 from batonpass.core.state.durations import duration
+from batonpass.remedies import remedy_of
 from batonpass.terminal import shown
 from batonpass.zones import UTC_ZONE, Zone, zone_named
 
@@ -336,6 +337,9 @@ def event_line(event: dict[str, Any], names: dict[str, str] | None = None, zone:
     line.append(event["type"], style=COLOURS.get(event["type"], "bold"))
     line.append(f" {' '.join(who)}" if who else "")
     line.append(f" {' '.join(words)}" if words else "", style="dim")
+    remedy = remedy_of(event, known.get(event.get("member") or "", ""))
+    if remedy is not None:
+        line.append(f" -> {remedy.command}{', ' if remedy.command else ''}docs/runbooks/{remedy.runbook}.md")
     return shown(line)
 
 

@@ -170,6 +170,10 @@ class Names:
             return known
         return f"{member_id[:SHORT_ID]}…" if is_uuid(member_id) else member_id
 
+    def __contains__(self, member_id: object) -> bool:
+        """Whether a member is called something else than its id."""
+        return member_id in self._known
+
     def within(self, sentence: str) -> str:
         """Return a sentence with names in place of ids."""
         words = sentence.split(" ")
