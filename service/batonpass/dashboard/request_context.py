@@ -34,6 +34,9 @@ LEAST_EVERY_MS: Final = 2_000
 SIGNED_OUT: Final = 401
 TRY_AGAIN: Final = 500
 
+ALARMING: Final = frozenset({"trouble", "attention"})
+"""The levels of health that the title of a page begins with."""
+
 LISTED: Final = 100
 """How many entries of a list a page shows at once, unless it says otherwise."""
 
@@ -146,14 +149,20 @@ class RequestContext:
             "here": self.request.url.path.removeprefix(self.dashboard.config.root_path) or "/",
             "every_ms": max(LEAST_EVERY_MS, round(took_ms * SLOWER)),
             "live": live,
+            "health_level": "",
+            "headline": "",
             "now": datetime.now(UTC).isoformat(),
             "zone": self.zone,
             "names": self.client.names,
             "layout": "part.html" if PART in self.request.headers else "page.html",
             "server": self.dashboard.client.url,
         }
-        flash, self.session.flash = self.session.flash, ""
-        text = self.dashboard.templates.get_template(template).render(common | {"flash": flash} | context)
+        given = common | context
+        group = given["group"] if given["group"] != given["title"] else ""
+        alarm = given["health_level"].capitalize() if given["health_level"] in ALARMING else ""
+        given["whole_title"] = " · ".join(part for part in (alarm, given["title"], group, "Batonpass") if part)
+        given["flash"], self.session.flash = self.session.flash, ""
+        text = self.dashboard.templates.get_template(template).render(given)
         return HTMLResponse(text, status)
 
 

@@ -14,6 +14,7 @@ from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, listing
 from batonpass.dashboard.view_models.health import LEVELS, STANDING_STILL, stuck_tasks
+from batonpass.dashboard.words import count
 
 EVENTS_SHOWN: Final = 12
 WARMUPS_SHOWN: Final = 8
@@ -32,11 +33,14 @@ async def show_groups(context: RequestContext) -> Response:
     groups = await context.client.pages("/groups", "groups")
     levels = Counter(one["health"]["level"] for one in worst_first(groups, name=name))
     found = worst_first(groups, level, name)
+    worst = next((one for one in LEVELS if levels[one]), "")
     return context.show(
         "groups.html",
         title="Groups",
         total=len(groups),
         groups=found,
+        health_level=worst,
+        headline=f"{count(levels[worst], 'group')}: {LEVELS[worst].lower()}" if worst else "",
         in_lines=CALM if len(found) - levels[CALM[-1]] > CARDS_MAX else CALM[-1:],
         levels=[(one, words.lower(), levels[one]) for one, words in LEVELS.items() if levels[one]],
         level=level,
@@ -62,6 +66,8 @@ async def show_group(context: RequestContext) -> Response:
         seen=seen,
         explained=explained,
         health=explained["health"],
+        health_level=explained["health"]["level"],
+        headline=f"{LEVELS[explained['health']['level']]}: {explained['health']['sentence']}",
         reasons=[names.within(one) for one in explained["sentences"][1:]],
         level_names=LEVELS,
         stuck=stuck[:STUCK_SHOWN],

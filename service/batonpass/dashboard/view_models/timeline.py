@@ -88,8 +88,11 @@ def axis_of(runs: Sequence[Json], now: datetime, zone: Zone = UTC_ZONE) -> Axis:
 
 
 def look_of(member: str, order: Sequence[str]) -> str:
-    """Return the colour of a member: the same in all lanes of a page."""
-    return f"own-{order.index(member) % COLOURS}" if member in order else "own-x"
+    """Return the look of a member, the same in all lanes of a page: its colour, and narrow bars once all are taken."""
+    if member not in order:
+        return "own-x"
+    turn, colour = divmod(order.index(member), COLOURS)
+    return f"own-{colour}{' thin' if turn % 2 else ''}"
 
 
 def lane(task: str, runs: Sequence[Json], along: Axis, order: Sequence[str], names: Names) -> Lane:
