@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.dashboard.browsing import Browser, browsing, serving
 from tests.dashboard.canned import ADMIN, Canned
 from tests.dashboard.fleet import Fleet, event
 from tests.dashboard.test_browser_alone import MORE, PAGES
+from tests.e2e.running import PATIENCE_S
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -88,17 +90,17 @@ async def test_a_change_for_the_worse_is_announced_and_seen_in_title_and_icon(ca
 
 async def test_who_looks_at_another_tab_is_notified_if_they_allowed_it(canned: Canned, calm: str) -> None:
     async with browsing(calm) as browser:
+        await browser.page.clock.install()
         await browser.sign_in(ADMIN)
         await browser.go("/groups/fleet")
         await browser.soon("Live", selector="#standing")
         await browser.page.evaluate(AWAY)
         await browser.page.evaluate("window.away = true; document.dispatchEvent(new Event('visibilitychange'))")
         worse(canned)
-        await browser.page.clock.install()
         # The page asks every half a minute; nobody has to wait for it.
-        await browser.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-        await browser.page.clock.fast_forward(31_000)
-        await browser.page.wait_for_function("() => window.told.length > 0")
+        async with asyncio.timeout(PATIENCE_S):
+            while not await browser.page.evaluate("window.told.length"):
+                await browser.page.clock.fast_forward(31_000)
         assert await browser.page.evaluate("window.told") == [
             ["Trouble · fleet · Batonpass", "Trouble: 2 of 40 tasks are not processed: 1 failed, 1 without an owner."]
         ]

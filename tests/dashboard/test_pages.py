@@ -458,6 +458,20 @@ async def test_every_time_is_in_the_zone_that_the_reader_chose(canned: Canned) -
     await client.aclose()
 
 
+async def test_a_workers_log_is_a_click_away_if_the_operator_says_where_it_is(canned: Canned) -> None:
+    """Beside the cause of trouble, and on the page of the member; names are quoted."""
+    canned.fleet.members[0]["instance_id"] = "pod 1"
+    client = await visitor(canned, log_url="https://logs.example.com/{group}?q={instance}&m={member}")
+    page = (await client.get("/groups/fleet")).text
+    assert 'href="https://logs.example.com/fleet?q=worker-3&amp;m=worker-3"' in page
+    member = (await client.get("/groups/fleet/members/worker-1")).text
+    assert 'href="https://logs.example.com/fleet?q=pod%201&amp;m=worker-1"' in member
+    await client.aclose()
+    client = await visitor(canned)
+    assert ">log</a>" not in (await client.get("/groups/fleet")).text
+    await client.aclose()
+
+
 async def test_many_who_look_cost_what_one_costs(canned: Canned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Visitors with one token, who look at the same time, make the coordinator answer once."""
     monkeypatch.setattr(shared_client, "FRESH_S", 60.0)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import jinja2
 from starlette.requests import Request
@@ -149,6 +151,7 @@ class RequestContext:
             "here": self.request.url.path.removeprefix(self.dashboard.config.root_path) or "/",
             "every_ms": max(LEAST_EVERY_MS, round(took_ms * SLOWER)),
             "live": live,
+            "log_of": partial(log_of, self.dashboard.config.log_url, self.request.path_params.get("group")),
             "health_level": "",
             "headline": "",
             "now": datetime.now(UTC).isoformat(),
@@ -246,6 +249,12 @@ def _templates(root_path: str) -> jinja2.Environment:
     environment.filters["ago"] = words.ago
     environment.filters["soon"] = words.soon
     return environment
+
+
+def log_of(template: str, group: str | None, member: str, instance: str | None) -> str:
+    """Return the address of a member's log, from the operator's template; empty if there is none."""
+    named = {"{group}": group or "", "{instance}": instance or member, "{member}": member}
+    return re.sub("|".join(map(re.escape, named)), lambda found: quote(named[found[0]], safe=""), template)
 
 
 def linked(root_path: str, *names: object, **query: Any) -> str:
