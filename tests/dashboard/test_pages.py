@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx2 as httpx
 import pytest
@@ -470,6 +471,22 @@ async def test_a_workers_log_is_a_click_away_if_the_operator_says_where_it_is(ca
     client = await visitor(canned)
     assert ">log</a>" not in (await client.get("/groups/fleet")).text
     await client.aclose()
+
+
+async def test_a_link_shows_others_the_same_stretch_of_time(operator: httpx.AsyncClient) -> None:
+    """What is in the past stays as it is; there is a way on and a way back to now."""
+    until = quote(at())
+    for page in ("", "/timeline", "/gaps"):
+        text = (await operator.get(f"/groups/fleet{page}?span=5+min&until={until}")).text
+        assert "?span=5+min&amp;until=2026-11-20T02%3A59%3A05" in text, page
+        assert "?span=5+min&amp;until=2026-11-20T03%3A09%3A05" in text, page
+        assert ">Until now</a>" in text
+    then = (await operator.get(f"/groups/fleet?span=5+min&until={until}")).text
+    assert 'aria-label="2 gaps, 0 generations with moves, 0 commands"' in then
+    now = (await operator.get("/groups/fleet?span=5+min")).text
+    assert 'aria-label="0 gaps, 0 generations with moves, 0 commands"' in now
+    assert "has changed hands in this time" in (await operator.get("/groups/fleet/gaps?span=5+min")).text
+    assert "has changed hands" not in (await operator.get(f"/groups/fleet/gaps?span=5+min&until={until}")).text
 
 
 async def test_many_who_look_cost_what_one_costs(canned: Canned, monkeypatch: pytest.MonkeyPatch) -> None:

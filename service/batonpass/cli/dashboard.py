@@ -88,6 +88,7 @@ def dashboard(
         check_token(token or "")
         certificate = _certificate(tls_cert, tls_key)
         authorities = trusted()
+        hosts, logs = _names(allowed_hosts), _log_url(log_url)
         listener = bound(host, port)
         config = Config(
             url,
@@ -95,8 +96,8 @@ def dashboard(
             trusted=authorities,
             is_secure=behind_tls or certificate is not None,
             root_path=f"/{root_path.strip('/')}" if root_path.strip("/") else "",
-            allowed_hosts=_names(allowed_hosts),
-            log_url=_log_url(log_url),
+            allowed_hosts=hosts,
+            log_url=logs,
             port=listener.getsockname()[1],
         )
         signal.signal(signal.SIGTERM, signal.default_int_handler)

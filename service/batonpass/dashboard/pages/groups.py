@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from starlette.responses import RedirectResponse, Response
 
 from batonpass.client import path, worst_first
-from batonpass.dashboard.pages.group_state import GroupState, group_state
+from batonpass.dashboard.pages.group_state import EVENTS_SEARCHED, GroupState, group_state
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.events import event_lines
 from batonpass.dashboard.view_models.grid import LEGEND, LISTED_MAX, listing
 from batonpass.dashboard.view_models.health import LEVELS, STANDING_STILL, stuck_tasks
+from batonpass.dashboard.view_models.timeline import SPANS, axis, stretch
+from batonpass.dashboard.view_models.trend import trend
 from batonpass.dashboard.words import count
 
 EVENTS_SHOWN: Final = 12
@@ -54,9 +57,11 @@ async def show_group(context: RequestContext) -> Response:
     seen, explained, events = await asyncio.gather(
         group_state(context),
         context.client.get(context.at("explain"), limit=100),
-        context.client.newest_events(context.group, limit=EVENTS_SHOWN),
+        context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
     )
     names = context.client.names
+    span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
+    along = axis(begin, end, context.zone)
     stuck = stuck_tasks(explained, names)
     still = sum(amount for state, amount in explained["health"]["tasks"].items() if state in STANDING_STILL)
     return context.show(
@@ -72,7 +77,12 @@ async def show_group(context: RequestContext) -> Response:
         level_names=LEVELS,
         stuck=stuck[:STUCK_SHOWN],
         stuck_more=max(still - STUCK_SHOWN, 0),
-        event_lines=event_lines(events["events"], names),
+        event_lines=event_lines(events["events"][:EVENTS_SHOWN], names),
+        marks=trend(events["events"], along, names),
+        axis=along,
+        spans=SPANS,
+        known_since=events["events"][-1]["at"] if events["more"] else None,
+        span=span,
         warmups=seen.warmups[:WARMUPS_SHOWN],
         warmups_more=max(len(seen.warmups) - WARMUPS_SHOWN, 0),
         **grid_context(seen),

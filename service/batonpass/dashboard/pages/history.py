@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -14,7 +14,7 @@ from batonpass.dashboard.request_context import LISTED, RequestContext
 from batonpass.dashboard.view_models.events import TONE_WORDS, event_lines
 from batonpass.dashboard.view_models.gaps import HEIGHT, KINDS, dots, gaps_of, scale, summaries
 from batonpass.dashboard.view_models.generations import because, flows, reasons
-from batonpass.dashboard.view_models.timeline import axis
+from batonpass.dashboard.view_models.timeline import SPANS, axis, stretch
 
 PAGE: Final = 50
 FLOWS: Final = 30
@@ -66,9 +66,13 @@ async def show_gaps(context: RequestContext) -> Response:
     await context.client.members(context.group)
     events = await _newest(context)
     gaps = gaps_of(events)
-    now = datetime.now(UTC)
-    first = min((at for gap in gaps if (at := instant(gap.at))), default=now - timedelta(minutes=5))
-    along = axis(first, now, context.zone)
+    asked, until = context.asked("span"), context.asked("until")
+    span, begin, end = stretch(asked, until, datetime.now(UTC))
+    if asked or until:
+        gaps = [gap for gap in gaps if (at := instant(gap.at)) and begin <= at <= end]
+    else:
+        begin = min((at for gap in gaps if (at := instant(gap.at))), default=begin)
+    along = axis(begin, end, context.zone)
     return context.show(
         "gaps.html",
         title="Handovers",
@@ -80,6 +84,8 @@ async def show_gaps(context: RequestContext) -> Response:
         scale=scale(),
         height=HEIGHT,
         kinds=KINDS,
+        spans=SPANS,
+        span=span if asked or until else "",
         searched=len(events),
         since=events[-1]["at"] if events else None,
     )

@@ -12,14 +12,13 @@ from starlette.responses import Response
 from batonpass.dashboard.request_context import RequestContext
 from batonpass.dashboard.view_models.generations import because
 from batonpass.dashboard.view_models.grid import natural, tasks_of
-from batonpass.dashboard.view_models.timeline import SPANS, axis, axis_of, lane, look_of
+from batonpass.dashboard.view_models.timeline import SPANS, axis, axis_of, lane, look_of, stretch
 from batonpass.dashboard.words import Names
 
 LANES: Final = 16
 HISTORY: Final = 100
 RUNS: Final = 20
 EVENTS_SEARCHED: Final = 1_000
-SPAN_USUAL: Final = "30 min"
 SORTS: Final = ("what changed last", "name")
 """By what the tasks of the timeline can be sorted."""
 
@@ -60,12 +59,11 @@ async def show_timeline(context: RequestContext) -> Response:
     by = by if by in SORTS else SORTS[0]
     last = {one["task"]: -one["position"] for one in reversed(events["events"]) if one["task"]}
     tasks = context.part(known if by == SORTS[1] else sorted(known, key=lambda one: last.get(one, 0)), LANES)
-    length = context.asked("span", SPAN_USUAL)
+    span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
     found = await asyncio.gather(
         *(context.client.get(context.at("tasks", one), limit=HISTORY) for one in tasks.entries)
     )
-    now = datetime.now(UTC)
-    along = axis(now - SPANS.get(length, SPANS[SPAN_USUAL]), now, context.zone)
+    along = axis(begin, end, context.zone)
     order = _order(found, members, context.client.names)
     return context.show(
         "timeline.html",
@@ -74,8 +72,9 @@ async def show_timeline(context: RequestContext) -> Response:
         lanes=[lane(one["task"], one["runs"], along, order, context.client.names) for one in found],
         owners=_owners(found, order),
         axis=along,
-        spans=list(SPANS),
-        span=length if length in SPANS else SPAN_USUAL,
+        spans=SPANS,
+        span=span,
+        live="until" not in context.request.query_params,
         tasks=tasks,
         q=text,
         sort=by,

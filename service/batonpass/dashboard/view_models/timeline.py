@@ -32,6 +32,20 @@ SPANS: Final[Mapping[str, timedelta]] = {
 }
 
 
+SPAN_USUAL: Final = "30 min"
+
+
+def stretch(span: str, until: str, now: datetime) -> tuple[str, datetime, datetime]:
+    """Return the name of a span and the stretch of time that it covers until an instant (RFC 3339), by default now."""
+    name = span if span in SPANS else SPAN_USUAL
+    try:
+        asked = datetime.fromisoformat(until)
+        end = min(asked if asked.tzinfo is not None else asked.replace(tzinfo=UTC), now)
+    except ValueError:
+        end = now
+    return name, end - SPANS[name], end
+
+
 @dataclass(frozen=True, slots=True)
 class Bar:
     """One stretch of a lane: from ``x``, ``width`` wide. ``look`` is a CSS class of colour; ``title`` is its text."""
