@@ -21,13 +21,14 @@ from batonpass.codec.views import (
     next_owners_of,
     task_explanation_body,
 )
-from batonpass.core.state.ids import InstanceId, MemberId, TaskId
+from batonpass.core.state.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Input, Leave, PauseRequest, Started
 from batonpass.core.state.model import PauseScope
 from batonpass.core.state.replies import Reply
 from batonpass.core.state.soft import Soft
 from batonpass.explain.group import explain_group
-from batonpass.explain.health import describe
+from batonpass.explain.health import Health, describe
+from batonpass.explain.status import GroupStatus
 from batonpass.explain.task import explain_task
 from batonpass.runtime.event_derivation import events_of
 from batonpass.runtime.history import StoredEvent
@@ -126,7 +127,7 @@ def parked(stage: Stage) -> None:
     stage.pods("m1", "m2", "m3", tasks=2, poison_members=2)
     for _ in range(10):
         task = stage.task(TASK)
-        if task.parked:
+        if task.marks.parked:
             break
         if task.owner is not None:
             stage.beat(task.owner, {TASK: failed("checksum mismatch")})
@@ -135,7 +136,7 @@ def parked(stage: Stage) -> None:
             grants = {str(one): grant for one, grant in stage.member(name).assignment.items()}
             held = {one: running() if grant.token else copy(grant.role) for one, grant in grants.items()}
             stage.beat(name, {one: report for one, report in held.items() if one != TASK or not grants[one].token})
-    assert stage.task(TASK).parked
+    assert stage.task(TASK).marks.parked
 
 
 def failing(stage: Stage) -> None:
@@ -317,20 +318,20 @@ class Staged(Canned):
         self.stages = {stage.group.id: stage for stage in stages}
         for number in range(idle):
             name = f"a-group-of-nobody-{number:02}"
-            stage = self.stages[stage_id(name)] = Stage(name)
+            stage = self.stages[GroupId(name)] = Stage(name)
             not_deployed(stage)
 
     def _body(self, parts: list[str], query: httpx.QueryParams) -> Any:
         if parts == ["groups"]:
             listed = [(stage.group, *described(stage)) for _, stage in sorted(self.stages.items())]
             return {"groups": [group_summary(*one) for one in listed], "next": None}
-        stage = self.stages.get(stage_id(parts[1])) if parts[0] == "groups" else None
+        stage = self.stages.get(GroupId(parts[1])) if parts[0] == "groups" else None
         if stage is None:
             return super()._body(parts, query) if parts[0] != "groups" else None
         group, view = stage.group, stage.view()
         match parts[2:]:
             case []:
-                return group_body(group, *described(stage), ())
+                return group_body(group, *described(stage), warnings=())
             case ["explain"]:
                 limit = int(query.get("limit", 100))
                 found = explain_group(group, stage.soft, stage.now_ms, stage.policy, limit=limit)
@@ -346,19 +347,14 @@ class Staged(Canned):
                 return task_explanation_body(group, told) | {"last_placement": None, "runs": [], "history": []}
             case ["members"]:
                 owners = next_owners_of(group)
-                listed = [member_body(view, group.members[one], owners) for one in sorted(group.members)]
-                return {"members": listed, "next": None}
+                members = [member_body(view, group.members[one], owners) for one in sorted(group.members)]
+                return {"members": members, "next": None}
             case ["members", name] if MemberId(name) in group.members:
                 return member_body(view, group.members[MemberId(name)], next_owners_of(group))
             case _:
                 return None
 
 
-def stage_id(name: str) -> Any:
-    """Return the id of a group."""
-    return Stage(name).group.id
-
-
-def described(stage: Stage) -> Any:
+def described(stage: Stage) -> tuple[GroupStatus, Health]:
     """Return where a group stands, and how it is."""
     return describe(stage.group, stage.soft, stage.now_ms, stage.policy)

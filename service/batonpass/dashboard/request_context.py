@@ -160,7 +160,7 @@ class RequestContext:
             "layout": "part.html" if PART in self.request.headers else "page.html",
             "server": self.dashboard.client.url,
         }
-        given = common | context
+        given: dict[str, Any] = common | context
         group = given["group"] if given["group"] != given["title"] else ""
         alarm = given["health_level"].capitalize() if given["health_level"] in ALARMING else ""
         given["whole_title"] = " · ".join(part for part in (alarm, given["title"], group, "Batonpass") if part)
