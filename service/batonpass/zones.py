@@ -7,9 +7,6 @@ from datetime import UTC, datetime, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from batonpass.client import instant
-from batonpass.core.state.durations import DASH
-
 
 @dataclass(frozen=True, slots=True)
 class Zone:
@@ -22,19 +19,15 @@ class Zone:
         """Return an instant in this zone."""
         return at.astimezone(self.info)
 
-    def clock(self, text: str | None, now: datetime | None = None) -> str:
-        """Return the time of day of an instant, and its date if that is not today; a dash for None."""
-        at = instant(text)
-        if at is None:
-            return DASH
-        local, today = self.local(at), self.local(now or datetime.now(UTC))
+    def clock(self, text: str, now: datetime | None = None) -> str:
+        """Return the time of day of an instant (RFC 3339), and its date if that is not today."""
+        local, today = self.local(datetime.fromisoformat(text)), self.local(now or datetime.now(UTC))
         day = "" if local.date() == today.date() else "%d %b " if local.year == today.year else "%d %b %Y "
         return local.strftime(f"{day}%H:%M:%S")
 
     def whole(self, text: str) -> str:
         """Return an instant in full, with the name of the zone."""
-        at = instant(text)
-        return DASH if at is None else f"{self.local(at):%d %b %Y %H:%M:%S} {self.name}"
+        return f"{self.local(datetime.fromisoformat(text)):%d %b %Y %H:%M:%S} {self.name}"
 
 
 UTC_ZONE: Final = Zone("UTC", UTC)
