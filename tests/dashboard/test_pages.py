@@ -489,6 +489,16 @@ async def test_a_link_shows_others_the_same_stretch_of_time(operator: httpx.Asyn
     assert "has changed hands" not in (await operator.get(f"/groups/fleet/gaps?span=5+min&until={until}")).text
 
 
+async def test_a_page_says_since_when_it_draws_what_happened(canned: Canned, operator: httpx.AsyncClient) -> None:
+    assert "Of the newest events, back to" not in (await operator.get("/groups/fleet")).text
+    canned.fleet.events += [event(6 + number, "paused", number / 10, scope="all") for number in range(201)]
+    client = await visitor(canned)
+    text = (await client.get("/groups/fleet?span=14+d")).text
+    assert "Of the newest events, back to" in text
+    assert ", 200 commands" in text
+    await client.aclose()
+
+
 async def test_many_who_look_cost_what_one_costs(canned: Canned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Visitors with one token, who look at the same time, make the coordinator answer once."""
     monkeypatch.setattr(shared_client, "FRESH_S", 60.0)

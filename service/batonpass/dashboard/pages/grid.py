@@ -21,7 +21,8 @@ async def show_grid(context: RequestContext) -> Response:
     is_chosen = bool(part or tone or text or by)
     by = by if by in SORTS else next(iter(SORTS))
     found = [one for one in seen.tasks if text in one and part in ("", one.rpartition("_")[0])]
-    chosen = [one for one in found if tone in ("", seen.copies.tone(one))]
+    chosen = [one for one in found if not tone or tone == seen.copies.tone(one)]
+    tones = tally(found, seen.copies)
     tasks = context.part(
         sorted(chosen, key=lambda one: SORTS[by](one, seen.copies)), len(seen.tasks) if seen.fits else LISTED_MAX
     )
@@ -32,8 +33,8 @@ async def show_grid(context: RequestContext) -> Response:
         tab="grid",
         seen=seen,
         legend=LEGEND,
-        tally=seen.tally(),
-        tones=tally(found, seen.copies),
+        tally=tones,
+        tones=tones,
         tone=tone,
         tasks=tasks,
         matrix=matrix(tasks.entries, seen.members, seen.copies, seen.target) if is_matrix else None,

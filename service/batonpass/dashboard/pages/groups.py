@@ -20,6 +20,9 @@ from batonpass.dashboard.view_models.trend import trend
 from batonpass.dashboard.words import count
 
 EVENTS_SHOWN: Final = 12
+DRAWN: Final = 200
+"""How many of the newest events are drawn along the axis."""
+
 WARMUPS_SHOWN: Final = 8
 STUCK_SHOWN: Final = 8
 CARDS_MAX: Final = 12
@@ -60,6 +63,7 @@ async def show_group(context: RequestContext) -> Response:
         context.client.newest_events(context.group, limit=EVENTS_SEARCHED),
     )
     names = context.client.names
+    drawn = events["events"][:DRAWN]
     span, begin, end = stretch(context.asked("span"), context.asked("until"), datetime.now(UTC))
     along = axis(begin, end, context.zone)
     stuck = stuck_tasks(explained, names)
@@ -78,10 +82,10 @@ async def show_group(context: RequestContext) -> Response:
         stuck=stuck[:STUCK_SHOWN],
         stuck_more=max(still - STUCK_SHOWN, 0),
         event_lines=event_lines(events["events"][:EVENTS_SHOWN], names),
-        marks=trend(events["events"], along, names),
+        marks=trend(drawn, along, names),
         axis=along,
         spans=SPANS,
-        known_since=events["events"][-1]["at"] if events["more"] else None,
+        known_since=drawn[-1]["at"] if events["more"] or len(events["events"]) > DRAWN else None,
         span=span,
         warmups=seen.warmups[:WARMUPS_SHOWN],
         warmups_more=max(len(seen.warmups) - WARMUPS_SHOWN, 0),

@@ -185,7 +185,8 @@ def listing(tasks: Sequence[str], copies: Copies) -> list[Row]:
 
 
 SORTS: Final[Mapping[str, Callable[[str, Copies], Any]]] = {
-    "name": lambda task, _: natural(task),
+    # As the topology has them.
+    "name": lambda _, __: 0,
     "state": lambda task, copies: (TONES.index(copies.tone(task)), natural(task)),
     "copies": lambda task, copies: (len(copies.of.get(task, [])), natural(task)),
 }
