@@ -55,6 +55,14 @@ class _End:
     becomes: Role | None
 
 
+def _from_their_code_on(error: BaseException) -> BaseException:
+    """Return an error without the frames of this package that lead to the worker's own code, if any does."""
+    frame = error.__traceback__
+    while frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith("batonpass."):
+        frame = frame.tb_next
+    return error if frame is None else error.with_traceback(frame)
+
+
 class TaskRunner:
     """Runs the tasks of one id on this member, one after another."""
 
@@ -151,12 +159,12 @@ class TaskRunner:
                 if isinstance(error, asyncio.CancelledError) and running is not None and running.cancelling():
                     raise
                 # Something that the callback waited for was cancelled; the callback itself was not.
-                log.exception("the callback of %r raised", task)
+                said = "; ".join((f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())))
+                log.exception("%r failed: %s", task, said, exc_info=_from_their_code_on(error))
                 if task.stopping:
                     return
                 if task.role is Role.ACTIVE:
-                    said = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
-                    self._terms.failed(task.id, "; ".join(said)[:DETAIL_CHARS_MAX])
+                    self._terms.failed(task.id, said[:DETAIL_CHARS_MAX])
             else:
                 return
             try:
