@@ -201,7 +201,8 @@ class TaskRunner:
         self.task, self._run, self._ending = None, None, None
         self._abort = asyncio.Event()
         if task is not None:
-            log.info("%r has stopped%s", task, "" if kept else ", without a commit")
+            goes_on = f", and goes on as {end.becomes}" if kept and end.becomes is not None else ""
+            log.info("%r has stopped%s%s", task, "" if kept else ", without a commit", goes_on)
         if task is None:
             self._terms.stopped(self._id, None)
         elif kept and end.becomes is not None:

@@ -37,7 +37,7 @@ from batonpass.worker.kafka.runtime import KafkaRuntime
 from batonpass.worker.kafka.serdes import Serde
 from batonpass.worker.kafka.steps import TIMERS, Call, Steps
 from batonpass.worker.kafka.stores import OpenStore, RocksStore
-from batonpass.worker.kafka.subtopology import Subtopology, check_interval, check_job, check_partitions, check_process
+from batonpass.worker.kafka.subtopology import Subtopology, check_count, check_job, check_partitions, check_process
 from batonpass.worker.kafka.topics import MissingPartition
 from batonpass.worker.kafka.transaction import Context
 from batonpass.worker.kafka.typed import Record, State, Table, Timer, Topic
@@ -106,8 +106,12 @@ class App:
         """Name a topic to read or to write. With ``partitions`` it is made with so many if it is missing.
 
         Raises:
-            ValueError: when the topic was named before.
+            TypeError: when a serde is none.
+            ValueError: when the topic was named before, or can have no such partitions.
         """
+        _check_serdes(f"topic {name}", key, value)
+        if partitions is not None:
+            check_count(f"partitions of topic {name}", partitions)
         if name in self._topics:
             raise ValueError(f"topic {name} was named before: use what app.topic returned then")
         self._topics[name] = partitions
@@ -134,6 +138,7 @@ class App:
         ``<group>-<name>-changelog`` unless it is named, and made if it is missing.
 
         Raises:
+            TypeError: when a serde is missing, or is none.
             ValueError: when there is a table of this name.
         """
         if isinstance(of, Topic):
@@ -142,6 +147,7 @@ class App:
             name = of
         if key is None or value is None:
             raise TypeError(f"table {name} needs a serde for its keys and one for its values")
+        _check_serdes(f"table {name}", key, value)
         if name in self._tables:
             raise ValueError(f"there are two tables {name}: give one of them another name")
         table = Table(name, key, value, changelog or f"{self.group}-{name}-changelog", subtopology)
@@ -167,9 +173,13 @@ class App:
         topic that a job writes and reads again with other keys belongs to another subtopology.
 
         Raises:
-            TypeError: when the function is not ``async``.
+            TypeError: when the function is not ``async``, or takes other arguments; when a topic or a table is none.
             ValueError: when the table belongs to another subtopology.
         """
+        if not isinstance(source, Topic):
+            raise TypeError(f"process is given a topic, what app.topic returned, and not {source!r}")
+        if state is not None and not isinstance(state, Table):
+            raise TypeError(f"state is a table, what app.table returned, and not {state!r}")
         if state is not None and state.subtopology != subtopology:
             raise ValueError(
                 f"table {state.name} belongs to subtopology {state.subtopology}, and {source.name} is read in "
@@ -177,7 +187,7 @@ class App:
             )
 
         def add(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-            check_process(function)
+            check_process(function, "record", "context", *(["state"] if state is not None else []))
             calls = self._of(subtopology).calls.setdefault(source.name, [])
             calls.append(Call(source, function, state))
             return function
@@ -191,12 +201,12 @@ class App:
         record that brings that is processed. It is kept in the task's state.
 
         Raises:
-            TypeError: when the function is not ``async``.
+            TypeError: when the function is not ``async``, or takes other arguments.
             ValueError: when the table has such a function.
         """
 
         def add(function: OnTimer[K, S]) -> OnTimer[K, S]:
-            check_process(function)
+            check_process(function, "timer", "context", "state")
             functions = self._of(table.subtopology).on_timer
             if table.name in functions:
                 raise ValueError(f"timers of table {table.name} have two functions: let one of them do both")
@@ -216,13 +226,13 @@ class App:
         change it. By the clock, what falls into a handover is left out.
 
         Raises:
-            TypeError: when the function is not ``async``.
+            TypeError: when the function is not ``async``, or takes other arguments.
             ValueError: when ``every_ms`` is no whole number from 1 on, or the name was there before.
         """
-        check_interval(every_ms)
+        check_count("every_ms", every_ms)
 
         def add(function: Punctuation) -> Punctuation:
-            check_process(function)
+            check_process(function, "at_ms", "context")
             steps, name = self._of(subtopology), getattr(function, "__name__", "punctuate")
             if name in steps.every or name in steps.by_clock:
                 raise ValueError(f"two functions {name} are called by time: give one of them another name")
@@ -384,6 +394,14 @@ class App:
         finally:
             await admin.close()
         return counts
+
+
+def _check_serdes(of: str, *serdes: object) -> None:
+    for serde in serdes:
+        if not isinstance(serde, Serde):
+            raise TypeError(
+                f"{of} has {serde!r} where a serde belongs: TEXT, INT, BYTES, JSON, json_of(...) or Serde(...)"
+            )
 
 
 def _declared(parts: Mapping[str, Subtopology], counts: Mapping[str, int]) -> list[dict[str, object]]:

@@ -39,6 +39,7 @@ class AppTest:
         self._parts = parts
         self._options = options
         self._now_ms = 0
+        self._dies = False
         self._clocks = {name: WallClock(part.punctuations, 0) for name, part in parts.items()}
         self._logs: dict[str, list[ConsumerRecord]] = {}
         self._places = {name: dict.fromkeys(part.sources, 0) for name, part in parts.items()}
@@ -97,8 +98,15 @@ class AppTest:
         """Return a table as it is now, to be read: what is written there is kept nowhere."""
         return KeyValueStore(table, StoreInTransaction(self._states[table.subtopology].stores[table.changelog]))
 
-    def restore(self) -> None:
-        """Drop all state, and rebuild it from the changelogs, as another worker does that takes the tasks over."""
+    def restore(self, *, in_the_middle: bool = False) -> None:
+        """Drop all state, and rebuild it from the changelogs, as another worker does that takes the tasks over.
+
+        ``in_the_middle`` has that happen once the next record is processed and not yet committed, as when a worker is
+        killed: nobody sees that transaction, and the other worker processes the record once more.
+        """
+        self._dies = in_the_middle
+        if in_the_middle:
+            return
         self._clocks = {name: WallClock(part.punctuations, self._now_ms) for name, part in self._parts.items()}
         self._states = {name: _empty(name, part) for name, part in self._parts.items()}
         for state in self._states.values():
@@ -126,6 +134,9 @@ class AppTest:
             context = self._context(name, self._now_ms)
             if choice == "dead-letter":
                 await context.send(self._options.dead_letter_topic, raw.value, key=raw.key, headers=headers(raw, error))
+        if self._dies:
+            self.restore()
+            return
         await self._commit(context)
         self._places[name][raw.topic] += 1
 

@@ -61,10 +61,10 @@ class Subtopology:
             raise TypeError(f'changelogs maps stores to topics, as in {{"store": "topic"}}; it is {self.changelogs!r}')
         _check_names("changelogs", tuple(self.changelogs))
         _check_names("changelogs", self.changelog_topics)
-        check_process(self.process)
+        check_process(self.process, "record", "context")
         for every_ms, function in self.punctuations.values():
-            check_interval(every_ms)
-            check_process(function)
+            check_count("every_ms", every_ms)
+            check_process(function, "at_ms", "context")
         for topic in self.changelog_topics:
             if topic in self.sources or topic in self.outputs:
                 where = "a source" if topic in self.sources else "an output"
@@ -152,18 +152,20 @@ def _check_names(where: str, names: object) -> None:
             raise ValueError(f"{where} names {name} more than once")
 
 
-def check_interval(every_ms: object) -> None:
-    """Refuse an interval that is none.
+def check_count(name: str, count: object) -> None:
+    """Refuse what is no whole number from 1 on.
 
     Raises:
-        ValueError: when it is no whole number from 1 on.
+        ValueError: naming it.
     """
-    if not isinstance(every_ms, int) or isinstance(every_ms, bool) or every_ms < 1:
-        raise ValueError(f"every_ms is a whole number from 1 on, and not {every_ms!r}")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ValueError(f"{name} is a whole number from 1 on, and not {count!r}")
 
 
-def check_process(process: object) -> None:
-    """Refuse what cannot be awaited. A lambda or an object may return something that can; its calls show that.
+def check_process(process: object, *arguments: str) -> None:
+    """Refuse what cannot be awaited, or be called with these arguments.
+
+    A lambda or an object may return something that can be awaited; its calls show that.
 
     Raises:
         TypeError: saying what to write instead.
@@ -180,3 +182,12 @@ def check_process(process: object) -> None:
             f"process {getattr(function, '__qualname__', function)!r} is no coroutine function: write `async def`, without "
             "`yield`, and give work that blocks to asyncio.to_thread"
         )
+    if not arguments:
+        return
+    try:
+        inspect.signature(process).bind(*arguments)
+    except TypeError:
+        raise TypeError(
+            f"{getattr(function, '__qualname__', function)!r} is called with {', '.join(arguments)}, and does not take "
+            f"these {len(arguments)} arguments"
+        ) from None

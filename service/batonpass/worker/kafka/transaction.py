@@ -305,7 +305,12 @@ class Context:
         Raises:
             KeyError: when the subtopology has no such store.
         """
-        return self._stores[name] if isinstance(name, str) else KeyValueStore(name, self._stores[name.name])
+        store = self._stores.get(name if isinstance(name, str) else name.name)
+        if store is None:
+            raise KeyError(
+                f"task {self.task_id} has no store {name!r}, only {', '.join(self._stores) or 'none at all'}"
+            )
+        return store if isinstance(name, str) else KeyValueStore(name, store)
 
     @overload
     async def send(
