@@ -39,7 +39,7 @@ def http_client(
     Raises:
         ValueError: when the environment names a proxy for one of them, or authorities, that cannot be used.
     """
-    if LOG.level == logging.NOTSET:
+    if LOG.level == logging.NOTSET and not LOG.isEnabledFor(logging.DEBUG):
         # The library writes a line for each request at INFO, and a worker sends one for each heartbeat.
         LOG.setLevel(logging.WARNING)
     bounds = limits or httpx.Limits(max_connections=100, max_keepalive_connections=20)

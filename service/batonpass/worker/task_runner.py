@@ -55,12 +55,16 @@ class _End:
     becomes: Role | None
 
 
-def _from_their_code_on(error: BaseException) -> BaseException:
-    """Return an error without the frames of this package that lead to the worker's own code, if any does."""
-    frame = error.__traceback__
-    while frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith("batonpass."):
-        frame = frame.tb_next
-    return error if frame is None else error.with_traceback(frame)
+def _in_their_code(error: BaseException) -> BaseException:
+    """Return an error that says where it comes from without the frames of this package that lead there."""
+    each: BaseException | None = error if hasattr(error, "__notes__") else None
+    while each is not None:
+        frame = each.__traceback__
+        while frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith("batonpass."):
+            frame = frame.tb_next
+        each.__traceback__ = frame
+        each = each.__cause__
+    return error
 
 
 class TaskRunner:
@@ -160,7 +164,7 @@ class TaskRunner:
                     raise
                 # Something that the callback waited for was cancelled; the callback itself was not.
                 said = "; ".join((f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())))
-                log.exception("%r failed: %s", task, said, exc_info=_from_their_code_on(error))
+                log.exception("%r failed: %s", task, said, exc_info=_in_their_code(error))
                 if task.stopping:
                     return
                 if task.role is Role.ACTIVE:

@@ -444,6 +444,11 @@ async def test_a_record_that_is_not_what_its_topic_says_is_named(
         await world.write(orders, (b"k", b"no number", 1_000))
         await until(lambda: "its value cannot be read: invalid literal" in raised(caplog))
     assert f"in {orders}-0 at offset 0, key b'k'" in raised(caplog)
+    [line, *_] = [one for one in caplog.records if "failed: ValueError" in one.getMessage()]
+    assert "\n" not in line.getMessage()
+    assert f"in {orders}-0 at offset 0, key b'k'" in line.getMessage()
+    # Nothing of the way to the worker's own code, here to the serde.
+    assert "active.py" not in raised(caplog)
 
 
 @pytest.mark.needs("kafka")
