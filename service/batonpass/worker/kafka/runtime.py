@@ -38,8 +38,9 @@ class KafkaRuntime(Callbacks):
     """What a worker does with its tasks, given how each subtopology processes records.
 
         runtime = KafkaRuntime(connection, "orders", {"0": Subtopology(...)}, folder=Path("state"))
-        async with Member(url, "orders", runtime, on_lease_lost=OnLeaseLost.CONTINUE,
-                          on_disk=await runtime.on_disk()) as member:
+        async with Member(
+            url, "orders", runtime, on_lease_lost=OnLeaseLost.CONTINUE, on_disk=await runtime.on_disk()
+        ) as member:
             await member.run()
 
     Outputs are fenced by transactional producers, so ``on_lease_lost`` may be "continue". ``group`` names the consumer
