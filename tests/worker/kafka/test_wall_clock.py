@@ -35,7 +35,7 @@ async def test_state_written_by_the_clock_is_kept_and_no_record_is_lost_for_it(
             process=add,
             changelogs={"totals": job.changelog},
             outputs=(job.output,),
-            punctuations={"tick": (200, tick)},
+            by_clock={"tick": (200, tick)},
         )
         return KafkaRuntime(job.connection, job.group, {"0": part}, folder=tmp_path / folder, options=ActiveOptions())
 

@@ -150,7 +150,7 @@ class Active:
         self._again = 0
         self._counts = terms.counts[split_task_id(task.id)[0]]
         self.input_lag = 0
-        self._wall_clock = WallClock(subtopology.punctuations, terms.options.clock())
+        self._wall_clock = WallClock(subtopology.by_clock, terms.options.clock())
         self.restored = 0
         """Records that were read from the changelog after the grant, over all tries."""
 

@@ -263,7 +263,7 @@ class App:
                 changelogs=self._changelogs(name, steps),
                 outputs=tuple(topic for topic in self._topics if topic not in steps.sources),
                 tables=tuple(steps.tables),
-                punctuations=steps.by_clock,
+                by_clock=steps.by_clock,
             )
             for name, steps in sorted(self._steps.items())
         }

@@ -40,7 +40,7 @@ class AppTest:
         self._options = options
         self._now_ms = 0
         self._dies = False
-        self._clocks = {name: WallClock(part.punctuations, 0) for name, part in parts.items()}
+        self._clocks = {name: WallClock(part.by_clock, 0) for name, part in parts.items()}
         self._logs: dict[str, list[ConsumerRecord]] = {}
         self._places = {name: dict.fromkeys(part.sources, 0) for name, part in parts.items()}
         self._states = {name: _empty(name, part) for name, part in parts.items()}
@@ -107,7 +107,7 @@ class AppTest:
         self._dies = in_the_middle
         if in_the_middle:
             return
-        self._clocks = {name: WallClock(part.punctuations, self._now_ms) for name, part in self._parts.items()}
+        self._clocks = {name: WallClock(part.by_clock, self._now_ms) for name, part in self._parts.items()}
         self._states = {name: _empty(name, part) for name, part in self._parts.items()}
         for state in self._states.values():
             for topic, store in state.stores.items():

@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from batonpass.worker.kafka.topics import MissingPartition
-from batonpass.worker.kafka.wall_clock import Punctuations
+from batonpass.worker.kafka.wall_clock import ByClock
 
 if TYPE_CHECKING:
     from aiokafka import ConsumerRecord
@@ -29,7 +29,7 @@ class Subtopology:
     partitions, or a key would be with one task in one source and with another in the next; with ``copartitioned`` false
     they may differ, and a task reads those that have its number. Records of several sources are processed by their
     timestamps (``max_task_idle_ms``); sources that ``tables`` names are read to their end first.
-    ``punctuations`` are functions by their names, each with the interval in milliseconds at which it is called by the
+    ``by_clock`` are functions by their names, each with the interval in milliseconds at which it is called by the
     clock, in a transaction of the task. ``changelogs`` names
     the changelog topic of each store; without any, the tasks are stateless. ``outputs`` names topics that ``process``
     writes to; for one that is not named, a new owner has to ask the cluster before its first record.
@@ -46,7 +46,7 @@ class Subtopology:
     outputs: tuple[str, ...] = ()
     copartitioned: bool = True
     tables: tuple[str, ...] = ()
-    punctuations: Punctuations = field(default_factory=dict)
+    by_clock: ByClock = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what could only count wrong, or nothing at all."""
@@ -62,7 +62,7 @@ class Subtopology:
         _check_names("changelogs", tuple(self.changelogs))
         _check_names("changelogs", self.changelog_topics)
         check_process(self.process, "record", "context")
-        for every_ms, function in self.punctuations.values():
+        for every_ms, function in self.by_clock.values():
             check_count("every_ms", every_ms)
             check_process(function, "at_ms", "context")
         for topic in self.changelog_topics:

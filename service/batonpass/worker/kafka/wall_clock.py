@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Punctuation = Callable[[int, "Context"], Awaitable[None]]
 """A function that is called every so often, with the time that has come: a multiple of its interval."""
 
-Punctuations = Mapping[str, tuple[int, Punctuation]]
+ByClock = Mapping[str, tuple[int, Punctuation]]
 """Such functions by their names, each with its interval in milliseconds."""
 
 
@@ -27,9 +27,9 @@ def next_multiple(now_ms: int, every_ms: int) -> int:
 class WallClock:
     """When the functions of one task are next due. Times are milliseconds since 1970."""
 
-    def __init__(self, punctuations: Punctuations, now_ms: int) -> None:
-        self._punctuations = punctuations
-        self._due_ms = {name: next_multiple(now_ms, every_ms) for name, (every_ms, _) in punctuations.items()}
+    def __init__(self, by_clock: ByClock, now_ms: int) -> None:
+        self._by_clock = by_clock
+        self._due_ms = {name: next_multiple(now_ms, every_ms) for name, (every_ms, _) in by_clock.items()}
 
     def left_ms(self, now_ms: int) -> int | None:
         """Return how long it is until one is due, 0 if one is; None if there are none."""
@@ -39,13 +39,13 @@ class WallClock:
         """Call what is due; return whether anything was. It stays due until `passed`: a transaction may be dropped."""
         due = [name for name, due_ms in self._due_ms.items() if due_ms <= now_ms]
         for name in due:
-            every_ms, function = self._punctuations[name]
+            every_ms, function = self._by_clock[name]
             with context.calling_for_time(f"while it called {name}, every {every_ms} ms"):
                 await function(next_multiple(now_ms, every_ms) - every_ms, context)
         return bool(due)
 
     def passed(self, now_ms: int) -> None:
         """Note that what was due by then is done."""
-        for name, (every_ms, _) in self._punctuations.items():
+        for name, (every_ms, _) in self._by_clock.items():
             if self._due_ms[name] <= now_ms:
                 self._due_ms[name] = next_multiple(now_ms, every_ms)
