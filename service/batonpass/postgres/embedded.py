@@ -15,17 +15,26 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from batonpass.child_environment import server_environment
 from batonpass.child_server import STOP_TIMEOUT_S, ChildServer, ServerCommand
 from batonpass.postgres.binaries import EmbeddedPostgresError, ServerUser, find_binaries, reachable, server_user
-from batonpass.private_files import write_private
+from batonpass.private_files import read_private, write_private
 
 USER = "batonpass"
 DATABASE = "postgres"
 LEFTOVER_PATIENCE_S = 2.0
 """How long to wait for the watchdog of a server whose parent was killed, before this process stops the server."""
+
+ASKED = {
+    "sslmode": "disable",
+    "sslnegotiation": "postgres",
+    "gssencmode": "disable",
+    "channel_binding": "disable",
+    "target_session_attrs": "any",
+}
+"""What is asked of it, whatever libpq's variables ask for: it encrypts nothing on this machine, and is the only one."""
 
 SOCKET_PATH_MAX = 90
 """The system allows about 104 bytes for the path of a socket, and the server adds its own name to the folder's."""
@@ -74,9 +83,7 @@ class EmbeddedPostgres(ChildServer):
         except BaseException:
             self.stop()
             raise
-        # Whatever libpq's variables ask for, it has no TLS, and it is the only one.
-        asked = "sslmode=disable&target_session_attrs=any"
-        self.url = f"postgresql://{USER}:{quote(password, safe='')}@127.0.0.1:{port}/{DATABASE}?{asked}"
+        self.url = f"postgresql://{USER}:{quote(password, safe='')}@127.0.0.1:{port}/{DATABASE}?{urlencode(ASKED)}"
         return self.url
 
     @property
@@ -110,7 +117,7 @@ class EmbeddedPostgres(ChildServer):
         if self._cluster.exists():
             self._check_version(binaries)
             try:
-                return password_file.read_text()
+                return read_private(password_file)
             except OSError as error:
                 raise EmbeddedPostgresError(f"cannot read {password_file}: {error.strerror}.") from error
         password = secrets.token_urlsafe(24)
@@ -136,7 +143,13 @@ class EmbeddedPostgres(ChildServer):
         return password
 
     def _check_version(self, binaries: Path) -> None:
-        theirs = (self._cluster / "PG_VERSION").read_text().strip()
+        noted = self._cluster / "PG_VERSION"
+        theirs = noted.read_bytes().decode(errors="replace").strip() if noted.is_file() else ""
+        if not theirs:
+            raise EmbeddedPostgresError(
+                f"the data in {self.folder} are damaged: {noted} does not say of which version they are. Bring the folder "
+                f"back from a copy of it, or choose another one."
+            )
         ours = _run([str(binaries / "postgres"), "--version"], None).stdout.split()[-1]
         if ours.partition(".")[0] != theirs:
             raise EmbeddedPostgresError(
