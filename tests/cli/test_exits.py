@@ -29,9 +29,11 @@ from batonpass.sockets import free_port
 REFUSED, BAD_INPUT, UNREACHABLE, NOT_ALLOWED, NOT_THERE = 1, 2, 3, 4, 5
 
 
+WRONG: tuple[object, ...] = (5, "here", [5], {})
+
+
 @pytest.mark.parametrize(
-    "body",
-    [{}, [], "here", None, *({"groups": said, "members": said, "tasks": said} for said in (5, "here", [5], {}))],
+    "body", [{}, [], "here", None, *({"groups": said, "members": said, "tasks": said} for said in WRONG)]
 )
 @pytest.mark.parametrize(
     "command", [("groups",), ("members", "orders"), ("explain", "orders", "0_0"), ("watch", "orders")]

@@ -274,6 +274,14 @@ def test_data_of_another_version_are_left_alone(folder: Path) -> None:
     version.write_text(present)
 
 
+def test_what_the_system_refuses_is_said(open_folder: Path) -> None:
+    folder = open_folder / "refused"
+    folder.mkdir()
+    (folder / "cluster.new").touch()
+    with pytest.raises(EmbeddedPostgresError, match=r"cannot use .*refused for the data: .*cluster\.new: File exists"):
+        EmbeddedPostgres(folder).start()
+
+
 @pytest.mark.parametrize(
     ("name", "damages", "says"),
     [

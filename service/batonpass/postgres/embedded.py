@@ -80,6 +80,9 @@ class EmbeddedPostgres(ChildServer):
                 lambda port: ServerCommand(self._command(binaries, port), user.keywords() if user else {}, ENVIRONMENT),
                 lambda _log_size: self._is_ready(),
             )
+        except OSError as error:
+            self.stop()
+            raise EmbeddedPostgresError(f"cannot use {self.folder} for the data: {_first_of(error)}.") from error
         except BaseException:
             self.stop()
             raise
@@ -116,10 +119,7 @@ class EmbeddedPostgres(ChildServer):
         password_file = self.folder / "password"
         if self._cluster.exists():
             self._check_version(binaries)
-            try:
-                return read_private(password_file)
-            except OSError as error:
-                raise EmbeddedPostgresError(f"cannot read {password_file}: {error.strerror}.") from error
+            return read_private(password_file)
         password = secrets.token_urlsafe(24)
         unfinished, handed = self.folder / "cluster.new", self.folder / "password.new"
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -202,6 +202,13 @@ def _is_server(pid: int, cluster: Path) -> bool:
         listed = shutil.which("ps")
         command = _run([listed, "-p", str(pid), "-o", "args="], None).stdout if listed else ""
     return f"-D {cluster} " in command
+
+
+def _first_of(error: OSError) -> str:
+    """Return what the system said; a copy of many files has a list of what it said of each."""
+    if isinstance(error, shutil.Error):
+        return str(error.args[0][0][2])
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def _run(command: list[str], user: ServerUser | None) -> subprocess.CompletedProcess[str]:

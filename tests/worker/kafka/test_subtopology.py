@@ -108,7 +108,7 @@ def test_subtopologies_may_be_chained(tmp_path: Path) -> None:
     ("counts", "copartitioned", "says"),
     [
         ({"a": 8, "b": 4, "c": 8}, True, "unequally many partitions (a has 8, b has 4)"),
-        ({"a": 8, "b": 8, "c": 4}, True, "as many as a, b has partitions, 8, and a changelog has another number (c has 4)"),
+        ({"a": 8, "b": 8, "c": 4}, True, "a changelog has another number (c has 4)"),
         ({"a": 4, "b": 4, "c": 8}, True, "(c has 8): make it with 4"),
         ({"a": 8, "b": 4, "c": 4}, False, "(c has 4): make it with 8"),
         ({"a": 8, "b": 8, "c": 8}, True, ""),
