@@ -463,7 +463,7 @@ async def test_a_changelog_that_does_not_fit_is_refused(world: World, new_topic:
     changelog = await new_topic("sums", partitions=2, cleanup_policy="compact")
     app.process(app.topic(world.topic_name("a"), key=TEXT, value=INT, partitions=1))(ignore)
     app.table("sums", key=TEXT, value=INT, changelog=changelog)
-    with pytest.raises(MissingPartition, match=rf"there are 1 tasks, .*\({changelog} has 2\): make it with 1"):
+    with pytest.raises(MissingPartition, match=rf"has partitions, 1, .*\({changelog} has 2\): make it with 1"):
         await app.run_async()
 
 

@@ -131,8 +131,8 @@ def check_partitions(part: Subtopology, known: Mapping[str, Collection[int]]) ->
     others = {topic: len(known[topic]) for topic in part.changelog_topics if len(known[topic]) != wanted}
     if others:
         raise MissingPartition(
-            f"there are {wanted} tasks, one for each partition of {', '.join(part.sources)}, and a changelog has other "
-            f"partitions ({_listed(others)}): make it with {wanted}"
+            f"the tasks are as many as {', '.join(part.sources)} has partitions, {wanted}, and a changelog has another number "
+            f"({_listed(others)}): make it with {wanted}"
         )
 
 
