@@ -32,7 +32,8 @@ def test_a_cluster_finds_what_one_machine_finds(planted_url: str, tmp_path: Path
     command = [str(home / "bin/spark-submit"), "--master", CLUSTER]
     command += [f"--conf={name}={value}" for name, value in settings.items()]
     command += ["--py-files", str(packed(tmp_path)), job.__file__, "--day", str(planted.DAY)]
-    command += ["--database-url", planted_url, "--no-what-if", "--no-keep"]
+    command += ["--no-what-if", "--no-keep"]
+    env["BATONPASS_DATABASE_URL"] = planted_url
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
     assert f"{planted.DAY}: L1, L2, L4, L7, L8, L9 and L10 were broken" in done.stdout, done.stderr[-3_000:]
     assert "2 of them with another outcome." in done.stdout

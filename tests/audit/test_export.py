@@ -147,7 +147,7 @@ async def test_the_place_to_export_to_may_be_a_uri(filled: AsyncEngine, database
     await exported(database_url, DAY, f"file://{tmp_path}/there/")
     assert len(files_of(tmp_path / "there" / "log")) == len(EXPORTED)
     assert await sql(filled, "select place from exported_days") == [(f"file://{tmp_path}/there/log",)]
-    with pytest.raises(OSError, match="no place to export to"):
+    with pytest.raises(OSError, match="no place to write to"):
         await exported(database_url, DAY, "gopher://there")
 
 

@@ -8,18 +8,16 @@ retention waits for (``BATONPASS_KEEP_UNEXPORTED_DAYS``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
-from pyarrow import fs as arrow_fs
-from pyarrow import parquet as pq
 
 from batonpass.audit.database import DATE, TEXT, bind, connected
+from batonpass.audit.places import exists, located, write_batches
 from batonpass.audit.plan import MissingDay, batched, plan_day, quoted
 from batonpass.audit.runs import to_json
 
@@ -126,50 +124,19 @@ def _check_over(cursor: adbc.Cursor, day: date) -> None:
         raise NotOver(f"rows of {day} may still come; it can be exported from {settled:%Y-%m-%d %H:%M} (UTC) on")
 
 
-def located(out: str) -> tuple[Any, str]:
-    """Return the file system that ``out`` is on, and the path there.
-
-    Raises:
-        OSError: when its kind is not known, or it cannot be reached.
-    """
-    if "://" not in out:
-        return arrow_fs.LocalFileSystem(), str(Path(out).absolute())
-    try:
-        # Spark has a scheme of its own for buckets.
-        files, path = arrow_fs.FileSystem.from_uri(out.rstrip("/").replace("s3a://", "s3://", 1))
-    except pa.ArrowException as error:
-        raise OSError(f"{out} is no place to export to: {error}") from error
-    return files, path
-
-
 def write(files: Any, folder: str, batches: pa.RecordBatchReader) -> int:
     """Write batches to ``folder/rows.parquet``, in place of what is there; return how many rows they had.
 
     Raises:
         OSError: when it cannot be written; what was there stays.
     """
-    files.create_dir(folder, recursive=True)
     # Readers skip names that begin with a dot.
-    unfinished, count = f"{folder}/.rows.{uuid4().hex}", 0
+    unfinished = f"{folder}/.rows.{uuid4().hex}"
     try:
-        with (
-            files.open_output_stream(unfinished) as sink,
-            pq.ParquetWriter(sink, batches.schema, compression="zstd") as out,
-        ):
-            for batch in _filled(batches):
-                out.write_batch(batch)
-                count += batch.num_rows
+        count = write_batches(files, unfinished, batches.schema, (batch for batch in batches if batch.num_rows))
         files.move(unfinished, f"{folder}/rows.parquet")
     except BaseException:
-        _remove(files, unfinished)
+        if exists(files, unfinished):
+            files.delete_file(unfinished)
         raise
     return count
-
-
-def _filled(batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    return (batch for batch in batches if batch.num_rows)
-
-
-def _remove(files: Any, path: str) -> None:
-    if files.get_file_info(path).type != arrow_fs.FileType.NotFound:
-        files.delete_file(path)

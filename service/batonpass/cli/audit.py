@@ -53,7 +53,7 @@ def audit(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="A folder for the report and Parquet files; or a URI that Spark can write to (no report).",
+            help="A folder for the report and Parquet files; or a URI of a store, as in s3://bucket/audits.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print findings and measures as one JSON object.")] = False,
@@ -183,6 +183,7 @@ def _need(*packages: str) -> None:
 def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditResult:
     from batonpass.audit.job import MissingDay, run  # noqa: PLC0415
     from batonpass.audit.runs import DayTaken, Stopped  # noqa: PLC0415
+    from batonpass.audit.session import UnfitSpark  # noqa: PLC0415
 
     _try_out(wanted.out)
     try:
@@ -195,6 +196,8 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
             return run(wanted, progress.tell, hear)
     except MissingDay as error:
         raise Failure(Exit.BAD_INPUT, str(error), todo="Choose another day with --day.") from None
+    except UnfitSpark as error:
+        raise Failure(Exit.BAD_INPUT, f"{error}.", todo=error.todo) from None
     except Stopped as stopped:
         say_on_stderr(f"batonpass: {stopped.reason}; run the audit again to get a verdict.")
         raise
@@ -369,5 +372,5 @@ def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
     for advice in result.recommendations[:SHOWN]:
         for line in advised(advice.group, asdict(advice)):
             out.say(line)
-    if wanted.place is not None and "://" not in wanted.place:
-        out.say(f"The report is {Path(wanted.place) / f'report-{result.day}.html'}.")
+    if wanted.place is not None:
+        out.say(f"The report is {wanted.place.rstrip('/')}/report-{result.day}.html.")
