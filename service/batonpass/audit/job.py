@@ -69,6 +69,7 @@ class Audit:
         keep: whether what was found is written to the database; for a single ``group`` it never is.
         export: whether the day's rows are written to ``out`` too, when the day is over and everything else is done.
         unless_done: whether to leave a day alone that another run has audited since it was over, or is auditing.
+        as_of: the audit is carried out as if it were then; None: now. For a day from its export (``reloading``).
         spark: settings of Spark's own, ``spark.master`` among them.
     """
 
@@ -82,6 +83,7 @@ class Audit:
     keep: bool = True
     export: bool = True
     unless_done: bool = False
+    as_of: datetime | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -155,7 +157,7 @@ def _export(audit: Audit, out: str, note: Tell) -> None:
 def _begin(audit: Audit, stack: ExitStack, note: Tell) -> DayTables:
     """Return what is to be read, with the session that reads it."""
     note("looking for the day")
-    plan = plan_day(partial(rows, audit.database_url), audit.day, group=audit.group)
+    plan = plan_day(partial(rows, audit.database_url), audit.day, group=audit.group, now=audit.as_of)
     note("starting Spark")
     session = stack.enter_context(opened(audit.spark))
     cores = session.sparkContext.defaultParallelism
