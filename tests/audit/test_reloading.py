@@ -67,11 +67,6 @@ def test_a_day_from_its_export_has_the_same_verdict(
     there = asyncio.run(empty(server, name))
     reload(there, str(tmp_path), DAY)
     again, was = come_to(there), come_to(url)
-    if again != was:  # DEBUG
-        print("LOST", *[x for x in was[1] if x not in again[1]][:12], sep="\n  ")
-        print("MORE", *[x for x in again[1] if x not in was[1]][:12], sep="\n  ")
-        print("GROUPS", *[x for x in was[0] if x not in again[0]][:4], sep="\n  ")
-        print("GROUPS2", *[x for x in again[0] if x not in was[0]][:4], sep="\n  ")
     assert again == was
 
 

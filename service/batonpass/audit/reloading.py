@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pyarrow import RecordBatchReader
+import pyarrow as pa
 from pyarrow import parquet as pq
 
 from batonpass.audit.database import connected
@@ -68,10 +68,33 @@ def _files_of(files: Any, log: str, table: str, day: date) -> Iterator[str]:
 def _load(cursor: adbc.Cursor, files: Any, table: str, path: str) -> None:
     with files.open_input_file(path) as source:
         rows = pq.ParquetFile(source)
-        cursor.adbc_ingest(
-            "reloaded", RecordBatchReader.from_batches(rows.schema_arrow, rows.iter_batches()), mode="create"
-        )
-    names = rows.schema_arrow.names
-    said = ", ".join(f"{name}::json" if name in _JSON.get(table, ()) else name for name in names)
-    cursor.execute(f"insert into {table} ({', '.join(names)}) select {said} from reloaded")  # noqa: S608 - our own columns
+        schema = rows.schema_arrow
+        # Instants as numbers: COPY refuses those that are out of range, and a damaged row may have one.
+        kinds = pa.schema([pa.field(one.name, pa.int64() if _is_instant(one) else one.type) for one in schema])
+        batches = pa.RecordBatchReader.from_batches(kinds, (_as_numbers(one, kinds) for one in rows.iter_batches()))
+        cursor.adbc_ingest("reloaded", batches, mode="create")
+    said = ", ".join(_said(table, one) for one in schema)
+    cursor.execute(f"insert into {table} ({', '.join(schema.names)}) select {said} from reloaded")  # noqa: S608 - our own columns
     cursor.execute("drop table reloaded")
+
+
+def _is_instant(field: pa.Field) -> bool:
+    return bool(pa.types.is_timestamp(field.type))
+
+
+def _as_numbers(batch: pa.RecordBatch, kinds: pa.Schema) -> pa.RecordBatch:
+    arrays = [one.view(kind) if one.type != kind else one for one, kind in zip(batch.columns, kinds.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=kinds)
+
+
+_DAMAGED_US: Final = 2**58
+"""So many microseconds from 1970, about nine thousand years, no instant of a log is away."""
+
+
+def _said(table: str, field: pa.Field) -> str:
+    """Return in SQL what goes into a column."""
+    name = field.name
+    if _is_instant(field):
+        instant = f"timestamptz 'epoch' + {name} * interval '1 microsecond'"
+        return f"case when abs({name} / 2) > {_DAMAGED_US // 2} then 'infinity' else {instant} end"
+    return f"{name}::json" if name in _JSON.get(table, ()) else name
