@@ -281,6 +281,7 @@ def run_body(run: Run) -> dict[str, Any]:
         "why": str(run.why),
         "gap_ms": run.gap_ms,
         "gap_is_lower_bound": run.gap_is_lower_bound,
+        "gap_at_most_ms": run.gap_at_most_ms,
     }
 
 

@@ -29,7 +29,7 @@ SETTLES: Final = timedelta(minutes=10)
 
 _CHANGES: Final = (
     "group_id, at, version, place, task_id, member_id, kind, role_before, role, state, generation, member_epoch, token,"
-    " warm, why"
+    " warm, why, heard_at"
 )
 COLUMNS: Final[Mapping[str, str]] = {
     "record_log": "group_id, seq, coordinator_epoch, at, kind, version, payload::text as payload",
