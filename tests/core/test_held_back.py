@@ -270,7 +270,7 @@ def _grant_after_revocation() -> Scene:
     scene.obey("m2")
     scene.obey("m3")
     scene.obey("m1")
-    assert (scene.task("0_0").owner, scene.task("0_0").unreleased) == (None, ())
+    assert (scene.task("0_0").owner, scene.task("0_0").handover.unreleased) == (None, ())
     return scene
 
 
