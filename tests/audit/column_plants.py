@@ -74,11 +74,6 @@ def raise_token(stored: Any) -> None:
     member["picture"][task][3] += 5
 
 
-def without_log(day: GroupRows) -> None:
-    """Lose the log; the statement of the plant takes the head."""
-    day.tables["record_log"].clear()
-
-
 NO_HEAD: Final = "delete from group_heads where group_id = :name"
 
 
@@ -240,16 +235,20 @@ def other_policy(payload: Any) -> Any:
     return payload | {"policy": payload["policy"] | {"check_laws": False}}
 
 
-def all_gone(table: str) -> Callable[[GroupRows], None]:
-    """Return what loses every row of a table."""
-    return lambda day: day.tables[table].clear()
+def all_gone(*tables: str) -> Callable[[GroupRows], None]:
+    """Return what loses every row of some tables."""
+
+    def damage(day: GroupRows) -> None:
+        for table in tables:
+            day.tables[table].clear()
+
+    return damage
 
 
 def only_snapshot(day: GroupRows) -> None:
     """Lose everything but a snapshot."""
     snapshot()(day)
-    for table in ("record_log", *BESIDE):
-        day.tables[table].clear()
+    all_gone("record_log", *BESIDE)(day)
 
 
 def end_lost_snapshot_stays(day: GroupRows) -> None:
@@ -421,8 +420,10 @@ _UNREAD: Final = frozenset({"replay-incomplete"})
 
 COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     # A group of which the log is gone.
-    "log-gone": Plant(without_log, "L2", "the group has no head, and no log", sql=NO_HEAD),
-    "log-gone-traced": Plant(without_log, "L2", "traces, generations, histories tell of", traced=True, sql=NO_HEAD),
+    "log-gone": Plant(all_gone("record_log"), "L2", "the group has no head, and no log", sql=NO_HEAD),
+    "log-gone-traced": Plant(
+        all_gone("record_log"), "L2", "traces, generations, histories tell of", traced=True, sql=NO_HEAD
+    ),
     "snapshot-alone": Plant(only_snapshot, "L2", "snapshots tell of record", sql=NO_HEAD),
     "end-lost-snapshot-stays": Plant(end_lost_snapshot_stays, "L2", "snapshots tell of records up to"),
     # Snapshots, from which coordinators start.
@@ -576,6 +577,6 @@ COLUMN_PLANTS: Final[Mapping[str, Plant]] = {
     "generation-second-later": Plant(generation(at=lambda at: at + timedelta(seconds=1)), ""),
     "generation-decide": Plant(generation(decide_ms=77.0), "", traced=True),
     "samples-gone": Plant(all_gone("samples"), ""),
-    "others-gone": Plant(lambda day: [day.tables[one].clear() for one in ("members", "events", "commands")], ""),
+    "others-gone": Plant(all_gone("members", "events", "commands"), ""),
     "owner-of-head": Plant(lambda _: None, "", sql="update group_heads set owner = 'x' where group_id = :name"),
 }

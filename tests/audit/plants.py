@@ -207,7 +207,7 @@ def go_on_from_snapshot(day: GroupRows) -> int:
     """Have the first half of the log lie in the day before, with a snapshot; return its version."""
     log, at = day.tables["record_log"], COLUMNS["record_log"].index("at")
     begun = [row["version"] for _, row in rows(day, "assignment_events") if row["at"] >= MIDNIGHT]
-    version = next(one for one in begun[len(begun) // 2 :] if log[one - 1][at] < log[one][at])
+    version: int = next(one for one in begun[len(begun) // 2 :] if log[one - 1][at] < log[one][at])
     shift(day, MIDNIGHT - log[version][at])
     packed = zlib.compress(encode_group(folded(day, version)))
     taken_at = day.tables["record_log"][version - 1][at]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from batonpass.postgres.embedded import EmbeddedPostgres
 
 # The first test waits for Spark, a database and an audit.
-EVERY = PLANTS | COLUMN_PLANTS
+EVERY = {**PLANTS, **COLUMN_PLANTS}
 
 pytestmark = [pytest.mark.needs("spark"), pytest.mark.timeout(900)]
 

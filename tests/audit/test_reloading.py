@@ -49,7 +49,7 @@ def test_a_day_from_its_export_has_the_same_verdict(
     spark: SparkSession, server: EmbeddedPostgres, planted_url: str, tmp_path: Path, which: str
 ) -> None:
     del spark
-    plants = PLANTS | COLUMN_PLANTS
+    plants = {**PLANTS, **COLUMN_PLANTS}
     url = planted_url
     name = f"reloaded{next(numbers)}"
 
