@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.described import describe_group
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, restoring, running, topology
 from tests.core.scenes import held_back
@@ -16,7 +17,6 @@ from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.inputs import DrainRequest, Eviction, PauseRequest, PinRequest, ProbeRequest
 from batonpass.core.state.model import PauseScope, Role, Subtopology
 from batonpass.core.state.reasons import Held, Why
-from batonpass.explain.status import describe_group
 
 
 def slow(tasks: int = 12, **config: object) -> Relay:

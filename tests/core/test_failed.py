@@ -1,6 +1,7 @@
 """Tasks that fail: another member tries, one that failed is not tried again at once, and what stays says why."""
 
 import pytest
+from tests.core.described import describe_group
 from tests.core.planning import held, member, plan_of
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
@@ -9,7 +10,6 @@ from batonpass.core.state.inputs import DrainRequest, PauseRequest, PinRequest, 
 from batonpass.core.state.model import ActiveState, PauseScope, Role, Subtopology
 from batonpass.core.state.reasons import Held
 from batonpass.dry_run.snapshot import SnapshotCopy, SnapshotTask
-from batonpass.explain.status import describe_group
 
 WINDOW_MS = 600_000
 

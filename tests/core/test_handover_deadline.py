@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.core.described import describe_group
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.state.errors import TooLarge
@@ -11,7 +12,6 @@ from batonpass.core.state.model import PauseScope, Role, Subtopology, Topology
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.replies import Answer, DrainProgress
-from batonpass.explain.status import describe_group
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.described import describe_group
 from tests.core.scene import Scene, copy, restoring, running, topology
 
 from batonpass.core.state.ids import InstanceId, MemberId, TaskId
@@ -12,7 +13,6 @@ from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import RebalanceScheduled, TargetPlaced
 from batonpass.core.state.soft import Soft, TaskReport
 from batonpass.explain.safe_to_stop import reasons_to_stay
-from batonpass.explain.status import describe_group
 from batonpass.explain.task import explain_task
 
 HEARTBEAT_MS = 3_000

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
+from tests.core.described import describe_group
 from tests.core.placing import Group, Unsolvable, moved, seat, seats, tasks
 from tests.core.scene import Scene, restoring, topology
 
@@ -19,7 +20,6 @@ from batonpass.core.state.reasons import Held, NoChange
 from batonpass.core.state.records import TargetPlaced
 from batonpass.core.target.targets import build_request
 from batonpass.explain.group import explain_group
-from batonpass.explain.status import describe_group
 from batonpass.placement import flow
 from batonpass.placement.flow import PlacementError
 from batonpass.placement.place import place

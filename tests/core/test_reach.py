@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.core.described import describe_group
 from tests.core.planning import member, runs, tasks
 from tests.core.relay import Relay
 from tests.core.scene import Scene, topology
@@ -25,7 +26,6 @@ from batonpass.core.target.reach import (
 )
 from batonpass.dry_run.plan import plan_snapshot
 from batonpass.dry_run.snapshot import Snapshot
-from batonpass.explain.status import describe_group
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 FIRST, SECOND = TaskId("0_0"), TaskId("0_1")

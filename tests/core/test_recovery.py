@@ -1,6 +1,7 @@
 """When the store lost commits (L3): nobody is fenced for knowing more, what runs is adopted, nothing is granted."""
 
 import pytest
+from tests.core.described import describe_group
 from tests.core.scene import Scene, copy, restoring, running, topology
 from tests.core.scenes import settled
 
@@ -14,7 +15,6 @@ from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import AssignmentChanged, EpochsRaised, GrantsHeld, TasksAdopted
 from batonpass.core.state.replies import Answer, Done
 from batonpass.core.state.soft import Soft, TaskReport
-from batonpass.explain.status import describe_group
 
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
 T0 = TaskId("0_0")

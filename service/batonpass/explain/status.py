@@ -63,12 +63,6 @@ class GroupStatus:
     application: Application | None
 
 
-def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> GroupStatus:
-    """Return where the group stands at ``now_ms``."""
-    view = View(group, soft, now_ms, policy)
-    return status_of(view, plan_step(view).held)
-
-
 def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
     """Return where the group stands, given what the present step holds back."""
     group = view.group

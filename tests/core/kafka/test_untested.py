@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from tests.core.described import describe_group
 from tests.core.relay import COLD_LAG, Relay, moved
 from tests.core.scene import Scene, copy, running, topology
 
@@ -17,7 +18,6 @@ from batonpass.core.state.model import Group, Role, Subtopology, Topology
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.records import AssignmentChanged, WarmupStalled
 from batonpass.core.state.soft import Soft, TaskReport
-from batonpass.explain.status import describe_group
 
 
 def test_a_waiting_task_is_never_handed_to_a_third_member() -> None:
