@@ -114,7 +114,7 @@ def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
     if config.probing_rebalance_interval_ms > PROBE_OFTEN_MS:
         one_by_one.append({"probing_rebalance_interval_ms": PROBE_OFTEN_MS})
     defaults: dict[str, Value] = {name: getattr(DEFAULTS, name) for name in TUNED}
-    one_by_one += [*({name: value} for name, value in defaults.items()), defaults]
+    one_by_one.append(defaults)
     now = present(scenario)
     tried: list[dict[str, Value]] = [now]
     for change in one_by_one:
@@ -178,13 +178,27 @@ def recommendation(group: str, day: DayScenario, trials: Sequence[Trial]) -> Rec
         raise ValueError(now.refused)
     played = [one for one in trials if not one.refused]
     best = choose(played)
+    is_clear = best is now or exceeds_error(day, now, best)
+    best = best if is_clear else now
     return Recommendation(
         group=group,
         present=now.outcome,
         recommended=best.outcome,
-        confidence=" ".join(_sentences(day, now, best)),
+        confidence=" ".join(_sentences(day, now, best, is_clear=is_clear)),
         grid=tuple(one.outcome for one in played),
     )
+
+
+def exceeds_error(day: DayScenario, now: Trial, best: Trial) -> bool:
+    """Return whether a change saves more than the simulation of the present settings differs from the day."""
+    lived = day.lived
+    if _is_better(best, now):
+        return now.downtime_ms - best.downtime_ms > abs(now.downtime_ms - lived.downtime_ms)
+    if _is_sooner(best, now):
+        return now.waiting_ms - best.waiting_ms > abs(now.waiting_ms - lived.waiting_ms)
+    # What the day copied is not known; moves stand for it.
+    saved = max(1 - best.moves / max(1, now.moves), 1 - best.bytes / max(1, now.bytes))
+    return saved > abs(now.moves - lived.moves) / max(1, now.moves, lived.moves)
 
 
 def choose(trials: Sequence[Trial]) -> Trial:
@@ -257,7 +271,7 @@ def _standbys(one: Trial) -> int:
     return count
 
 
-def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
+def _sentences(day: DayScenario, now: Trial, best: Trial, *, is_clear: bool) -> list[str]:
     """Say how sure the recommendation is, and what else it costs."""
     lived = day.lived
     what = "the day so far" if day.so_far else "the day"
@@ -268,7 +282,9 @@ def _sentences(day: DayScenario, now: Trial, best: Trial) -> list[str]:
         ),
         _how_sure(day, now, best),
     ]
-    if best is now:
+    if not is_clear:
+        told.append("No setting is clearly better: none saves more than the simulation is off by.")
+    elif best is now:
         told.append("No setting that was tried is enough better to change anything.")
     if _is_sooner(best, now):
         told.append(
