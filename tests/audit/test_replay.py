@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.audit.replayed import replayed
 from tests.audit.small_day import DAY, SCENARIO
-from tests.runtime.stories import STORIES, StoryScene, fails_to_be_placed, hands_over
+from tests.runtime.stories import STORIES, StoryScene, fails_to_be_placed, hands_over, is_suspected
 from tests.runtime.test_historian import Written, played
 
 from batonpass.audit.findings import FINDINGS_PER_LAW
@@ -109,6 +109,20 @@ def test_other_words_of_another_version_are_no_fault() -> None:
     (fault,) = made_again(scene.group.id, written, traced=True).findings
     assert "in other words as shown" in fault.detail
     assert made_again(scene.group.id, written, traced=True, code="code-2").findings == []
+
+
+def test_histories_of_a_version_that_did_not_tell_when_a_member_was_last_heard_are_no_fault(
+    written: list[Written],
+) -> None:
+    """It told neither of members for whom nobody waits."""
+    name = is_suspected().group.id
+    earlier = []
+    for one in written:
+        changes = tuple(change._replace(heard_ms=None) for change in one.history.changes if change.kind != "waived")
+        earlier.append(replace(one, history=replace(one.history, changes=changes)))
+    assert any(change.kind == "waived" for one in written for change in one.history.changes)
+    assert made_again(name, earlier, traced=True, code="code-0").findings == []
+    assert made_again(name, earlier, traced=True).findings != []
 
 
 @pytest.mark.parametrize("named", [(), (PROBE,), ("join",)])

@@ -206,7 +206,7 @@ def test_a_warmup_that_stalled_is_not_tried_again_for_a_while() -> None:
         scene.obey("a")
         scene.beat("b", {task: copy("warmup", 4_000)} if task in scene.member("b").assignment else {})
         scene.tick(3_000)
-    (stall,) = scene.task(task).stalls
+    (stall,) = scene.task(task).marks.stalls
     found = of_task(scene, task)
     assert found.held is not None
     assert (found.held.reason, found.held.to) == (Held.STALLED, B)
@@ -219,7 +219,7 @@ def test_an_interim_owner_is_named_as_one() -> None:
     scene.beat("c", {TASK: copy("warmup", 9_000)})
     scene.do(Eviction(A, dead=True))
     found = of_task(scene)
-    assert (found.task.owner, found.task.target) == (B, "c")
+    assert (found.task.owner, found.task.target.owner) == (B, "c")
     assert found.sentences[1:3] == ("An operator pinned it to c.", "It belongs to c.")
 
 

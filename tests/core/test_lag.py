@@ -319,8 +319,8 @@ def test_the_last_owner_counts_as_caught_up_until_its_next_report() -> None:
     scene.settle()
     scene.join("m2")
     scene.obey("m2")
-    moved = next(task for task in scene.group.table.ids if scene.task(task).next_owner == "m2")
-    assert scene.task(moved).previous_owner == "m1"
+    moved = next(task for task in scene.group.table.ids if scene.task(task).handover.next_owner == "m2")
+    assert scene.task(moved).handover.previous_owner == "m1"
     assert look(scene, "m1", moved).is_caught_up
     kept = {task: running() for task in scene.held("m1", Role.ACTIVE)}
     scene.beat("m1", kept | {moved: copy("standby", None)})

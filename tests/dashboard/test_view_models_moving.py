@@ -87,6 +87,12 @@ def test_a_gap_after_an_owner_that_fell_silent_is_the_least_that_it_can_be() -> 
     runs = [run("m2", -50, -49, gap_ms=500, gap_is_lower_bound=True), run("m1", -90, -80, -49.5)]
     found = lane("t_0", runs, axis(NOW - timedelta(seconds=100), NOW), ["m1", "m2"], NAMES)
     assert found.bars[2].title == "nobody ran it for at least 500 ms"
+    runs[0]["gap_at_most_ms"] = 900
+    assert (
+        lane("t_0", runs, axis(NOW - timedelta(seconds=100), NOW), ["m1", "m2"], NAMES)
+        .bars[2]
+        .title.endswith("up to 900 ms")
+    )
 
 
 def test_a_task_that_nobody_runs_ends_in_a_gap() -> None:

@@ -77,6 +77,9 @@ def wrong_history(shown: Sequence[ChangeRow], logged: Sequence[ChangeRow], *, ex
         list((Counter(ours) - Counter(theirs)).elements()),
         list((Counter(theirs) - Counter(ours)).elements()),
     )
+    if not exactly:
+        # Earlier versions do not tell of these.
+        lacking = [one for one in lacking if one.change.kind != "waived"]
     for is_same in _LIKENESSES:
         for one in list(lacking):
             other = next((row for row in odd if is_same(row.change, one.change)), None)
@@ -109,7 +112,7 @@ def _comparable_change(row: ChangeRow, *, exactly: bool) -> ChangeRow:
         return row
     # The cause for which a member goes is in the record.
     why = row.change.why if row.change.kind == "gone" else ""
-    return row._replace(change=row.change._replace(why=why, at_ms=0))
+    return row._replace(change=row.change._replace(why=why, at_ms=0, heard_ms=None))
 
 
 def _change_in_words(change: Change) -> str:

@@ -31,7 +31,7 @@ SETTLES: Final = timedelta(minutes=10)
 
 _CHANGES: Final = (
     "group_id, at, version, place, task_id, member_id, kind, role_before, role, state, generation, member_epoch, token,"
-    " warm, why"
+    " warm, why, heard_at"
 )
 SELECTS: Final[Mapping[str, str]] = {
     "generations": "select group_id, number, version, group_epoch, at, triggers, members, tasks, moves, lower_bound,"

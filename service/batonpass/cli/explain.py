@@ -121,7 +121,11 @@ def explain_task(context: ClientContext, body: dict[str, Any], names: dict[str, 
 def _run(one: dict[str, Any], names: dict[str, str]) -> list[Any]:
     ended = None if one["stopped_at"] is None else f"{one['ended'] or 'ended'} {ago(one['stopped_at'])}"
     who = names.get(one["member"], one["member"])
-    gap = f"at least {duration(one['gap_ms'])}" if one["gap_is_lower_bound"] else duration(one["gap_ms"], "-")
+    gap, at_most_ms = duration(one["gap_ms"], "-"), one.get("gap_at_most_ms")
+    if at_most_ms is not None:
+        gap = f"up to {duration(at_most_ms)}"
+    elif one["gap_is_lower_bound"]:
+        gap = f"at least {gap}"
     return [who, one["fencing_token"], ago(one["granted_at"]), ended, gap, one["warm"], one["why"]]
 
 

@@ -184,7 +184,7 @@ def _is_to_rest(group: Group) -> bool:
 def _only_copies_are_left(group: Group) -> bool:
     """Say whether every task runs where its target says."""
     unsettled = (group.tasks[task_id] for task_id in group.unsettled)
-    return all(task.owner == task.target and task.state is ActiveState.RUNNING for task in unsettled)
+    return all(task.owner == task.target.owner and task.state is ActiveState.RUNNING for task in unsettled)
 
 
 def _is_due(draft: DecisionDraft) -> bool:

@@ -56,15 +56,15 @@ def _of_member(draft: DecisionDraft, member: Member) -> _Instants:
 def _of_task(draft: DecisionDraft, task: Task) -> _Instants:
     group, soft = draft.group, draft.soft
     # The lease is over of a fenced member that may still run it.
-    yield from (entry.free_at_ms for entry in task.unreleased)
+    yield from (entry.free_at_ms for entry in task.handover.unreleased)
     # A warmup stalls or gives way; it may be tried again where it did, and the task where it did not run well.
     for member_id in task.warmups:
         yield from (
             at_ms + group.config.warmup_stall_timeout_ms
             for at_ms in last_came_on(soft, task.id, group.members[member_id])
         )
-    yield from (stall.until_ms for stall in task.stalls)
-    yield from (avoided_until_ms(group.config, failure) for failure in task.failures)
+    yield from (stall.until_ms for stall in task.marks.stalls)
+    yield from (avoided_until_ms(group.config, failure) for failure in task.marks.failures)
     # Without an owner, it no longer waits for the report of a copy.
     if task.owner is None and (task.standbys or task.warmups):
         yield report_awaited_until_ms(group, soft, task)
@@ -94,7 +94,7 @@ def _of_all(draft: DecisionDraft) -> _Instants:
     yield from distrust_ends(group)
     if draft.soft.target_is_provisional and not group.unsettled:
         # The target leaves out moves that gave way lately. Once they may be tried again, it may be another one.
-        yield from (stall.until_ms for task in group.tasks.values() for stall in task.stalls)
+        yield from (stall.until_ms for task in group.tasks.values() for stall in task.marks.stalls)
 
 
 def next_wake_ms(draft: DecisionDraft, before: tuple[Group, Soft], inputs: Sequence[Input]) -> int | None:
@@ -123,7 +123,9 @@ def all_instants(draft: DecisionDraft) -> list[int]:
 
 def hold_ends_ms(draft: DecisionDraft) -> list[int]:
     """Return the instants after now at which something that holds moves, or limits the target, ends by itself."""
-    stalls = (stall.until_ms for task in draft.group.tasks.pick(draft.group.moving_tasks()) for stall in task.stalls)
+    stalls = (
+        stall.until_ms for task in draft.group.tasks.pick(draft.group.moving_tasks()) for stall in task.marks.stalls
+    )
     return _from_now_on(draft, chain(_of_holds(draft.group), stalls, _of_all(draft)))
 
 

@@ -49,7 +49,7 @@ MEMBER_IS: Final[Mapping[str, str]] = {
 
 
 def gap_of(body: Mapping[str, Any]) -> tuple[float | None, str]:
-    """Return how long nobody ran a task, as an event says it, and how exact that is: "", "up to " or "at least "."""
+    """Return how long nobody ran a task, by an event or a run, and how exact that is: "", "up to " or "at least "."""
     at_most_ms = body.get("gap_at_most_ms")
     if at_most_ms is not None:
         return at_most_ms, "up to "

@@ -160,7 +160,9 @@ def _budgets(view: View, task_plans: list[TaskPlan]) -> tuple[Budget, Budget, tu
     for plan in [plan for plan in task_plans if plan.task.standbys or plan.task.warmups]:
         # A copy on the next owner counts as its active, not as a warmup.
         copies = {
-            member_id: role for member_id, role in view.holders(plan.task).items() if member_id != plan.task.next_owner
+            member_id: role
+            for member_id, role in view.holders(plan.task).items()
+            if member_id != plan.task.handover.next_owner
         }
         for_drain = is_for_drain(view, plan.task, plan.choice.active, copies)
         used[for_drain] += max(0, slots_used(copies, config.num_standby_replicas))
@@ -174,7 +176,8 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
         member = view.group.members[member_id]
         if member.away_until_ms is not None:
             awaited = sum(
-                task.away_owner == member_id for task in map(view.group.tasks.__getitem__, view.group.unsettled)
+                task.handover.away_owner == member_id
+                for task in map(view.group.tasks.__getitem__, view.group.unsettled)
             )
             yield Obstacle(member_id, "away", awaited, None, member.away_until_ms, "its instance is restarting")
         if member.suspected:

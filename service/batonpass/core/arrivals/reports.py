@@ -337,10 +337,10 @@ def _is_target_to_change(draft: DecisionDraft, record: ActiveReported) -> bool:
     that took it over, and not where it was to go when it failed: it should then stay there.
     """
     task = draft.group.tasks[record.task]
-    if record.state is not ActiveState.RUNNING or task.target in (None, record.member_id):
+    if record.state is not ActiveState.RUNNING or task.target.owner in (None, record.member_id):
         return record.state is ActiveState.FAILED
     avoided = draft.view().avoided_for(task)
-    return task.target in avoided or bool(avoided and record.member_id not in avoided)
+    return task.target.owner in avoided or bool(avoided and record.member_id not in avoided)
 
 
 def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> None:
@@ -352,7 +352,7 @@ def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
     config = draft.group.config
     for task_id in suspects:
         task = draft.group.tasks.get(task_id)
-        if task is None or task.parked:
+        if task is None or task.marks.parked:
             continue
         members = tuple(failure.member_id for failure in blamed(task, draft.group, draft.now_ms))
         if len(members) >= config.poison_members:

@@ -273,7 +273,9 @@ def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, m
             if measured is None
             else _copy_by_lag(measured, group.config, on_disk=measured.report.role == "none")
         )
-    if task.previous_owner == member.id and (measured is None or (measured.lag is None and not measured.report.lost)):
+    if task.handover.previous_owner == member.id and (
+        measured is None or (measured.lag is None and not measured.report.lost)
+    ):
         # The member ran the task until it gave it up, so it had all state. Its next report with a lag counts instead.
         return CAUGHT_UP_COPY
     if measured is None:

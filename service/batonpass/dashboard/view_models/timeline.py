@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from batonpass.client import instant
-from batonpass.dashboard.words import Names, clock, duration, why
+from batonpass.dashboard.words import Names, clock, duration, gap_of, why
 
 Json = Mapping[str, Any]
 
@@ -100,9 +100,9 @@ def lane(task: str, runs: Sequence[Json], along: Axis, order: Sequence[str], nam
         name = names(run["member"])
         begin = running or stopped
         if run["gap_ms"] is not None and running is not None:
-            least = "at least " if run["gap_is_lower_bound"] else ""
-            gap_from = running - timedelta(milliseconds=run["gap_ms"])
-            bars += _bar(along, gap_from, running, "gap", f"nobody ran it for {least}{duration(run['gap_ms'])}", "")
+            gap_ms, bound = gap_of(run)
+            gap_from = running - timedelta(milliseconds=gap_ms or 0)
+            bars += _bar(along, gap_from, running, "gap", f"nobody ran it for {bound}{duration(gap_ms)}", "")
         elif before is not None and begin > before:
             bars += _bar(along, before, begin, "gap", "nobody ran it", "")
         elif granted is not None and begin > granted:
