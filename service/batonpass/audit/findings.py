@@ -208,7 +208,7 @@ class AuditResult:
     pictures: Pictures = field(default_factory=Pictures)
     log_lines: tuple[str, ...] = ()
     so_far_ms: int | None = None
-    before: Before = field(default_factory=lambda: Before())
+    before: Before = field(default_factory=Before)
 
     @property
     def findings_left_out(self) -> int:

@@ -95,7 +95,10 @@ def present(scenario: Scenario) -> dict[str, Value]:
 
 
 def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
-    """Return the settings to try, the present ones first: each changed by itself, the likely pairs, the defaults."""
+    """Return the settings to try, the present ones first: each changed by itself, the likely pairs, the defaults.
+
+    How long a member that went is waited for is changed only if one went.
+    """
     config = parse_config(scenario.config)
     stateful = sum(subtopology.partitions for subtopology in scenario.subtopologies if subtopology.stateful)
     budget, lag, standbys = config.warmup_budget(stateful), config.acceptable_recovery_lag, config.num_standby_replicas
@@ -109,12 +112,13 @@ def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
     if most_at_once(scenario) > standbys + 1:
         one_by_one.append({"num_standby_replicas": standbys + 1})
         one_by_one.append({"num_standby_replicas": standbys + 1, "max_warmup_replicas": 4 * budget})
-    one_by_one += [{"rejoin_grace_ms": grace} for grace in GRACES_MS]
-    one_by_one.append({"rejoin_grace_ms": GRACES_MS[-1], "max_warmup_replicas": 4 * budget})
+    if any(step.act in {Act.CRASH, Act.LEAVE, Act.RESTART} for step in scenario.steps):
+        one_by_one += [{"rejoin_grace_ms": grace} for grace in GRACES_MS]
+        one_by_one.append({"rejoin_grace_ms": GRACES_MS[-1], "max_warmup_replicas": 4 * budget})
     if config.probing_rebalance_interval_ms > PROBE_OFTEN_MS:
         one_by_one.append({"probing_rebalance_interval_ms": PROBE_OFTEN_MS})
     defaults: dict[str, Value] = {name: getattr(DEFAULTS, name) for name in TUNED}
-    one_by_one.append(defaults)
+    one_by_one += [*({name: value} for name, value in defaults.items()), defaults]
     now = present(scenario)
     tried: list[dict[str, Value]] = [now]
     for change in one_by_one:
