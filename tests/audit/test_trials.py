@@ -9,7 +9,7 @@ from batonpass.audit.findings import GroupDay
 from batonpass.audit.trials import TUNED, Trial, Value, choose, grid, present, recommendation
 from batonpass.audit.whatif import NO_DAY, recommendations, worth_trying
 from batonpass.core.state.policy import parse_config
-from batonpass.simulate.scenario.model import Act, Scenario, Step, SimulatedSubtopology, Worker
+from batonpass.simulate.scenario.model import Act, Scenario, SimulatedSubtopology, Step, Worker
 from batonpass.simulate.scenario.tally import Counted
 
 NAMES = ("a", "b", "c")
