@@ -238,7 +238,7 @@ def test_options_that_make_no_sense_together_are_refused_before_anything_begins(
 def test_each_audit_is_done_as_the_nights_were_asked_for() -> None:
     """The database goes through the environment, which no list of processes shows."""
     plain = Audit(NOWHERE, DAY)
-    assert options_of(plain, as_json=False) == []
+    assert options_of(plain, as_json=False) == ["--what-if-seconds", "120"]
     odd = Audit(
         *(NOWHERE, DAY, None, "there"), what_if=False, replay=False, export=False,
         objective=0.999, spark={"spark.master": "local[1]"},
