@@ -246,7 +246,8 @@ def test_each_audit_is_done_as_the_nights_were_asked_for() -> None:
     words = options_of(odd, as_json=True)
     assert words == [
         *("--out", "there", "--objective", "0.999"),
-        *("--conf", "spark.master=local[1]", "--no-what-if", "--no-replay", "--no-export", "--json"),
+        *("--conf", "spark.master=local[1]", "--no-what-if", "--no-replay", "--no-export"),
+        *("--what-if-seconds", "120", "--json"),
     ]
 
 
