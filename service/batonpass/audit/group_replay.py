@@ -111,12 +111,13 @@ class GroupReplay:
         differing: how many of them came out differently, and not only because an earlier one did.
         untraced: how many records of the day have no trace: their decisions were not made again.
         findings: what is wrong, in the order in which it was found; at most ``FINDINGS_PER_LAW`` per law and severity.
-        left_out: how many findings there were beyond these.
+        left_out: how many findings there were beyond these, by law.
     """
 
     def __init__(self, plan: GroupPlan, *, begin_ms: int, code: str, has_histories: bool) -> None:
         """Begin with nothing. ``code``: that of this program. ``has_histories``: task histories of the day are kept."""
-        self.replayed = self.differing = self.untraced = self.left_out = 0
+        self.replayed = self.differing = self.untraced = 0
+        self.left_out: dict[str, int] = {}
         self.findings: list[Finding] = []
         self._found: Counter[tuple[str, Severity]] = Counter()
         self._plan = plan
@@ -487,7 +488,7 @@ class GroupReplay:
         # By severity too: many notices of a law must not hide that it was broken.
         self._found[law, severity] += 1
         if self._found[law, severity] > FINDINGS_PER_LAW:
-            self.left_out += 1
+            self.left_out[law] = self.left_out.get(law, 0) + 1
             return
         evidence = tuple(dict.fromkeys(sequences)), (at_ms,) if at_ms else ()
         self.findings.append(Finding(self._plan.group, law, severity, *subject, detail, *evidence))

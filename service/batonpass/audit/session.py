@@ -103,6 +103,23 @@ def _stop(session: SparkSession, there: SparkSession | None) -> None:
             session.stop()
 
 
+GRACE_S: Final = 3.0
+"""How long Spark's own process may take to remove its files when it is told to end."""
+
+
+def end_now(session: SparkSession) -> None:
+    """End the process of a session that was made here, and with it everything that waits for its results.
+
+    PySpark waits for the end of the present work even while an exception passes it.
+    """
+    process = getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to it
+    if process is not None:
+        process.terminate()
+        last = threading.Timer(GRACE_S, process.kill)
+        last.daemon = True
+        last.start()
+
+
 def _made(settings: Mapping[str, str]) -> SparkSession:
     options = dict(DEFAULTS)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else `spark-submit` has said where it runs

@@ -69,6 +69,9 @@ def audit(
     what_if: Annotated[
         bool, typer.Option("--what-if/--no-what-if", help="Simulate the day under other settings.")
     ] = True,
+    what_if_seconds: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="How long other settings are tried, after the verdict.")
+    ] = 120,
     replay: Annotated[
         bool, typer.Option("--replay/--no-replay", help="Make every logged decision again, and compare.")
     ] = True,
@@ -136,7 +139,14 @@ def audit(
     """
     with failing_well(as_json=as_json):
         settings = _settings(conf or []) | ({"spark.master": master} if master else {})
-        parts = {"what_if": what_if, "replay": replay, "keep": keep, "export": export, "unless_done": unless_done}
+        parts = {
+            "what_if": what_if,
+            "replay": replay,
+            "keep": keep,
+            "export": export,
+            "unless_done": unless_done,
+            "what_if_s": what_if_seconds,
+        }
         if source is not None and (nightly or database is not None):
             todo = "Leave out --nightly and --database-url."
             raise Failure(Exit.BAD_INPUT, "--from reads one exported day, in a database of its own.", todo=todo)
@@ -181,10 +191,11 @@ def _audit(given: dict[str, Any], *, as_json: bool) -> None:
     from batonpass.audit.runs import DayTaken  # noqa: PLC0415 - it needs them
 
     try:
-        result = _carried_out(wanted, lambda found: _show(found, wanted, as_json=as_json))
+        result = _carried_out(wanted, lambda found: None if as_json else _show(found, wanted))
     except DayTaken as taken:
         say_on_stderr(f"batonpass: {taken}; there is nothing to do.")
         return
+    unless_gone(lambda: _show_json(result) if as_json else _show_advice(result))
     if result.fatal:
         raise typer.Exit(Exit.REFUSED)
 
@@ -227,10 +238,12 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
     from batonpass.audit.session import UnfitSpark  # noqa: PLC0415
 
     _try_out(wanted.out)
+    has_verdict: list[bool] = []
     try:
         with _progress() as progress:
 
             def hear(result: AuditResult) -> None:
+                has_verdict.append(True)
                 progress.rest()
                 unless_gone(lambda: show(result))
 
@@ -240,7 +253,8 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
     except UnfitSpark as error:
         raise Failure(Exit.BAD_INPUT, f"{error}.", todo=error.todo) from None
     except Stopped as stopped:
-        say_on_stderr(f"batonpass: {stopped.reason}; run the audit again to get a verdict.")
+        todo = "its verdict is stored, without advice" if has_verdict else "run the audit again to get a verdict"
+        say_on_stderr(f"batonpass: {stopped.reason}; {todo}.")
         raise
     except (ImportError, DayTaken):
         raise
@@ -390,15 +404,25 @@ def _progress() -> Iterator[_Progress]:
         yield _Progress(change, rest)
 
 
-def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
+def _show_json(result: AuditResult) -> None:
+    from batonpass.audit.findings import ordered  # noqa: PLC0415
+
+    counts = {name: getattr(result, name) for name in ("fatal", "notices", "findings_left_out")}
+    body = asdict(result) | counts
+    body["findings"] = [asdict(one) for one in ordered(result.findings)]
+    del body["pictures"], body["before"]
+    say(json.dumps(body, default=str))
+
+
+def _show_advice(result: AuditResult) -> None:
+    for advice in result.recommendations[:SHOWN]:
+        for line in advised(advice.group, asdict(advice)):
+            screen().say(line)
+
+
+def _show(result: AuditResult, wanted: Audit) -> None:
     from batonpass.audit.findings import amount, named, ordered, readable, summary  # noqa: PLC0415
 
-    if as_json:
-        body = asdict(result) | {"fatal": result.fatal, "notices": result.notices}
-        body["findings"] = [asdict(one) for one in ordered(result.findings)]
-        del body["pictures"]
-        say(json.dumps(body, default=str))
-        return
     out = screen()
     out.say(f"{named(result)}: {summary(result)}")
     found = ordered(readable(result).findings)
@@ -410,8 +434,5 @@ def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
     out.print(table("group", *MEASURES, rows=[measures_row(one.group, one.measures) for one in days[:SHOWN]]))
     if len(days) > SHOWN:
         out.say(f"{amount(len(days) - SHOWN, 'more group')} with less downtime.")
-    for advice in result.recommendations[:SHOWN]:
-        for line in advised(advice.group, asdict(advice)):
-            out.say(line)
     if wanted.place is not None:
         out.say(f"The report is {wanted.place.rstrip('/')}/report-{result.day}.html.")
