@@ -71,3 +71,17 @@ def test_progress_is_reported_while_parts_are_done(spark: SparkSession) -> None:
     before = len(lines)
     spark.range(0, 6, 1, 6).mapInArrow(slow, "id long").collect()
     assert len(lines) == before
+
+
+@pytest.mark.needs("spark")
+def test_a_spark_that_cannot_carry_out_an_audit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyspark  # noqa: PLC0415 - needs Spark
+
+    from batonpass.audit import session  # noqa: PLC0415 - the same
+
+    for settings in ({"spark.master": "sc://there:15002"}, {"spark.remote": "sc://there:15002"}):
+        with pytest.raises(session.UnfitSpark, match="Spark Connect"), session.opened(settings):
+            pass
+    monkeypatch.setattr(pyspark, "__version__", "3.5.9")
+    with pytest.raises(session.UnfitSpark, match=r"4\.0 or later, and this is 3\.5\.9"), session.opened():
+        pass

@@ -92,6 +92,18 @@ def test_a_move_without_a_slot_says_so() -> None:
     assert found.sentences[2].startswith("Its move is held back: all warmup slots")
 
 
+def test_what_is_not_processed_is_listed_before_what_moves() -> None:
+    """However short the list is."""
+    scene, _ = warming(8, max_warmup_replicas=1)
+    task = of_group(scene, limit=4).waiting[-1].task
+    assert of_group(scene, limit=1).waiting[0].task != task
+    owner = scene.task(task).owner
+    assert owner is not None
+    scene.beat(owner, {task: failed("checksum mismatch")})
+    (first,) = of_group(scene, limit=1).waiting
+    assert (first.task, first.state) == (task, TaskState.FAILED)
+
+
 def test_a_handover_waits_for_the_confirmation_of_its_owner() -> None:
     scene = guarded(rebalance_timeout_ms=60_000)
     scene.do(PinRequest(TASK, B))

@@ -119,6 +119,9 @@ def test_an_axis_has_marks_at_round_times() -> None:
 
 def test_a_member_has_the_same_colour_everywhere() -> None:
     assert (look_of("b", ["a", "b"]), look_of("z", ["a", "b"])) == ("own-1", "own-x")
+    many = [f"m{number}" for number in range(16)]
+    assert len({look_of(one, many) for one in many}) == 16
+    assert look_of("m9", many) == "own-1 thin"
 
 
 def test_gaps_are_summed_up_by_kind() -> None:

@@ -1,6 +1,6 @@
 """One audit of one day, from beginning to end: what `batonpass audit` and `spark-submit` run.
 
-spark-submit --py-files batonpass.zip job.py --day 2026-11-20 --database-url postgresql://...
+BATONPASS_DATABASE_URL=postgresql://... spark-submit --py-files batonpass.zip job.py --day 2026-11-20
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ from batonpass.audit.findings import (
 )
 from batonpass.audit.measures import notices
 from batonpass.audit.pictures import Frames, pictures
+from batonpass.audit.places import put
 from batonpass.audit.plan import MissingDay, partitions_for, plan_day
-from batonpass.audit.session import followed, opened
+from batonpass.audit.session import UnfitSpark, followed, opened
 from batonpass.audit.spread import GroupResult
 from batonpass.audit.tables import DayTables
 from batonpass.codec.code import code_version
@@ -63,11 +64,12 @@ class Audit:
         database_url: where the log is.
         day: in UTC.
         group: only this one; None: all.
-        out: the folder for the report and Parquet, or a URI that Spark can write to (Parquet only); None: neither.
+        out: the folder for the report and Parquet, or a URI that Arrow can write to; None: neither.
         objective: the availability below which a group is worth a look; None: none.
         keep: whether what was found is written to the database; for a single ``group`` it never is.
         export: whether the day's rows are written to ``out`` too, when the day is over and everything else is done.
         unless_done: whether to leave a day alone that another run has audited since it was over, or is auditing.
+        as_of: the audit is carried out as if it were then; None: now. For a day from its export (``reloading``).
         spark: settings of Spark's own, ``spark.master`` among them.
     """
 
@@ -81,6 +83,7 @@ class Audit:
     keep: bool = True
     export: bool = True
     unless_done: bool = False
+    as_of: datetime | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -126,16 +129,18 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
             for lost in noted.lost_days:
                 note(f"an audit of {lost} ended without a word; it is marked as broken")
             result = _Auditor(tables, audit, note).result(log_lines)
-            page: Path | None = None
+            page: str | None = None
             out = audit.place
             if out is not None:
                 note("writing the report")
-                parquet.write_result(tables.spark, result, out)
+                parquet.write_result(result, out)
                 if "://" not in out:
-                    page = report.write_report(result, Path(out) / f"report-{audit.day}.html")
+                    page = str(report.write_report(result, Path(out) / f"report-{audit.day}.html").absolute())
+                else:
+                    page = put(out, f"report-{audit.day}.html", report.as_html(result).encode())
                 if audit.export and audit.keep and audit.group is None:
                     _export(audit, out, note)
-            noted.finish(result, report=str(page.absolute()) if page else None)
+            noted.finish(result, report=page)
         hear(result)
     return result
 
@@ -152,7 +157,7 @@ def _export(audit: Audit, out: str, note: Tell) -> None:
 def _begin(audit: Audit, stack: ExitStack, note: Tell) -> DayTables:
     """Return what is to be read, with the session that reads it."""
     note("looking for the day")
-    plan = plan_day(partial(rows, audit.database_url), audit.day, group=audit.group)
+    plan = plan_day(partial(rows, audit.database_url), audit.day, group=audit.group, now=audit.as_of)
     note("starting Spark")
     session = stack.enter_context(opened(audit.spark))
     cores = session.sparkContext.defaultParallelism
@@ -167,7 +172,12 @@ class _Auditor:
     def __init__(self, tables: DayTables, audit: Audit, note: Tell) -> None:
         self._started_ms = int(time.time() * 1_000)
         self._session, self._plan, self._tables = tables.spark, tables.plan, tables
-        self._audit, self._note = audit, note
+        self._audit, self._tell = audit, note
+
+    def _note(self, line: str) -> None:
+        """Tell what is done next, on Spark's pages too."""
+        self._session.sparkContext.setJobDescription(line)
+        self._tell(line)
 
     def result(self, log_lines: list[str]) -> AuditResult:
         """Return everything that is found."""
@@ -203,10 +213,10 @@ class _Auditor:
         results = spread.day_results(self._tables, frames=has_frames, replay=self._audit.replay)
         with followed(self._session, self._note):
             if has_frames:
-                # Results are computed once and kept, in memory or on the executors' disks, without their lineage. If
-                # an executor is lost, so is its part: the audit then fails and is run again. PySpark's plain
-                # MEMORY_AND_DISK serializes every row, twice the work of keeping it.
-                results = results.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
+                # Results are computed once and kept, in memory or on the executors' disks. If an executor is lost, its
+                # parts are read and computed again. PySpark's plain MEMORY_AND_DISK serializes every row, twice the
+                # work of keeping it.
+                results = results.persist(StorageLevel.MEMORY_AND_DISK_DESER)
             return results, spread.group_results(results)
 
     def _findings(self, groups: Sequence[GroupResult], days: Mapping[str, GroupDay]) -> tuple[tuple[Finding, ...], int]:
@@ -249,22 +259,23 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--day", type=date.fromisoformat, default=yesterday, help="in UTC, as in 2026-11-20 (yesterday)"
     )
-    parser.add_argument("--database-url", default=variable("BATONPASS_DATABASE_URL"))
     parser.add_argument("--group")
     parser.add_argument("--out")
     parser.add_argument("--objective", type=float)
     for name in ("replay", "what-if", "keep"):
         parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=True)
     given = vars(parser.parse_args(arguments))
+    # A password in a command stands in every list of processes, and in Spark's log of events.
+    given["database_url"] = variable("BATONPASS_DATABASE_URL")
     if not given["database_url"]:
-        parser.error("name the database: --database-url, or BATONPASS_DATABASE_URL")
+        parser.error("name the database in the environment: BATONPASS_DATABASE_URL")
     try:
         DatabaseUrl.read(given["database_url"])
     except ValueError as error:
         parser.error(f"the database's URL: {error}")
     try:
         result = run(Audit(**given), say_on_stderr)
-    except MissingDay as error:
+    except (MissingDay, UnfitSpark) as error:
         parser.error(str(error))
     except Exception:  # noqa: BLE001 - whatever broke, it is no verdict, and must not have a verdict's exit code
         traceback.print_exc()

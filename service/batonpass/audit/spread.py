@@ -122,10 +122,11 @@ class AuditGroups:
                 if replay is not None:
                     replay.record(version, record, at_ms)
             elif rank == SNAPSHOT:
-                for entry in read_standing(version, at_ms, form, payload):
-                    fold.take(entry)
+                if version == one.base:
+                    for entry in read_standing(version, at_ms, form, payload):
+                        fold.take(entry)
                 if replay is not None:
-                    replay.snapshot(version, form, payload)
+                    replay.snapshot(version, form, payload, at_ms)
             elif replay is not None:
                 if rank == HISTORY:
                     replay.history(version, payload, at_ms)

@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from batonpass.audit.database import Row, rows
 from batonpass.audit.plan import DayPlan, batched, quoted
+from batonpass.codec.groups import GROUP_VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +38,8 @@ CHANGE_COLUMNS: Final = "group_id, version, place, task_id, member_id, kind, rol
 SELECTS: Final = {
     "records": f"select group_id, seq, {_ms('at')} as at_ms, coordinator_epoch, kind, version::int as version,"  # noqa: S608
     " payload::text as payload from record_log",
-    "snapshots": f"select group_id, version, {_ms('at')} as at_ms, format::int as format, payload from snapshots",  # noqa: S608
+    "snapshots": f"select group_id, version, {_ms('at')} as at_ms, format::int as format, payload from snapshots"  # noqa: S608
+    f" where format <= {GROUP_VERSION}",
     "generations": f"select group_id, number, version, {_ms('at')} as at_ms, members, tasks, moves, lower_bound, score"  # noqa: S608
     " from generations",
     "traces": f"select group_id, version, {_ms('at')} as at_ms, format::int as format, code, payload::text as payload"  # noqa: S608

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn
 
@@ -53,7 +54,7 @@ def audit(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="A folder for the report and Parquet files; or a URI that Spark can write to (no report).",
+            help="A folder for the report and Parquet files; or a URI of a store, as in s3://bucket/audits.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print findings and measures as one JSON object.")] = False,
@@ -74,6 +75,14 @@ def audit(
     objective: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Report each group whose availability is below this, as in 0.999."),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="DIR",
+            help="Audit the day from what an audit with --out DIR exported of it; store and export nothing.",
+        ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Store the results in the database.")] = True,
     export: Annotated[
@@ -128,8 +137,12 @@ def audit(
     with failing_well(as_json=as_json):
         settings = _settings(conf or []) | ({"spark.master": master} if master else {})
         parts = {"what_if": what_if, "replay": replay, "keep": keep, "export": export, "unless_done": unless_done}
-        read = {"database_url": _url(database), "spark": settings}
-        given = read | parts | {"day": day_named(day), "group": group, "out": out, "objective": objective}
+        if source is not None and (nightly or database is not None):
+            todo = "Leave out --nightly and --database-url."
+            raise Failure(Exit.BAD_INPUT, "--from reads one exported day, in a database of its own.", todo=todo)
+        read = {"database_url": "" if source is not None else _url(database), "spark": settings}
+        audited = day_named(day)
+        given = read | parts | {"day": audited, "group": group, "out": out, "objective": objective}
         if nightly:
             if day is not None or group is not None or not keep:
                 raise Failure(
@@ -138,7 +151,11 @@ def audit(
                     todo="Leave out --day, --group and --no-keep.",
                 )
             _every_night(given, {"after": after, "days": days, "tries": tries, "pause": pause}, as_json=as_json)
-        _audit(given, as_json=as_json)
+        if source is None:
+            _audit(given, as_json=as_json)
+            return
+        with _reloaded(source, audited) as reloaded:
+            _audit(given | reloaded, as_json=as_json)
 
 
 def _every_night(given: dict[str, Any], numbers: Mapping[str, int], *, as_json: bool) -> NoReturn:
@@ -172,6 +189,30 @@ def _audit(given: dict[str, Any], *, as_json: bool) -> None:
         raise typer.Exit(Exit.REFUSED)
 
 
+@contextmanager
+def _reloaded(source: str, day: date) -> Iterator[dict[str, Any]]:
+    """Yield how to audit an exported day: from a server of its own, which is gone afterwards, and as of that night."""
+    _need(*PACKAGES)
+    from batonpass.audit.reloading import NotExported, as_of, reload  # noqa: PLC0415 - it needs them
+    from batonpass.postgres.binaries import EmbeddedPostgresError  # noqa: PLC0415 - only for this
+    from batonpass.postgres.embedded import EmbeddedPostgres  # noqa: PLC0415 - the same
+    from batonpass.postgres.schema import upgrade  # noqa: PLC0415 - the same
+
+    with tempfile.TemporaryDirectory(prefix="batonpass-") as folder:
+        server = EmbeddedPostgres(Path(folder), durable=False)
+        try:
+            url = server.start()
+            asyncio.run(upgrade(url))
+            reload(url, source, day)
+            yield {"database_url": url, "keep": False, "export": False, "as_of": as_of(day)}
+        except NotExported as error:
+            raise Failure(Exit.BAD_INPUT, f"{error}.", todo="Choose another day, or another folder.") from None
+        except EmbeddedPostgresError as error:
+            raise Failure(Exit.UNREACHABLE, str(error)) from None
+        finally:
+            server.stop()
+
+
 def _need(*packages: str) -> None:
     """Import what the audit needs; for a missing package ``__main__`` names the extra that has it."""
     import importlib  # noqa: PLC0415
@@ -183,6 +224,7 @@ def _need(*packages: str) -> None:
 def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditResult:
     from batonpass.audit.job import MissingDay, run  # noqa: PLC0415
     from batonpass.audit.runs import DayTaken, Stopped  # noqa: PLC0415
+    from batonpass.audit.session import UnfitSpark  # noqa: PLC0415
 
     _try_out(wanted.out)
     try:
@@ -195,6 +237,8 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
             return run(wanted, progress.tell, hear)
     except MissingDay as error:
         raise Failure(Exit.BAD_INPUT, str(error), todo="Choose another day with --day.") from None
+    except UnfitSpark as error:
+        raise Failure(Exit.BAD_INPUT, f"{error}.", todo=error.todo) from None
     except Stopped as stopped:
         say_on_stderr(f"batonpass: {stopped.reason}; run the audit again to get a verdict.")
         raise
@@ -369,5 +413,5 @@ def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
     for advice in result.recommendations[:SHOWN]:
         for line in advised(advice.group, asdict(advice)):
             out.say(line)
-    if wanted.place is not None and "://" not in wanted.place:
-        out.say(f"The report is {Path(wanted.place) / f'report-{result.day}.html'}.")
+    if wanted.place is not None:
+        out.say(f"The report is {wanted.place.rstrip('/')}/report-{result.day}.html.")

@@ -79,7 +79,7 @@ def explain_group(context: ClientContext, body: dict[str, Any], names: dict[str,
         context.table("task", "state", "held back by", "waits for", rows=rows)
         more = body["waiting_total"] - len(body["waiting"])
         if more > 0:
-            context.say(f"... and {more} more tasks.")
+            context.say(f"... and {more} more tasks: the dashboard lists them all.")
 
 
 def slots(used: int, limit: int) -> str:
@@ -110,12 +110,14 @@ def explain_task(context: ClientContext, body: dict[str, Any], names: dict[str, 
             for one in body["copies"]
         ]
         context.table("member", "role", "readiness", "lag", "records/s", "caught up in", rows=rows, title="Copies")
-    runs = body.get("runs", [])[:RUNS_SHOWN]
+    runs = body.get("runs", [])
     if runs:
-        rows = [_run(one, names) for one in runs]
+        rows = [_run(one, names) for one in runs[:RUNS_SHOWN]]
         context.table(
             "member", "token", "granted", "ended", "nobody ran it for", "warm", "why", rows=rows, title="Runs"
         )
+        if len(runs) > RUNS_SHOWN:
+            context.say(f"... and {len(runs) - RUNS_SHOWN} earlier runs: --json has them.")
 
 
 def _run(one: dict[str, Any], names: dict[str, str]) -> list[Any]:

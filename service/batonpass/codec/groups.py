@@ -120,6 +120,15 @@ def decode_group(version: int, payload: bytes) -> Group:
         raise UnreadableGroup(str(error)) from error
 
 
+def is_current(version: int, payload: bytes) -> bool:
+    """Return whether a stored group that can be decoded has all the fields with which this program writes it."""
+    if version != GROUP_VERSION:
+        return False
+    written = msgspec.json.decode(payload, type=_Written)
+    groups = [(_GROUP, written.group), *((_MEMBER, one) for one in written.group.get("members", {}).values())]
+    return written.fields == FIELDS and all(set(kind.__struct_encode_fields__) <= set(one) for kind, one in groups)
+
+
 def _by_stored_names(value: Group | Member) -> dict[str, object]:
     names = STORED_FIELDS[type(value)]
     kept = [field.name for field in fields(value) if field.name != DERIVED]
@@ -228,6 +237,7 @@ _GROUP_MAPS: Final = _maps(Group)
 
 class _Written(msgspec.Struct):
     fields: dict[str, tuple[str, ...]]
+    group: dict[str, Any] = {}
 
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=_plain)

@@ -27,7 +27,7 @@ from batonpass.core.state.reasons import meaning_of
 from batonpass.core.state.soft import Soft
 from batonpass.explain.health import Health, health_of, refusals, silence_of, was_to_rebalance
 from batonpass.explain.status import GroupState, GroupStatus, idle_tasks, status_of
-from batonpass.explain.task import SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
+from batonpass.explain.task import NOT_PROCESSED, SILENT_SUFFIX, TaskState, Wait, state_of, waits_of
 
 
 class Budget(NamedTuple):
@@ -70,7 +70,7 @@ class GroupExplanation:
         held_until_ms: nothing is granted before this instant.
         judges_from_ms: silent members are expired from this instant on. None: now.
         full_members: the members whose warmup slots are all taken.
-        waiting: the first of the ``waiting_total`` unsettled tasks, with their reasons.
+        waiting: the first of the ``waiting_total`` unsettled tasks, those that are not processed before the others.
     """
 
     status: GroupStatus
@@ -94,7 +94,8 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
     """Return why the group is where it is, with at most ``limit`` of its waiting tasks."""
     view = View(group, soft, now_ms, policy)
     step = plan_step(view)
-    unsettled = [plan for plan in step.task_plans if plan.task.id in group.table.index_of]
+    known = [plan for plan in step.task_plans if plan.task.id in group.table.index_of]
+    unsettled = sorted(known, key=lambda plan: state_of(view, plan.task) not in NOT_PROCESSED)
     waiting = [_waiting(view, plan.task, plan.choice, plan.held) for plan in unsettled[:limit]]
     status = status_of(view, step.held)
     health = health_of(view, status)

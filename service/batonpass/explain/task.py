@@ -43,6 +43,11 @@ class TaskState(StrEnum):
     PARKED = "parked"
 
 
+NOT_PROCESSED: Final = frozenset(
+    {TaskState.RESTORING, TaskState.FAILED, TaskState.LOST, TaskState.WAITING, TaskState.PARKED}
+)
+
+
 class WaitsFor(StrEnum):
     """What a task can wait for."""
 

@@ -92,6 +92,7 @@ def answer(
         report="full" if member_soft is None or not member_soft.full else None,
         assignment=None if known_epoch == epoch else assignment_in_order(group, member),
         status=(*status(group, soft, member), *extra),
+        report_interval_ms=config.report_interval_ms,
     )
 
 

@@ -19,7 +19,14 @@ from batonpass.core.arrivals.recovery import (
 )
 from batonpass.core.arrivals.report_bounds import bounded, invalid_numbers, too_many_unassigned
 from batonpass.core.handover.decision_draft import DecisionDraft
-from batonpass.core.handover.lag import changelogs_of, end_after, is_acceptable_lag, measure_lag, measured_report
+from batonpass.core.handover.lag import (
+    changelogs_of,
+    end_after,
+    is_acceptable_lag,
+    is_still_level,
+    measure_lag,
+    measured_report,
+)
 from batonpass.core.state.errors import ProtocolError, StaleMemberEpoch, TooLarge
 from batonpass.core.state.failures import blamed, faults_in_words, host_of
 from batonpass.core.state.ids import MemberId, TaskId
@@ -413,6 +420,8 @@ def _measure_anew(
         lag, other = measure_lag(
             report, measured.at_ms, draft.soft.end_offsets, logs, doubted=measured.other_incarnation
         )
+        if not other and is_still_level(measured, draft.group.config, draft.now_ms):
+            lag = measured.lag
         if member is not None and not report.lost:
             if is_to_be_doubted(measured, logs, before, read) and task_id not in member.doubts:
                 doubted[task_id] = report.positions

@@ -278,12 +278,7 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     builder.change(gone=builder.group.gone.having(member.id, entry))
     if record.cause is Cause.EXPIRED:
         _note_death(builder, member, record)
-    concerned = _tasks_involving(builder, member)
-    for task_id in concerned:
-        task = builder.task(task_id)
-        after = _left_by(task, record)
-        if after != task:
-            builder.tasks[task_id] = after
+    _change_alike(builder, _tasks_involving(builder, member), lambda task: _left_by(task, record))
     builder.members[member.id] = None
     _move_pins(builder, member.id, None)
     if member.instance_id is not None and builder.group.instances.get(member.instance_id) == member.id:
@@ -371,6 +366,19 @@ def _well_ms(builder: GroupBuilder, host: HostId, known: HostFaults, now_ms: int
     return max(refuted, default=0)
 
 
+def _change_alike(builder: GroupBuilder, task_ids: Iterable[TaskId], change: Callable[[Task], Task]) -> None:
+    """Change tasks by what they have besides their id: tasks that differ in nothing else change alike, and at once."""
+    known: dict[tuple[object, ...], Task] = {}
+    for task_id in task_ids:
+        task = builder.task(task_id)
+        fields = task[1:]
+        after = known.get(fields)
+        if after is None:
+            after = known[fields] = change(task)
+        if after[1:] != fields:
+            builder.tasks[task_id] = Task._make((task_id, *after[1:]))
+
+
 def _left_by(task: Task, record: r.MemberGone) -> Task:
     """Return a task without a member that is gone.
 
@@ -394,13 +402,14 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
     member = builder.member(record.member_id)
     if member is None:
         return
-    for task_id in _tasks_involving(builder, member):
-        task = builder.task(task_id)
-        unreleased, departure = _without(task.handover.unreleased, member.id), Stop(member.id, None, Cause.RESTARTED)
+    departure = Stop(member.id, None, Cause.RESTARTED)
+
+    def left(task: Task) -> Task:
+        unreleased = _without(task.handover.unreleased, member.id)
         away_owner = member.id if task.owner == member.id else task.handover.away_owner
-        after = _without_departed(task, unreleased, departure, record.at_ms, away_owner=away_owner, target=task.target)
-        if after != task:
-            builder.tasks[task_id] = after
+        return _without_departed(task, unreleased, departure, record.at_ms, away_owner=away_owner, target=task.target)
+
+    _change_alike(builder, _tasks_involving(builder, member), left)
     builder.change_member(
         member.id, assignment=PMap(), revoking=PMap(), away_until_ms=record.until_ms, suspected=False, drain=None
     )
