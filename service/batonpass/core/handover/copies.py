@@ -149,11 +149,11 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     for member_id in [warming for warming in task.warmups if warming in holders and view.is_stalled(task, warming)]:
         if view.as_if_released or member_id not in view.must_not_stop_now:
             del holders[member_id]
-    last_owner = owner if is_giving_way else task.handover.previous_owner
+    previous_owner = owner if is_giving_way else task.handover.previous_owner
     has_run = not is_giving_way or task.state is ActiveState.RUNNING
     kept: dict[MemberId, Role] = {}
-    if last_owner is not None and last_owner in holders and has_run and not view.as_if_released:
-        kept[last_owner] = Role.STANDBY
+    if previous_owner is not None and previous_owner in holders and has_run and not view.as_if_released:
+        kept[previous_owner] = Role.STANDBY
     there = [member_id for member_id in wanted if member_id in holders]
     for member_id in there:
         is_standby = holders[member_id] is Role.STANDBY or _is_caught_up(view, task, member_id)

@@ -13,7 +13,7 @@ from batonpass.core.state.failures import avoided_until_ms, distrusted_until_ms,
 from batonpass.core.state.ids import MemberId, TaskId
 from batonpass.core.state.leases import heard_since_ms, is_overdue
 from batonpass.core.state.model import ActiveState, Group, Member, Outcome, PauseScope, Role, Task
-from batonpass.core.state.newcomers import newcomer_age_ms, stay_began_ms
+from batonpass.core.state.newcomers import new_until_ms
 from batonpass.core.state.policy import Policy
 from batonpass.core.state.reasons import Held
 from batonpass.core.state.soft import MemberSoft, Soft
@@ -195,12 +195,7 @@ class View:
     def newcomers(self) -> Mapping[MemberId, int]:
         """The members to which balance copies nothing yet (``newcomers``), and until when."""
         if self._newcomers is None:
-            most_ms = self.config.newcomer_wait_ms
-            stays = {member.id: stay_began_ms(member) for member in self.members.values()}
-            young = {member_id: since_ms for member_id, since_ms in stays.items() if since_ms > self.now_ms - most_ms}
-            age_ms = newcomer_age_ms(self.group, self.now_ms) if young else 0
-            until = {member_id: since_ms + age_ms for member_id, since_ms in young.items()}
-            self._newcomers = {member_id: until_ms for member_id, until_ms in until.items() if until_ms > self.now_ms}
+            self._newcomers = new_until_ms(self.group, self.now_ms, self.members.values())
         return self._newcomers
 
     def is_new_for(self, task: Task, member_id: MemberId) -> bool:
