@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult  # noqa: TID251 - what a console calls
+from rich.console import ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -41,7 +41,7 @@ from batonpass.client import (
 from batonpass.core.state.durations import duration
 from batonpass.http_clients import proxy_for
 from batonpass.private_files import read_private
-from batonpass.terminal import say, say_on_stderr, screen, shown
+from batonpass.terminal import Renderer, say, say_on_stderr, screen, shown
 from batonpass.variables import variable
 
 DEFAULT_URL = "http://127.0.0.1:8420"
@@ -403,7 +403,7 @@ class Rows:
     rows: Sequence[Sequence[Any]]
     title: str | None = None
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: Renderer, options: ConsoleOptions) -> RenderResult:
         """Draw what fits."""
         filled = [[shown(cell if isinstance(cell, Text) else _words(cell)) for cell in row] for row in self.rows]
         texts = [[column, *(row[index].plain for row in filled)] for index, column in enumerate(self.columns)]

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult  # noqa: TID251 - what a console calls
+from rich.console import ConsoleOptions, RenderableType, RenderResult
 from rich.console import Group as Stack
 from rich.live import Live
 from rich.segment import Segment
@@ -26,7 +26,7 @@ from batonpass.cli.spans import ago, span_ms
 from batonpass.client import ApiError, name_of, path
 from batonpass.core.state.durations import duration
 from batonpass.remedies import remedy_of
-from batonpass.terminal import shown
+from batonpass.terminal import Renderer, shown
 from batonpass.zones import UTC_ZONE, Zone, zone_named
 
 EVENTS_SHOWN = 10
@@ -260,7 +260,7 @@ class Pinned:
         self._events = events
         self._zone = zone
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: Renderer, options: ConsoleOptions) -> RenderResult:
         """Draw what fits."""
         height = options.max_height
         events = self._events[-max(height // 3, 1) :]
