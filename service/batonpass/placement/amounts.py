@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
-from math import ceil
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -243,11 +242,9 @@ class Amounts:
         excess = self._load + (self._have - self.counts) @ self._weight - most
         fewest = 0
         for member in np.flatnonzero(excess > 10**-PLACES).tolist():
-            for sort in self._lightest[::-1]:
-                some = min(int(self._have[member, sort]), ceil(round(excess[member] / self._weight[sort], PLACES)))
-                if some > 0:
-                    excess[member] -= some * self._weight[sort]
-                    fewest += some
+            heaviest = np.sort(np.repeat(self._weight, self._have[member]))[::-1]
+            enough = np.round(heaviest.cumsum(), PLACES) >= round(excess[member], PLACES)
+            fewest += int(enough.argmax()) + 1 if enough.any() else len(heaviest)
         return fewest
 
     def spare(self) -> None:

@@ -32,10 +32,14 @@ def place_weighted(state: PlacementState, kind: Kind) -> int:
     if under_way:
         kept = sorts.amounts(warm, under_way)
         amounts = min(kept, amounts, key=lambda each: (each.lacking.sum(), each.moves()))
-    for sort, counts in enumerate(amounts.counts.T):
+    order = np.argsort(sorts.sort, kind="stable")
+    tasks_of = np.split(kind.tasks[order], np.cumsum(np.bincount(sorts.sort))[:-1])
+    for tasks, counts, lacking in zip(tasks_of, amounts.counts.T, amounts.lacking.tolist(), strict=True):
+        if len(tasks) == 1 and not lacking:
+            state.owner[tasks[0]] = int(counts.argmax())
+            continue
         quota = Quotas(counts.tolist(), [False] * len(counts), 0)
-        part = kind.of(state, kind.tasks[sorts.sort == sort], counts)
-        place_part(state, part, quota, overflow=bool(amounts.lacking[sort]))
+        place_part(state, kind.of(state, tasks, counts), quota, overflow=bool(lacking))
     return forced + len(kind.orphans) + amounts.fewest_moves()
 
 
