@@ -385,7 +385,8 @@ class Active:
                 "offsets up to which the state counts, or empty the changelog to begin anew"
             )
         changelogs = set(self._part.changelog_topics)
-        committed = {one.topic for one, offset in found.items() if offset is not None}
+        self._found = {one: offset for one, offset in found.items() if offset is not None}
+        committed = {one.topic for one in self._found}
         self._topic_ids = {
             topic: known for topic, known in clients.topic_ids.items() if topic in changelogs | committed
         }
